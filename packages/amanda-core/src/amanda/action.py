@@ -1,0 +1,173 @@
+"""An action: one decision of an analysis routine, and how its routine is run."""
+
+from __future__ import annotations
+
+import enum
+import operator as builtin_operator
+
+from amanda.errors import ActionError, RoutineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from amanda.operator import Operator
+    from amanda.tool import Tool
+
+_NO_KWARGS: Mapping[str, Any] = {}
+
+
+class Point(enum.Enum):
+    """Where a routine runs."""
+
+    BEFORE_OP = "before_op"
+    REPLACE_OP = "replace_op"
+    AFTER_OP = "after_op"
+    BEFORE_BACKWARD_OP = "before_backward_op"
+    REPLACE_BACKWARD_OP = "replace_backward_op"
+    AFTER_BACKWARD_OP = "after_backward_op"
+    ON_GRAD_OUTPUTS = "on_grad_outputs"
+    ON_GRAD_INPUTS = "on_grad_inputs"
+
+
+def name_of(routine: Callable[..., Any]) -> str:
+    """The name of a routine for error messages."""
+    return getattr(routine, "__qualname__", None) or repr(routine)
+
+
+def checked_indices(
+    indices: Iterable[int] | None, count: int | None, *, what: str, where: str
+) -> tuple[int, ...] | None:
+    """Index list of an insertion, made non-negative and checked.
+
+    ``count`` is the number of tensors to choose from, or None while it is not known.
+
+    Raises:
+        ActionError: an index is no integer, out of range, or given twice.
+    """
+    if indices is None:
+        return None
+    chosen: list[int] = []
+    for given in indices:
+        try:
+            index = builtin_operator.index(given)
+        except TypeError:
+            raise ActionError(f"{where}: {what}={given!r} is not an integer") from None
+        if count is not None:
+            if not -count <= index < count:
+                raise ActionError(f"{where}: {what}={index} is out of range, there are {count}")
+            index %= count
+        if index in chosen:
+            raise ActionError(f"{where}: {what}={index} is given twice")
+        chosen.append(index)
+    return tuple(chosen)
+
+
+class Action:
+    """A routine inserted at one point of one operator; never changed.
+
+    ``indices`` chooses the tensors it is given (all of them for None), in that order.
+    """
+
+    __slots__ = ("differentiable", "indices", "kwargs", "point", "pure", "routine", "tool")
+
+    def __init__(
+        self,
+        point: Point,
+        routine: Callable[..., Any],
+        tool: Tool,
+        indices: tuple[int, ...] | None = None,
+        kwargs: Mapping[str, Any] = _NO_KWARGS,
+        pure: bool = False,
+        differentiable: bool = False,
+    ) -> None:
+        self.point = point
+        self.routine = routine
+        self.tool = tool
+        self.indices = indices
+        self.kwargs = kwargs
+        self.pure = pure
+        self.differentiable = differentiable
+
+    def error(self, reason: str, operator: Operator) -> RoutineError:
+        """An error that names this action at an operator."""
+        return RoutineError(
+            reason,
+            tool=self.tool.name,
+            routine=name_of(self.routine),
+            operator_id=operator.id,
+            point=self.point.value,
+        )
+
+    def call(self, tensors: Sequence[Any], operator: Operator) -> Any:
+        """Run the routine on the selected tensors.
+
+        Raises:
+            RoutineError: from whatever the routine raised.
+        """
+        indices = self.indices
+        if indices is not None:
+            try:
+                tensors = [tensors[i] for i in indices]
+            except IndexError:
+                raise self.error(
+                    f"selects tensors {list(indices)}, this execution has {len(tensors)}", operator
+                ) from None
+        try:
+            return self.routine(*tensors, **self.kwargs)
+        except Exception as original:
+            reason = f"{type(original).__name__}: {original}"
+            raise self.error(reason, operator) from original
+
+    def substitutes(self, result: Any, count: int, operator: Operator) -> Sequence[Any]:
+        """What a routine returned, as ``count`` values of which None stands for "as it was".
+
+        Raises:
+            RoutineError: the numbers do not match.
+        """
+        values = result if isinstance(result, (tuple, list)) else (result,)
+        if len(values) != count:
+            raise self.error(
+                f"expected {count} tensor{'s' * (count != 1)} to be returned, got {len(values)}",
+                operator,
+            )
+        return values
+
+
+def run_routines(
+    actions: Sequence[Action],
+    tensors: Sequence[Any],
+    operator: Operator,
+    refusal: Callable[[Any, Any], str | None],
+) -> Sequence[Any]:
+    """Run routines one after the other; each sees what the one before it returned.
+
+    Args:
+        actions: in the order in which they run.
+        tensors: what they may select from. None entries (no gradient) are passed as they are.
+        operator: the operator at which they run.
+        refusal: tells why a substitute cannot stand for the tensor it replaces, or None.
+
+    Returns:
+        ``tensors`` itself when nothing was replaced, else a new list.
+
+    Raises:
+        RoutineError: a routine failed, or returned what cannot be used.
+    """
+    for action in actions:
+        result = action.call(tensors, operator)
+        if result is None:
+            continue
+        indices = range(len(tensors)) if action.indices is None else action.indices
+        values = action.substitutes(result, len(indices), operator)
+        replaced = list(tensors)
+        for index, value in zip(indices, values, strict=True):
+            if value is None:
+                continue
+            reason = None if action.differentiable else refusal(tensors[index], value)
+            if reason is not None:
+                raise action.error(reason, operator)
+            replaced[index] = value
+        tensors = replaced
+    return tensors

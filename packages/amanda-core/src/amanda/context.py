@@ -1,0 +1,437 @@
+"""The context: what an analysis routine sees of an operator, and where it says what to insert."""
+
+from __future__ import annotations
+
+from amanda.action import Action, Point, checked_indices, name_of
+from amanda.errors import ActionError, UnsupportedError, ValueUnavailableError
+from amanda.tool import View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any
+
+    from amanda.driver import Driver
+    from amanda.operator import Operator
+    from amanda.tool import Tool
+
+
+class Execution:
+    """What a driver shows of one execution for analysis; all tensors are the backend's own.
+
+    ``grad_inputs`` may be a function: it is called if a routine asks, when the backend can only
+    tell by computing them.
+    """
+
+    __slots__ = (
+        "attrs",
+        "backward_operator",
+        "grad_inputs",
+        "grad_outputs",
+        "input_names",
+        "inputs",
+        "operator",
+        "outputs",
+    )
+
+    def __init__(
+        self,
+        operator: Operator,
+        inputs: Sequence[Any],
+        input_names: Sequence[str] = (),
+        attrs: Mapping[str, Any] | None = None,
+        outputs: Sequence[Any] | None = None,
+        backward_operator: Operator | None = None,
+        grad_outputs: Sequence[Any] | None = None,
+        grad_inputs: Sequence[Any] | Callable[[], Sequence[Any]] | None = None,
+    ) -> None:
+        self.operator = operator
+        self.inputs = inputs
+        self.input_names = input_names
+        self.attrs: Mapping[str, Any] = {} if attrs is None else attrs
+        self.outputs = outputs
+        self.backward_operator = backward_operator
+        self.grad_outputs = grad_outputs
+        self.grad_inputs = grad_inputs
+
+
+class Analysis:
+    """One call of one analysis routine: what it may look at, and what it has inserted so far."""
+
+    __slots__ = ("actions", "driver", "execution", "tool", "view")
+
+    def __init__(self, driver: Driver, tool: Tool, view: View, execution: Execution) -> None:
+        self.driver = driver
+        self.tool = tool
+        self.view = view
+        self.execution = execution
+        self.actions: list[Action] = []
+
+
+class OpContext(dict[str, "Any"]):
+    """An operator as its analysis routines see it.
+
+    It is also a dict, which lives as long as the operator within the outermost scope and is
+    shared by all tools and by the forward and backward side: a place for what one routine
+    leaves for another. The tensors can be looked at only during an analysis routine, so that
+    nothing keeps them alive.
+    """
+
+    __slots__ = ("_analysis", "_operator", "_variables")
+
+    def __init__(self, operator: Operator) -> None:
+        super().__init__()
+        self._operator = operator
+        self._analysis: Analysis | None = None
+        self._variables: dict[tuple[int, str], Any] = {}
+
+    # What the operator is
+
+    @property
+    def op(self) -> Operator:
+        """The forward operator, also on the backward side."""
+        return self._operator
+
+    @property
+    def op_id(self) -> str:
+        """Id of the forward operator."""
+        return self._operator.id
+
+    @property
+    def backward_op(self) -> Operator | None:
+        """The backward operator; None on the forward side and for a gradient as a whole."""
+        return self._now.execution.backward_operator
+
+    @property
+    def backward_op_id(self) -> str | None:
+        """Id of the backward operator, if there is one."""
+        backward_op = self.backward_op
+        return None if backward_op is None else backward_op.id
+
+    def is_forward(self) -> bool:
+        """Whether this is the analysis of a forward operator."""
+        return self._now.view is View.FORWARD
+
+    def is_backward(self) -> bool:
+        """Whether this is the analysis of a backward operator or of a gradient as a whole."""
+        return self._now.view is not View.FORWARD
+
+    # What it is given and gives
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """The tensors that the forward operator is given, in schema order, lists flattened."""
+        return self._now.execution.inputs
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        """The schema's names of the inputs; elements of a list are ``tensors[0]`` and so on."""
+        return self._now.execution.input_names
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The arguments that are no tensors, as plain Python values; absent tensors as None."""
+        return self._now.execution.attrs
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """The tensors that the forward operator returned.
+
+        Raises:
+            ValueUnavailableError: it has not run yet; register with ``require_outputs=True``.
+        """
+        return self._known(
+            self._now.execution.outputs,
+            "the outputs of {} are not known before it runs; register the analysis routine with "
+            "require_outputs=True",
+        )
+
+    @property
+    def grad_outputs(self) -> Sequence[Any]:
+        """Gradients that come in, None where none flows; aligned with the outputs for a gradient
+        as a whole, with what the backward operator takes otherwise.
+
+        Raises:
+            ValueUnavailableError: on the forward side.
+        """
+        return self._known(
+            self._now.execution.grad_outputs, "the forward side of {} has no gradients"
+        )
+
+    @property
+    def grad_inputs(self) -> Sequence[Any]:
+        """Gradients that go out, None where none flows; aligned with the inputs for a gradient as
+        a whole, with what the backward operator returns otherwise.
+
+        Raises:
+            ValueUnavailableError: on the forward side, or before a backward operator has run;
+                register with ``require_outputs=True``.
+        """
+        execution = self._now.execution
+        if callable(execution.grad_inputs):
+            execution.grad_inputs = execution.grad_inputs()
+        return self._known(
+            execution.grad_inputs,
+            "the input gradients of {} are not known before it runs; register the analysis "
+            "routine with require_outputs=True",
+        )
+
+    def input(self, name: str) -> Any:
+        """The input of that name, a list of tensors for a list, None for one that is absent.
+
+        Raises:
+            ValueUnavailableError: the operator has no input of that name.
+        """
+        names = list(self.input_names)
+        if name in names:
+            return self.inputs[names.index(name)]
+        elements = [t for n, t in zip(names, self.inputs, strict=True) if n.startswith(name + "[")]
+        if elements:
+            return elements
+        if name in self.attrs and self.attrs[name] is None:
+            return None
+        raise ValueUnavailableError(f"{self.op_id} has no input {name!r}; it has {names}")
+
+    def value(self, index: int) -> Any:
+        """The ``index``-th input as a NumPy array, if it is known during the analysis.
+
+        Raises:
+            ValueUnavailableError: it is known only at execution.
+        """
+        (position,) = checked_indices([index], len(self.inputs), what="input", where=self.op_id)  # type: ignore[misc]
+        return self._now.driver.value(self.inputs[position])
+
+    # What a routine may use
+
+    @property
+    def xp(self) -> Any:
+        """Array namespace (Python array API) for the backend's tensors."""
+        return self._now.driver.xp
+
+    def variable(self, name: str, initial: Any) -> Any:
+        """State of this tool at this operator, which routines read and the tool may ``.assign()``.
+
+        The same name gives the same variable again, whatever ``initial`` then is.
+        """
+        now = self._now
+        key = (id(now.tool), name)
+        if key not in self._variables:
+            self._variables[key] = now.driver.variable(initial, now.execution)
+        return self._variables[key]
+
+    # What to insert
+
+    def insert_before_op(
+        self,
+        routine: Callable[..., Any],
+        inputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        differentiable: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``routine(*inputs, **kwargs)`` before each execution; what it returns replaces them.
+
+        Args:
+            routine: returns None, one tensor, or as many as it was given.
+            inputs: which inputs it is given, all of them by default.
+            pure: it is a pure tensor function, which a graph backend may compile.
+            differentiable: gradients flow through it, rather than straight to what it replaced.
+            **kwargs: passed on to the routine.
+        """
+        self._insert(Point.BEFORE_OP, routine, inputs, "inputs", pure, differentiable, kwargs)
+
+    def insert_after_op(
+        self,
+        routine: Callable[..., Any],
+        outputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        differentiable: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``routine(*outputs, **kwargs)`` after each execution; see ``insert_before_op``."""
+        self._insert(Point.AFTER_OP, routine, outputs, "outputs", pure, differentiable, kwargs)
+
+    def replace_op(
+        self,
+        routine: Callable[..., Any],
+        inputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        differentiable: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``routine(*inputs, **kwargs)`` instead of the operator; it returns the outputs.
+
+        The gradient stays that of the original operator unless ``differentiable``.
+        """
+        self._insert(Point.REPLACE_OP, routine, inputs, "inputs", pure, differentiable, kwargs)
+
+    def insert_before_backward_op(
+        self,
+        routine: Callable[..., Any],
+        grad_outputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``routine(*grad_outputs, **kwargs)`` before each run of the backward operator."""
+        point = Point.BEFORE_BACKWARD_OP
+        self._insert(point, routine, grad_outputs, "grad_outputs", pure, False, kwargs)
+
+    def insert_after_backward_op(
+        self,
+        routine: Callable[..., Any],
+        grad_inputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``routine(*grad_inputs, **kwargs)`` after each run of the backward operator."""
+        point = Point.AFTER_BACKWARD_OP
+        self._insert(point, routine, grad_inputs, "grad_inputs", pure, False, kwargs)
+
+    def replace_backward_op(
+        self,
+        routine: Callable[..., Any],
+        grad_outputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Have ``routine(*grad_outputs, **kwargs)`` give what the backward operator returns."""
+        point = Point.REPLACE_BACKWARD_OP
+        self._insert(point, routine, grad_outputs, "grad_outputs", pure, False, kwargs)
+
+    def insert_on_grad_outputs(
+        self,
+        routine: Callable[..., Any],
+        outputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``routine(*grads, **kwargs)`` on the gradients of the operator's outputs."""
+        self._insert(Point.ON_GRAD_OUTPUTS, routine, outputs, "outputs", pure, False, kwargs)
+
+    def insert_on_grad_inputs(
+        self,
+        routine: Callable[..., Any],
+        inputs: Iterable[int] | None = None,
+        *,
+        pure: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Run ``routine(*grads, **kwargs)`` on the operator's gradients of its inputs."""
+        self._insert(Point.ON_GRAD_INPUTS, routine, inputs, "inputs", pure, False, kwargs)
+
+    # The names of the published system
+
+    def get_op(self) -> Operator:
+        """Same as :attr:`op`."""
+        return self.op
+
+    def get_op_id(self) -> str:
+        """Same as :attr:`op_id`."""
+        return self.op_id
+
+    def get_backward_op(self) -> Operator | None:
+        """Same as :attr:`backward_op`."""
+        return self.backward_op
+
+    def get_backward_op_id(self) -> str | None:
+        """Same as :attr:`backward_op_id`."""
+        return self.backward_op_id
+
+    def get_inputs(self) -> Sequence[Any]:
+        """Same as :attr:`inputs`."""
+        return self.inputs
+
+    def get_outputs(self) -> Sequence[Any]:
+        """Same as :attr:`outputs`."""
+        return self.outputs
+
+    def get_grad_outputs(self) -> Sequence[Any]:
+        """Same as :attr:`grad_outputs`."""
+        return self.grad_outputs
+
+    def get_grad_inputs(self) -> Sequence[Any]:
+        """Same as :attr:`grad_inputs`."""
+        return self.grad_inputs
+
+    # The engine's side
+
+    @property
+    def _now(self) -> Analysis:
+        if self._analysis is None:
+            raise ValueUnavailableError(
+                f"the context of {self.op_id} shows tensors and takes insertions only during an "
+                "analysis routine; keep what a routine needs later in ctx[...] or pass it along"
+            )
+        return self._analysis
+
+    def _known(self, tensors: Sequence[Any] | None, otherwise: str) -> Sequence[Any]:
+        if tensors is None:
+            raise ValueUnavailableError(otherwise.format(self.op_id))
+        return tensors
+
+    def _insert(
+        self,
+        point: Point,
+        routine: Callable[..., Any],
+        indices: Iterable[int] | None,
+        what: str,
+        pure: bool,
+        differentiable: bool,
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        now = self._now
+        where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op_id!r}"
+        if not callable(routine):
+            raise ActionError(f"{where}: the routine is not callable")
+        allowed = _POINTS[now.view]
+        if point not in allowed:
+            raise UnsupportedError(
+                f"{where}: an analysis of {now.view.value} inserts at "
+                f"{', '.join(p.value for p in allowed)}; {_WAY_OUT[point]}"
+            )
+        count = _count(now.execution, point)
+        chosen = checked_indices(indices, count, what=what, where=where)
+        action = Action(point, routine, now.tool, chosen, kwargs, pure, differentiable)
+        now.driver.check_action(self._operator, action)
+        now.actions.append(action)
+
+
+_POINTS = {
+    View.FORWARD: (Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP),
+    View.BACKWARD: (
+        Point.BEFORE_BACKWARD_OP,
+        Point.REPLACE_BACKWARD_OP,
+        Point.AFTER_BACKWARD_OP,
+    ),
+    View.GRADIENT: (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS),
+}
+_WAY_OUT = {
+    point: f"register the analysis routine with {registration}"
+    for view, registration in (
+        (View.FORWARD, "add_inst_for_op"),
+        (View.BACKWARD, "add_inst_for_op(backward=True)"),
+        (View.GRADIENT, "add_inst_for_gradient"),
+    )
+    for point in _POINTS[view]
+}
+
+
+def _count(execution: Execution, point: Point) -> int | None:
+    """How many tensors a routine at ``point`` may select from, None while it is not known."""
+    tensors: Any
+    if point in (Point.BEFORE_OP, Point.REPLACE_OP, Point.ON_GRAD_INPUTS):
+        tensors = execution.inputs
+    elif point is Point.AFTER_OP:
+        tensors = execution.outputs
+    elif point in (Point.ON_GRAD_OUTPUTS, Point.BEFORE_BACKWARD_OP, Point.REPLACE_BACKWARD_OP):
+        tensors = execution.grad_outputs
+    else:
+        tensors = execution.grad_inputs
+    return None if tensors is None or callable(tensors) else len(tensors)

@@ -1,0 +1,444 @@
+"""The engine: asks the tools once about each operator, caches and composes what they decide.
+
+Data flows one way: the framework runs an operator, its driver asks the engine for the plan, and
+carries it out. An engine serves one driver, one thread and one set of tools in force.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+
+from amanda.action import Action, Point, name_of, run_routines
+from amanda.context import Analysis, Execution, OpContext
+from amanda.errors import ActionError, AmandaError, RoutineError
+from amanda.tool import View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import Any
+
+    from amanda.driver import Driver
+    from amanda.operator import Operator
+    from amanda.tool import Subscription, Tool
+
+    _Decisions = tuple[tuple[int, Action], ...]
+
+
+class Plan:
+    """What to do at the executions of one forward operator.
+
+    Attributes:
+        before, replace, after: what to run, in the order of S1.
+        pending: analyses that wait for the outputs of the first execution; show them to
+            :meth:`Engine.complete`.
+        backward: whether a tool wants to see the operator's backward operators.
+        gradient: whether a tool wants to see its gradient as a whole.
+        idle: whether the operator may simply run.
+    """
+
+    __slots__ = (
+        "after",
+        "backward",
+        "before",
+        "decisions",
+        "gradient",
+        "idle",
+        "pending",
+        "replace",
+    )
+
+    def __init__(
+        self,
+        operator: Operator,
+        decisions: _Decisions,
+        pending: tuple[Subscription, ...],
+        backward: bool,
+        gradient: bool,
+    ) -> None:
+        self.decisions = decisions
+        self.pending = pending
+        self.backward = backward
+        self.gradient = gradient
+        self.before = _at(Point.BEFORE_OP, decisions)
+        self.replace = _only(Point.REPLACE_OP, decisions, operator)
+        self.after = _at(Point.AFTER_OP, decisions)
+        self.idle = not (decisions or pending or backward or gradient)
+
+
+class BackwardPlan:
+    """What to do at the executions of one backward operator; as in :class:`Plan`."""
+
+    __slots__ = ("after", "before", "decisions", "idle", "pending", "replace")
+
+    def __init__(
+        self,
+        backward_operator: Operator,
+        decisions: _Decisions,
+        pending: tuple[Subscription, ...],
+    ) -> None:
+        self.decisions = decisions
+        self.pending = pending
+        self.before = _at(Point.BEFORE_BACKWARD_OP, decisions)
+        self.replace = _only(Point.REPLACE_BACKWARD_OP, decisions, backward_operator)
+        self.after = _at(Point.AFTER_BACKWARD_OP, decisions)
+        self.idle = not (decisions or pending)
+
+
+class GradientPlan:
+    """What to do with the gradient of one operator as a whole; as in :class:`Plan`."""
+
+    __slots__ = ("idle", "on_inputs", "on_outputs")
+
+    def __init__(self, decisions: _Decisions) -> None:
+        self.on_outputs = _at(Point.ON_GRAD_OUTPUTS, decisions)
+        self.on_inputs = _at(Point.ON_GRAD_INPUTS, decisions)
+        self.idle = not decisions
+
+
+class Scope:
+    """One ``with amanda.apply(...)`` block; ``open`` until it is left."""
+
+    __slots__ = ("open",)
+
+    def __init__(self) -> None:
+        self.open = True
+
+
+class ByOperator(dict[int, "Any"]):
+    """A dict keyed by ``operator.serial`` that forgets an operator when it is gone."""
+
+    __slots__ = ("__weakref__", "_alive")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alive: dict[int, weakref.ref[Operator]] = {}
+
+    def keep(self, operator: Operator, value: Any) -> None:
+        """Keep ``value`` for as long as ``operator`` lives."""
+        serial = operator.serial
+        self[serial] = value
+        if serial not in self._alive:
+            this = weakref.ref(self)
+
+            def forget(_: weakref.ref[Operator]) -> None:
+                table = this()
+                if table is not None:
+                    table.pop(serial, None)
+                    table._alive.pop(serial, None)
+
+            self._alive[serial] = weakref.ref(operator, forget)
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+class Engine:
+    """The tools in force in one thread, as one driver sees them.
+
+    A driver calls, with interception paused wherever tools' code runs:
+
+    1. ``plans.get(operator.serial)`` at each execution, and :meth:`analyze` when it gives None;
+    2. :meth:`run` for the routines that the plan lists, and :meth:`complete` when it is pending;
+    3. on the way back :meth:`backward_plan` and :meth:`gradient_plan`, with :meth:`live` applied
+       to what they list, since a graph may outlive the scope in which it was built.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        subscriptions: Sequence[Subscription],
+        owners: Mapping[Tool, Scope],
+        scope: Scope,
+        contexts: ByOperator,
+    ) -> None:
+        self.driver = driver
+        self.caching = True
+        self.plans = ByOperator()
+        self.wanted = self._wanted(subscriptions, driver)
+        self._subscriptions = subscriptions
+        self._owners = owners
+        self._scope = scope
+        self._contexts = contexts
+        self._backward_plans = ByOperator()
+        self._gradient_plans = ByOperator()
+        self._matching_cache: dict[tuple[View, str, bool], tuple[Subscription, ...]] = {}
+        self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
+        self._decided = ByOperator()
+        self._inside: dict[str, Engine | None] = {}
+        self._by_subscriptions: dict[tuple[Subscription, ...], Engine] = {}
+        self._lock = threading.RLock()
+        _engines.add(self)
+
+    # What is wanted
+
+    @staticmethod
+    def _wanted(subscriptions: Iterable[Subscription], driver: Driver) -> frozenset[str] | None:
+        """Types of forward operators that must be intercepted; None for all."""
+        types: set[str] = set()
+        for subscription in subscriptions:
+            ops = _forward_types(subscription, driver)
+            if ops is None:
+                return None
+            types |= ops
+        return frozenset(types)
+
+    def wants(self, type: str) -> bool:
+        """Whether forward operators of this type must be intercepted."""
+        return self.wanted is None or type in self.wanted
+
+    def inside(self, type: str) -> Engine | None:
+        """The engine for operators that run inside one of this type; None when nobody looks.
+
+        A tool that wants an operator takes it as one; only tools that do not want it look inside.
+        """
+        try:
+            return self._inside[type]
+        except KeyError:
+            pass
+        with self._lock:
+            rest = tuple(
+                s
+                for s in self._subscriptions
+                if (ops := _forward_types(s, self.driver)) is not None and type not in ops
+            )
+            engine: Engine | None
+            if not rest:
+                engine = None
+            elif len(rest) == len(self._subscriptions):
+                engine = self
+            elif rest in self._by_subscriptions:
+                engine = self._by_subscriptions[rest]
+            else:
+                engine = Engine(self.driver, rest, self._owners, self._scope, self._contexts)
+                engine.set_caching(self.caching)
+                self._by_subscriptions[rest] = engine
+            self._inside[type] = engine
+            return engine
+
+    # Forward operators
+
+    def analyze(self, execution: Execution) -> Plan:
+        """Have the tools decide about an operator that has no plan yet.
+
+        Raises:
+            RoutineError: from what an analysis routine raised.
+            ActionError, UnsupportedError: from an insertion that cannot be.
+        """
+        operator = execution.operator
+        with self._lock:
+            matching = self._matching(View.FORWARD, operator)
+            ready, pending = self._split(matching, operator)
+            plan = self._plan(operator, self._decide(ready, execution), pending)
+            self._keep(self.plans, operator, plan)
+            return plan
+
+    def complete(self, plan: Plan, execution: Execution) -> Plan:
+        """Have the pending analyses of a plan decide, now that the outputs are known."""
+        operator = execution.operator
+        with self._lock:
+            decisions = (*plan.decisions, *self._decide(plan.pending, execution))
+            completed = self._plan(operator, decisions, ())
+            self._keep(self.plans, operator, completed)
+            return completed
+
+    # The way back
+
+    def backward_plan(self, execution: Execution) -> BackwardPlan:
+        """The plan for a backward operator, analyzed at its first execution."""
+        assert execution.backward_operator is not None
+        backward_operator = execution.backward_operator
+        plan = self._backward_plans.get(backward_operator.serial)
+        if plan is not None:
+            return plan  # type: ignore[no-any-return]
+        with self._lock:
+            matching = [
+                s
+                for s in self._matching(View.BACKWARD, execution.operator)
+                if s.ops is None
+                or backward_operator.type in s.ops
+                or execution.operator.type in s.ops
+            ]
+            ready, pending = self._split(matching, backward_operator)
+            plan = BackwardPlan(backward_operator, self._decide(ready, execution), pending)
+            self._keep(self._backward_plans, backward_operator, plan)
+            return plan
+
+    def complete_backward(self, plan: BackwardPlan, execution: Execution) -> BackwardPlan:
+        """Have the pending analyses decide, now that the input gradients are known."""
+        assert execution.backward_operator is not None
+        with self._lock:
+            decisions = (*plan.decisions, *self._decide(plan.pending, execution))
+            completed = BackwardPlan(execution.backward_operator, decisions, ())
+            self._keep(self._backward_plans, execution.backward_operator, completed)
+            return completed
+
+    def known_backward_plan(self, backward_operator: Operator) -> BackwardPlan | None:
+        """The plan for a backward operator if it was analyzed before."""
+        return self._backward_plans.get(backward_operator.serial)
+
+    def gradient_plan(self, execution: Execution) -> GradientPlan:
+        """The plan for the gradient of an operator as a whole, analyzed at its first backward."""
+        plan = self._gradient_plans.get(execution.operator.serial)
+        if plan is not None:
+            return plan  # type: ignore[no-any-return]
+        with self._lock:
+            matching = self._matching(View.GRADIENT, execution.operator)
+            plan = GradientPlan(self._decide(matching, execution))
+            self._keep(self._gradient_plans, execution.operator, plan)
+            return plan
+
+    def known_gradient_plan(self, operator: Operator) -> GradientPlan | None:
+        """The plan for the gradient of an operator if it was analyzed before."""
+        return self._gradient_plans.get(operator.serial)
+
+    # Running routines
+
+    def run(
+        self, actions: Sequence[Action], tensors: Sequence[Any], operator: Operator
+    ) -> Sequence[Any]:
+        """Run routines in order; see :func:`amanda.action.run_routines`."""
+        return run_routines(actions, tensors, operator, self.driver.refusal)
+
+    def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        """Those of ``actions`` whose tools are still in force."""
+        if self._scope.open:
+            return actions
+        return tuple(a for a in actions if self._owners[a.tool].open)
+
+    @property
+    def open(self) -> bool:
+        """Whether any of the tools is still in force."""
+        return self._scope.open or any(scope.open for scope in self._owners.values())
+
+    # Caching
+
+    def set_caching(self, caching: bool) -> None:
+        """Whether to keep what is decided from now on."""
+        self.caching = caching
+        for engine in self._by_subscriptions.values():
+            engine.set_caching(caching)
+
+    def forget(self, tools: Iterable[Tool] | None = None) -> None:
+        """Forget what the given tools decided (all tools for None), so that they are asked anew."""
+        with self._lock:
+            gone = None if tools is None else set(tools)
+            for decided in list(self._decided.values()):
+                for subscription in list(decided):
+                    if gone is None or subscription.tool in gone:
+                        del decided[subscription]
+            for plans in (self.plans, self._backward_plans, self._gradient_plans):
+                plans.clear()
+
+    # Inside
+
+    def _matching(self, view: View, operator: Operator) -> tuple[Subscription, ...]:
+        key = (view, operator.type, operator.on_request)
+        if key not in self._matching_cache:
+            self._matching_cache[key] = tuple(
+                s
+                for s in self._subscriptions
+                if s.view is view
+                and not (s.ops is None and operator.on_request)
+                and ((ops := _forward_types(s, self.driver)) is None or operator.type in ops)
+            )
+        return self._matching_cache[key]
+
+    def _keep(self, plans: ByOperator, operator: Operator, plan: Any) -> None:
+        if self.caching:
+            plans.keep(operator, plan)
+
+    def _split(
+        self, matching: Iterable[Subscription], operator: Operator
+    ) -> tuple[list[Subscription], tuple[Subscription, ...]]:
+        """Subscriptions that can decide now, and those that wait for the outputs."""
+        known = self._decided.get(operator.serial, ()) if self.caching else ()
+        pending = tuple(s for s in matching if s.require_outputs and s not in known)
+        return [s for s in matching if s not in pending], pending
+
+    def _decide(self, subscriptions: Iterable[Subscription], execution: Execution) -> _Decisions:
+        """Ask each subscription, or take what it decided before and has not been forgotten."""
+        operator = execution.backward_operator or execution.operator
+        decided: dict[Subscription, tuple[Action, ...]] = {}
+        if self.caching:
+            decided = self._decided.get(operator.serial, decided)
+            self._decided.keep(operator, decided)
+        decisions: list[tuple[int, Action]] = []
+        for subscription in subscriptions:
+            if subscription not in decided:
+                decided[subscription] = self._ask(subscription, execution)
+            rank = self._rank[subscription]
+            decisions += ((rank, action) for action in decided[subscription])
+        return tuple(decisions)
+
+    def _ask(self, subscription: Subscription, execution: Execution) -> tuple[Action, ...]:
+        operator = execution.operator
+        context = self._contexts.get(operator.serial)
+        if context is None:
+            context = OpContext(operator)
+            self._contexts.keep(operator, context)
+        analysis = Analysis(self.driver, subscription.tool, subscription.view, execution)
+        previous, context._analysis = context._analysis, analysis
+        try:
+            subscription.callback(context)
+        except AmandaError:
+            raise
+        except Exception as original:
+            raise RoutineError(
+                f"{type(original).__name__}: {original}",
+                tool=subscription.tool.name,
+                routine=name_of(subscription.callback),
+                operator_id=(execution.backward_operator or operator).id,
+                point="analysis",
+            ) from original
+        finally:
+            context._analysis = previous
+        return tuple(analysis.actions)
+
+    def _plan(
+        self, operator: Operator, decisions: _Decisions, pending: tuple[Subscription, ...]
+    ) -> Plan:
+        return Plan(
+            operator,
+            decisions,
+            pending,
+            backward=bool(self._matching(View.BACKWARD, operator)),
+            gradient=bool(self._matching(View.GRADIENT, operator)),
+        )
+
+
+def invalidate(tool: Tool) -> None:
+    """Forget what a tool, and the tools that depend on it, decided."""
+    for engine in list(_engines):
+        stale = {tool}
+        for other in engine._owners:  # dependencies come first
+            if any(d in stale or type(t) is d for d in other.dependencies for t in stale):
+                stale.add(other)
+        engine.forget(stale)
+
+
+def clear_cache() -> None:
+    """Forget every decision of every tool in force: each operator is analyzed anew."""
+    for engine in list(_engines):
+        engine.forget()
+
+
+def _forward_types(subscription: Subscription, driver: Driver) -> frozenset[str] | None:
+    if subscription.ops is not None and subscription.view is View.BACKWARD:
+        return driver.forward_types(subscription.ops)
+    return subscription.ops
+
+
+def _at(point: Point, decisions: _Decisions) -> tuple[Action, ...]:
+    """The actions at a point, in the order of S1."""
+    ranked = sorted(decisions, key=lambda decision: decision[0])
+    return tuple(action for _, action in ranked if action.point is point)
+
+
+def _only(point: Point, decisions: _Decisions, operator: Operator) -> Action | None:
+    actions = _at(point, decisions)
+    if len(actions) > 1:
+        names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in actions)
+        raise ActionError(f"operator {operator.id!r} is replaced more than once, by {names}")
+    return actions[0] if actions else None

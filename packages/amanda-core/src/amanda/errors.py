@@ -1,0 +1,63 @@
+"""The errors of Amanda. Every message names what happened, where, and the way out."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False  # importing typing would take a third of the time that this package does
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class AmandaError(Exception):
+    """Base class of every error that Amanda raises."""
+
+
+class RoutineError(AmandaError):
+    """A routine of a tool failed, or returned what cannot be used.
+
+    Attributes:
+        tool: name of the tool's class.
+        routine: qualified name of the routine.
+        operator_id: id of the operator at which it ran.
+        point: the execution point, e.g. ``"before_op"``, or ``"analysis"``.
+    """
+
+    def __init__(
+        self, reason: str, *, tool: str, routine: str, operator_id: str, point: str
+    ) -> None:
+        super().__init__(f"{tool}: {routine} at {point} of operator {operator_id!r}: {reason}")
+        self.tool = tool
+        self.routine = routine
+        self.operator_id = operator_id
+        self.point = point
+
+
+class ActionError(AmandaError, ValueError):
+    """An analysis routine asked for an insertion that makes no sense for this operator."""
+
+
+class UnsupportedError(AmandaError, NotImplementedError):
+    """The backend cannot do what was asked; raised when it is planned, before anything runs."""
+
+
+class ValueUnavailableError(AmandaError, LookupError):
+    """The value is not known at this point of the analysis."""
+
+
+class DependencyCycleError(AmandaError, ValueError):
+    """Tools depend on each other in a circle.
+
+    Attributes:
+        cycle: the names of the tools along it, the first one repeated at the end.
+    """
+
+    def __init__(self, cycle: Sequence[str]) -> None:
+        super().__init__(f"tools depend on each other in a circle: {' -> '.join(cycle)}")
+        self.cycle = tuple(cycle)
+
+
+class MissingDriverError(AmandaError, ImportError):
+    """No driver is installed for the framework in use."""
+
+
+class MissingContextMapError(AmandaError, ImportError):
+    """No context map translates the backend's vocabulary into the one that a tool speaks."""

@@ -1,0 +1,58 @@
+"""The operator: one place in a model that runs many times, as an instruction does in a program."""
+
+from __future__ import annotations
+
+import itertools
+
+_serials = itertools.count()
+
+
+class Operator:
+    """A static operator, made by a driver the first time it meets that place in the model.
+
+    Attributes:
+        id: stable and unique string, ``scope/type``, with ``#2`` for a second one.
+        type: the operator's type in its backend's vocabulary, e.g. ``conv2d``.
+        name: what its framework calls it.
+        scope: path of the module or name scope it is in, e.g. ``encoder.layer.0.attention``.
+        backend: name of the driver's backend, e.g. ``torch``.
+        on_request: only tools that name its type see it, e.g. an optimizer's update.
+        serial: a number that no other operator of this process ever has; plans are kept under it.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "backend",
+        "id",
+        "name",
+        "on_request",
+        "scope",
+        "serial",
+        "type",
+    )
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        type: str,
+        name: str,
+        scope: str,
+        backend: str,
+        on_request: bool = False,
+    ) -> None:
+        self.id = id
+        self.type = type
+        self.name = name
+        self.scope = scope
+        self.backend = backend
+        self.on_request = on_request
+        self.serial = next(_serials)
+
+    @property
+    def __name__(self) -> str:
+        """The bare type, without the namespace of a custom operator."""
+        return self.type.rpartition("::")[2]
+
+    def __repr__(self) -> str:
+        return f"<Operator {self.id} ({self.backend})>"

@@ -1,0 +1,182 @@
+"""Scopes: which tools are in force in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+
+from amanda.driver import Driver, ImportWatch, known_drivers, loaded_drivers
+from amanda.engine import ByOperator, Engine, Scope
+from amanda.errors import MissingContextMapError
+from amanda.tool import Tool, in_order
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# Vocabularies that are some backend's own: a tool that speaks one sees nothing of other backends.
+_NATIVE = {"torch", "tensorflow"}
+
+
+class _State:
+    """What is in force in a thread; never changed, only exchanged for another."""
+
+    __slots__ = ("caching", "contexts", "enabled", "engines", "owners", "scope", "tools")
+
+    def __init__(
+        self,
+        tools: tuple[Tool, ...],
+        owners: Mapping[Tool, Scope],
+        scope: Scope,
+        contexts: ByOperator,
+        enabled: bool,
+        caching: bool,
+    ) -> None:
+        self.tools = tools
+        self.owners = owners
+        self.scope = scope
+        self.contexts = contexts
+        self.engines: dict[Driver, Engine | None] = {}
+        self.enabled = enabled
+        self.caching = caching
+
+    def but(self, *, enabled: bool | None = None, caching: bool | None = None) -> _State:
+        """The same tools, with other switches."""
+        state = copy.copy(self)  # the engines are shared
+        if enabled is not None:
+            state.enabled = enabled
+        if caching is not None:
+            state.caching = caching
+        return state
+
+    def engine(self, driver: Driver) -> Engine | None:
+        """The engine for a driver, None when no tool is in force on it."""
+        if driver not in self.engines:
+            subscriptions = [
+                subscription
+                for tool in self.tools
+                if _speaks(tool, driver)
+                for subscription in tool.subscriptions
+            ]
+            self.engines[driver] = (
+                Engine(driver, subscriptions, self.owners, self.scope, self.contexts)
+                if subscriptions
+                else None
+            )
+        engine = self.engines[driver]
+        if engine is not None:
+            engine.set_caching(self.caching)
+        return engine if self.enabled else None
+
+
+class _Thread(threading.local):
+    state = _State((), {}, Scope(), ByOperator(), enabled=True, caching=True)
+
+
+_thread = _Thread()
+
+
+@contextlib.contextmanager
+def apply(*tools: Tool) -> Iterator[None]:
+    """Put tools in force in this thread, with all they depend on, for a ``with`` block.
+
+    Scopes nest: inside, the tools of the outer scope come first. Leaving restores exactly what
+    was before. Usable as a decorator too.
+
+    Raises:
+        TypeError: an argument is not a tool.
+        DependencyCycleError: tools depend on each other in a circle.
+        MissingDriverError: the framework in use has no driver installed.
+        MissingContextMapError: a tool speaks a vocabulary that nothing translates to.
+    """
+    for tool in tools:
+        if not isinstance(tool, Tool):
+            hint = f"; write {tool.__name__}(...)" if isinstance(tool, type) else ""
+            raise TypeError(f"amanda.apply takes tools, not {tool!r}{hint}")
+    before = _thread.state
+    order = in_order(tools, before.tools)
+    scope = Scope()
+    owners = {tool: before.owners.get(tool, scope) for tool in order}
+    contexts = before.contexts if before.tools else ByOperator()
+    state = _State(
+        tuple(order),
+        owners,
+        scope,
+        contexts,
+        enabled=before.enabled,
+        caching=before.caching,
+    )
+    try:
+        with ImportWatch(_refresh), _switched(state):
+            yield
+    finally:
+        scope.open = False
+
+
+@contextlib.contextmanager
+def enabled() -> Iterator[None]:
+    """Have the tools in force at work again within a ``disabled()`` block."""
+    with _switched(_thread.state.but(enabled=True)):
+        yield
+
+
+@contextlib.contextmanager
+def disabled() -> Iterator[None]:
+    """Have no tool at work in this thread for a ``with`` block."""
+    with _switched(_thread.state.but(enabled=False)):
+        yield
+
+
+def is_enabled() -> bool:
+    """Whether tools in force in this thread are at work."""
+    return _thread.state.enabled
+
+
+@contextlib.contextmanager
+def cache_enabled() -> Iterator[None]:
+    """Keep what analysis routines decide, within a ``cache_disabled()`` block."""
+    with _switched(_thread.state.but(caching=True)):
+        yield
+
+
+@contextlib.contextmanager
+def cache_disabled() -> Iterator[None]:
+    """Ask the analysis routines anew at every execution, for a ``with`` block."""
+    with _switched(_thread.state.but(caching=False)):
+        yield
+
+
+def is_cache_enabled() -> bool:
+    """Whether what analysis routines decide is kept."""
+    return _thread.state.caching
+
+
+@contextlib.contextmanager
+def _switched(state: _State) -> Iterator[None]:
+    before = _thread.state
+    _thread.state = state
+    try:
+        _refresh()
+        yield
+    finally:
+        _thread.state = before
+        _refresh()
+
+
+def _refresh() -> None:
+    """Tell the drivers what is in force in this thread."""
+    state = _thread.state
+    for driver in loaded_drivers() if state.tools else known_drivers():
+        driver.activate(state.engine(driver))
+
+
+def _speaks(tool: Tool, driver: Driver) -> bool:
+    if tool.vocabulary is None or tool.vocabulary == driver.vocabulary:
+        return True
+    if tool.vocabulary in _NATIVE:
+        return False
+    raise MissingContextMapError(
+        f"{tool.name} speaks {tool.vocabulary!r}, which nothing here translates for "
+        f"{driver.backend}; python -m pip install amanda-contextmap"
+    )
