@@ -129,6 +129,8 @@ class ImportWatch:
         self._then = then
 
     def __enter__(self) -> None:
+        # listed now: to look them up imports modules, which must not come back here
+        self._installed = {entry.name for entry in _entries()}
         sys.meta_path.insert(0, self)
 
     def __exit__(self, *_: object) -> None:
@@ -138,7 +140,7 @@ class ImportWatch:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Find the framework's own module, and have ``then`` called after its execution."""
-        if name not in _PACKAGES and name not in {entry.name for entry in _entries()}:
+        if name not in _PACKAGES and name not in self._installed:
             return None
         spec = None
         for finder in sys.meta_path:
@@ -150,7 +152,7 @@ class ImportWatch:
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            if name in {entry.name for entry in _entries()}:
+            if name in self._installed:
                 self._then()
             else:
                 warnings.warn(f"tools see nothing of it: {_missing(name)}", stacklevel=2)
