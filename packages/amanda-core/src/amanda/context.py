@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
+
 from amanda.action import Action, Point, checked_indices, name_of
-from amanda.errors import ActionError, UnsupportedError, ValueUnavailableError
+from amanda.errors import ActionError, AmandaError, UnsupportedError, ValueUnavailableError
 from amanda.tool import View
 
 TYPE_CHECKING = False
@@ -77,11 +79,12 @@ class OpContext(dict[str, "Any"]):
     nothing keeps them alive.
     """
 
-    __slots__ = ("_analysis", "_operator", "_variables")
+    __slots__ = ("_analysis", "_id", "_operator", "_variables")
 
     def __init__(self, operator: Operator) -> None:
         super().__init__()
-        self._operator = operator
+        self._operator = weakref.ref(operator)  # kept under the operator, so it must not keep it
+        self._id = operator.id
         self._analysis: Analysis | None = None
         self._variables: dict[tuple[int, str], Any] = {}
 
@@ -90,12 +93,15 @@ class OpContext(dict[str, "Any"]):
     @property
     def op(self) -> Operator:
         """The forward operator, also on the backward side."""
-        return self._operator
+        operator = self._operator()
+        if operator is None:
+            raise AmandaError(f"operator {self._id!r} is gone with its model")
+        return operator
 
     @property
     def op_id(self) -> str:
         """Id of the forward operator."""
-        return self._operator.id
+        return self._id
 
     @property
     def backward_op(self) -> Operator | None:
@@ -399,7 +405,7 @@ class OpContext(dict[str, "Any"]):
         count = _count(now.execution, point)
         chosen = checked_indices(indices, count, what=what, where=where)
         action = Action(point, routine, now.tool, chosen, kwargs, pure, differentiable)
-        now.driver.check_action(self._operator, action)
+        now.driver.check_action(self.op, action)
         now.actions.append(action)
 
 
