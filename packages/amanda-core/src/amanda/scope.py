@@ -112,6 +112,10 @@ def apply(*tools: Tool) -> Iterator[None]:
             yield
     finally:
         scope.open = False
+        with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
+            for tool in order:
+                if owners[tool] is scope:
+                    leaving.callback(tool.leave)
 
 
 @contextlib.contextmanager

@@ -138,6 +138,12 @@ class Tool:
 
         invalidate(self)
 
+    def leave(self) -> None:
+        """Called when the scope that put this tool in force has been left; does nothing here.
+
+        A tool that writes files completes them here. It may be put in force again afterwards.
+        """
+
     def _subscribe(
         self,
         callback: Analysis,
