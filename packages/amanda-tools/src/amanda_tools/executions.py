@@ -1,0 +1,230 @@
+"""Every execution, measured once for all tools that show time."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import amanda
+
+from amanda_tools.accelerator import accelerator_of
+from amanda_tools.place import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda_tools.accelerator import Accelerator
+
+    Listener = Callable[["Execution"], None]
+
+Direction = Literal["forward", "backward"]
+
+
+class Tensors(NamedTuple):
+    """Shapes and dtypes of tensors; None for a gradient that does not flow."""
+
+    shapes: list[list[int | None] | None]
+    dtypes: list[str | None]
+
+
+class Execution(NamedTuple):
+    """One execution of a forward or backward operator; times are in nanoseconds.
+
+    Attributes:
+        place: the operator that ran.
+        forward: the forward operator that it belongs to; ``place`` itself if it is one.
+        direction: whether it is a forward or a backward operator.
+        iteration: how many times it had run before.
+        start: since the clock of its :class:`Executions` started.
+        duration: from beginning to end.
+        self_time: the duration, without the operators that ran inside this one.
+        inputs: what it was given; for a backward operator, gradients.
+        outputs: what it gave.
+        allocated: bytes of the accelerator's memory in use afterwards, None if it ran on the host.
+        kept: by how many of them it changed that, None if its inputs were on the host.
+    """
+
+    place: Place
+    forward: Place
+    direction: Direction
+    iteration: int
+    start: int
+    duration: int
+    self_time: int
+    inputs: Tensors
+    outputs: Tensors
+    allocated: int | None
+    kept: int | None
+
+
+class _Running:
+    """An execution that has begun; ``inside`` is the time spent on those inside it."""
+
+    __slots__ = ("accelerator", "allocated", "entered", "inputs", "inside", "start")
+
+    def __init__(self, entered: int, inputs: Tensors, accelerator: Accelerator | None) -> None:
+        self.entered = entered
+        self.inputs = inputs
+        self.accelerator = accelerator
+        self.allocated = None if accelerator is None else accelerator.allocated()
+        self.inside = 0
+        self.start = 0
+
+
+class _Site:
+    """What is known of an operator at all its executions. It must not keep the operator alive."""
+
+    __slots__ = ("__weakref__", "direction", "executed", "forward", "listeners", "place", "running")
+
+    def __init__(self, place: Place, forward: Place, direction: Direction) -> None:
+        self.place = place
+        self.forward = forward
+        self.direction = direction
+        self.executed = 0
+        self.listeners: list[Listener] = []
+        self.running: list[_Running] = []
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.running: list[_Running] = []
+
+
+class Executions(amanda.Tool):
+    """Measures every execution and tells those who observe it.
+
+    A tool that shows time depends on this one, so that several of them measure once. It calls
+    :meth:`observe` in its analysis routine of an operator, forward or backward::
+
+        class Slowest(amanda.Tool):
+            def __init__(self):
+                super().__init__()
+                self.depends_on(Executions)
+                self.add_inst_for_op(self.analyze)
+                self.longest = 0
+
+            def analyze(self, ctx):
+                self.dependency(Executions).observe(ctx, self.record)
+
+            def record(self, execution):
+                self.longest = max(self.longest, execution.duration)
+
+    The clock is read last before the operator and first after it; the time that the rest of the
+    measurement takes is in :attr:`overhead` and in no operator's time. With tensors on a CUDA
+    device the host waits for the device at both points: each operator's time is its own, and the
+    run as a whole is slower than without the tool.
+
+    Attributes:
+        overhead: nanoseconds that were spent on measuring and on those who observe.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.overhead = 0
+        self._origin = perf_counter_ns()
+        self._sites: weakref.WeakKeyDictionary[amanda.Operator, _Site] = weakref.WeakKeyDictionary()
+        self._thread = _Thread()
+        self.add_inst_for_op(self._forward)
+        self.add_inst_for_op(self._backward, backward=True)
+
+    def observe(self, ctx: amanda.OpContext, listener: Listener) -> None:
+        """Have ``listener`` called after each execution of the operator under analysis."""
+        listeners = self._sites[ctx.backward_op or ctx.op].listeners
+        if listener not in listeners:
+            listeners.append(listener)
+
+    def _forward(self, ctx: amanda.OpContext) -> None:
+        begin, end = self._routines(ctx.op, ctx.op, "forward")
+        ctx.insert_before_op(begin)
+        ctx.insert_after_op(end)
+
+    def _backward(self, ctx: amanda.OpContext) -> None:
+        assert ctx.backward_op is not None
+        begin, end = self._routines(ctx.backward_op, ctx.op, "backward")
+        ctx.insert_before_backward_op(begin)
+        ctx.insert_after_backward_op(end)
+
+    def _routines(
+        self, operator: amanda.Operator, forward: amanda.Operator, direction: Direction
+    ) -> tuple[Callable[..., None], Callable[..., None]]:
+        site = self._sites.get(operator)
+        if site is None:
+            site = _Site(Place.of(operator), Place.of(forward), direction)
+            self._sites[operator] = site
+
+        def begin(*tensors: Any) -> None:
+            self._begin(site, tensors)
+
+        def end(*tensors: Any) -> None:
+            self._end(site, perf_counter_ns(), tensors)
+
+        return begin, end
+
+    def _begin(self, site: _Site, tensors: Sequence[Any]) -> None:
+        entered = perf_counter_ns()
+        around = self._thread.running
+        if site.running and site.running[-1] in around:
+            # it began here before and failed: neither it nor what began since will ever end
+            del around[around.index(site.running.pop()) :]
+        execution = _Running(entered, _describe(tensors), accelerator_of(tensors))
+        site.running.append(execution)
+        around.append(execution)
+        if execution.accelerator is not None:
+            execution.accelerator.synchronize()
+        execution.start = perf_counter_ns()
+        self.overhead += execution.start - entered
+
+    def _end(self, site: _Site, now: int, tensors: Sequence[Any]) -> None:
+        execution = site.running.pop()
+        allocated = kept = None
+        accelerator = execution.accelerator or accelerator_of(tensors)
+        if accelerator is not None:
+            accelerator.synchronize()
+            now = perf_counter_ns()
+            allocated = accelerator.allocated()
+            kept = None if execution.allocated is None else allocated - execution.allocated
+        around = self._thread.running
+        if execution in around:
+            del around[around.index(execution) :]
+        duration = now - execution.start
+        record = Execution(
+            site.place,
+            site.forward,
+            site.direction,
+            site.executed,
+            execution.start - self._origin,
+            duration,
+            duration - execution.inside,
+            execution.inputs,
+            _describe(tensors),
+            allocated,
+            kept,
+        )
+        site.executed += 1
+        for listener in site.listeners:
+            listener(record)
+        left = perf_counter_ns()
+        self.overhead += left - now
+        if around:
+            around[-1].inside += left - execution.entered
+
+
+def _describe(tensors: Sequence[Any]) -> Tensors:
+    return Tensors(
+        [None if tensor is None else list(tensor.shape) for tensor in tensors],
+        [None if tensor is None else _dtype_name(tensor.dtype) for tensor in tensors],
+    )
+
+
+_dtype_names: dict[Any, str] = {}
+
+
+def _dtype_name(dtype: Any) -> str:
+    """The dtype as every framework spells it: ``float32``."""
+    name = _dtype_names.get(dtype)
+    if name is None:
+        name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
+        _dtype_names[dtype] = name
+    return name

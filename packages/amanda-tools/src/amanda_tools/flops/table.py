@@ -1,0 +1,93 @@
+"""Tables of formulas: how many FLOPs an operator takes, from shapes and attributes alone.
+
+There is one table for each vocabulary of operators (``torch``, ``tensorflow``, ...). A formula is
+a small function::
+
+    @formula("mylib::project", operands=(0, 1))
+    def project(inputs, outputs, attrs):
+        return 2 * prod(outputs[0]) * inputs[0][-1]
+
+``inputs`` and ``outputs`` are shapes, in the order of the operator's schema with lists flattened,
+so that an optional tensor that is absent moves up those behind it; ``attrs`` are the arguments
+that are no tensors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from typing import TypeAlias
+
+    Shape: TypeAlias = tuple[int, ...]
+    Shapes: TypeAlias = Sequence[Shape]
+    Attrs: TypeAlias = Mapping[str, Any]
+    Flows: TypeAlias = Sequence[bool]
+    Forward: TypeAlias = Callable[[Shapes, Shapes, Attrs], int]
+    Gradient: TypeAlias = Callable[[Shapes, Shapes, Attrs, Flows], int]
+
+
+class Formula:
+    """The FLOPs of one kind of operator and of its gradient.
+
+    Attributes:
+        forward: called with the shapes of inputs and outputs, and the attributes.
+        operands: the inputs that a contraction multiplies, empty for anything else. The FLOPs of
+            a contraction come in pairs of a multiplication and an addition.
+    """
+
+    def __init__(self, forward: Forward, operands: Collection[int] = ()) -> None:
+        self.forward = forward
+        self.operands = operands
+        self._gradient: Gradient | None = None
+
+    def gradient(self, function: Gradient) -> Gradient:
+        """Decorate the formula of the gradient.
+
+        It is also given, for each input, whether a gradient flows to it. Without one, the
+        gradient of each operand of a contraction is another contraction of the same size, and
+        the gradient of anything else is not counted.
+        """
+        self._gradient = function
+        return function
+
+    def backward(self, inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int | None:
+        """FLOPs of the gradients that flow; None if nobody said how many."""
+        if self._gradient is not None:
+            return self._gradient(inputs, outputs, attrs, flows)
+        if not self.operands:
+            return None
+        return self.forward(inputs, outputs, attrs) * sum(flows[i] for i in self.operands)
+
+
+class Table:
+    """What is known about the operators of one vocabulary.
+
+    Attributes:
+        formulas: by operator type.
+        views: types that give other views of their inputs: no FLOPs and no bytes.
+        copies: types that only move data: no FLOPs.
+        is_parameter: whether an input of an operator is a parameter of the model.
+    """
+
+    def __init__(
+        self,
+        views: Iterable[str] = (),
+        copies: Iterable[str] = (),
+        is_parameter: Callable[[Any], bool] = lambda tensor: False,
+    ) -> None:
+        self.formulas: dict[str, Formula] = {}
+        self.views = frozenset(views)
+        self.copies = frozenset(copies)
+        self.is_parameter = is_parameter
+
+    def formula(self, *types: str, operands: Collection[int] = ()) -> Callable[[Forward], Formula]:
+        """Decorate the formula of some operator types; see :func:`formula`."""
+
+        def register(forward: Forward) -> Formula:
+            made = Formula(forward, operands)
+            self.formulas.update(dict.fromkeys(types, made))
+            return made
+
+        return register

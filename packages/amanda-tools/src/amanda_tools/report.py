@@ -1,0 +1,191 @@
+"""Tables of what tools found, by module and by operator type.
+
+A tool contributes by having one or both of these methods:
+
+* ``columns()`` gives :class:`Column` objects, numbers by operator, which the tables add up;
+* ``report()`` gives anything that rich can print, which is printed below the tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from amanda_tools.place import Place
+
+Unit = Literal["count", "bytes", "nanoseconds", "share"]
+
+_SIBLINGS = 16  # more modules side by side than this are not all shown
+
+
+class Column(NamedTuple):
+    """Numbers by operator, which can be added up: a module has the sum of what is in it.
+
+    Attributes:
+        title: heading, short.
+        values: by operator.
+        unit: how they are shown. A share is a fraction of 1.
+    """
+
+    title: str
+    values: Mapping[Place, float]
+    unit: Unit = "count"
+
+
+@runtime_checkable
+class HasColumns(Protocol):
+    """A tool that contributes to the tables."""
+
+    def columns(self) -> Sequence[Column]:
+        """Numbers by operator."""
+
+
+@runtime_checkable
+class HasReport(Protocol):
+    """A tool that has something to say at the end."""
+
+    def report(self) -> RenderableType | None:
+        """What to print."""
+
+
+def columns_of(tools: Iterable[object]) -> list[Column]:
+    """The columns of all the tools that have some, in the order of the tools."""
+    return [c for tool in tools if isinstance(tool, HasColumns) for c in tool.columns()]
+
+
+def by_module(columns: Sequence[Column], depth: int = 3) -> Table:
+    """A table with a row for each module down to ``depth`` levels, indented as they nest."""
+    table = _table("Module", columns)
+    total = _Module("total", len(columns))
+    for index, column in enumerate(columns):
+        for place, value in column.values.items():
+            total.add(place.modules, index, value)
+    for label, values in total.rows(depth):
+        table.add_row(label, *_cells(columns, values))
+    return table
+
+
+def by_type(columns: Sequence[Column], limit: int = 10) -> Table:
+    """A table with a row for each of the ``limit`` operator types with the largest share.
+
+    Where no column is a share, those with the largest number in the first column.
+    """
+    table = _table("Operator", [Column("Places", {}), *columns])
+    places: dict[str, set[Place]] = {}
+    values: dict[str, list[float]] = {}
+    for index, column in enumerate(columns):
+        for place, value in column.values.items():
+            places.setdefault(place.type, set()).add(place)
+            values.setdefault(place.type, [0] * len(columns))[index] += value
+    key = next((i for i, column in enumerate(columns) if column.unit == "share"), 0)
+    ranked = sorted(values, key=lambda type: -values[type][key])
+    for type in ranked[:limit]:
+        table.add_row(type, str(len(places[type])), *_cells(columns, values[type]))
+    if rest := ranked[limit:]:
+        sums = [sum(column) for column in zip(*(values[type] for type in rest), strict=True)]
+        count = sum(len(places[type]) for type in rest)
+        label = Text(f"{len(rest)} other types", style="dim")
+        table.add_row(label, str(count), *_cells(columns, sums))
+    return table
+
+
+class _Module:
+    """A node of the tree: what is in a module, and in the modules in it."""
+
+    def __init__(self, name: str, width: int) -> None:
+        self.name = name
+        self.children: dict[str, _Module] = {}
+        self.values = [0.0] * width
+        self.own = [0.0] * width
+
+    def add(self, path: Sequence[str], column: int, value: float) -> None:
+        self.values[column] += value
+        if not path:
+            self.own[column] += value
+            return
+        name, *rest = path
+        if name not in self.children:
+            self.children[name] = _Module(name, len(self.values))
+        self.children[name].add(rest, column, value)
+
+    def rows(self, depth: int, level: int = 0, prefix: str = "") -> Iterator[_Row]:
+        """Rows for this module and those in it; a module with one child alone shares its row."""
+        indent = "  " * level
+        if level and len(self.children) == 1 and not any(self.own):
+            (child,) = self.children.values()
+            yield from child.rows(depth, level, f"{prefix}{self.name}.")
+            return
+        yield Text(f"{indent}{prefix}{self.name}", style="" if level else "bold"), self.values
+        if level == depth or not self.children:
+            return
+        children = list(self.children.values())
+        shown = children if len(children) <= _SIBLINGS else children[: _SIBLINGS - 1]
+        for child in shown:
+            yield from child.rows(depth, level + 1)
+        if rest := children[len(shown) :]:
+            sums = [sum(column) for column in zip(*(m.values for m in rest), strict=True)]
+            yield Text(f"{indent}  {len(rest)} more", style="dim"), sums
+        if any(self.own):
+            yield Text(f"{indent}  operators right here", style="dim"), self.own
+
+
+if TYPE_CHECKING:
+    _Row = tuple[Text, Sequence[float]]
+
+
+def _table(title: str, columns: Iterable[Column]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(title, no_wrap=True, overflow="ellipsis")
+    for column in columns:
+        table.add_column(column.title, justify="right", no_wrap=True)
+    return table
+
+
+def _cells(columns: Iterable[Column], values: Iterable[float]) -> Iterator[str]:
+    for column, value in zip(columns, values, strict=True):
+        yield _SHOWN[column.unit](value) if value else ""
+
+
+def count(number: float) -> str:
+    """A number in three digits: ``1.23 G``."""
+    return _scaled(number, 1000, ("", " k", " M", " G", " T", " P", " E"))
+
+
+def size(number: float) -> str:
+    """Bytes in three digits: ``1.23 MiB``."""
+    return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def nanoseconds(number: float) -> str:
+    """A time in three digits: ``1.23 ms``."""
+    return _scaled(number, 1000, (" ns", " µs", " ms", " s"))
+
+
+def share(number: float) -> str:
+    """A fraction as a percentage: ``12.3%``."""
+    return f"{number:.1%}"
+
+
+_SHOWN: dict[Unit, Callable[[float], str]] = {
+    "count": count,
+    "bytes": size,
+    "nanoseconds": nanoseconds,
+    "share": share,
+}
+
+
+def _scaled(number: float, step: int, units: Sequence[str]) -> str:
+    power = 0
+    while abs(number) >= step and power < len(units) - 1:
+        number /= step
+        power += 1
+    digits = 0 if power == 0 else sum(abs(number) < bound for bound in (10, 100))
+    return f"{number:.{digits}f}{units[power]}"
