@@ -160,7 +160,7 @@ class Engine:
         self._subscriptions = subscriptions
         self._owners = owners
         self._scope = scope
-        self._contexts = contexts
+        self.contexts = contexts
         self._backward_plans = ByOperator()
         self._gradient_plans = ByOperator()
         self._matching_cache: dict[tuple[View, str, bool], tuple[Subscription, ...]] = {}
@@ -211,7 +211,7 @@ class Engine:
             elif rest in self._by_subscriptions:
                 engine = self._by_subscriptions[rest]
             else:
-                engine = Engine(self.driver, rest, self._owners, self._scope, self._contexts)
+                engine = Engine(self.driver, rest, self._owners, self._scope, self.contexts)
                 engine.set_caching(self.caching)
                 self._by_subscriptions[rest] = engine
             self._inside[type] = engine
@@ -374,10 +374,10 @@ class Engine:
 
     def _ask(self, subscription: Subscription, execution: Execution) -> tuple[Action, ...]:
         operator = execution.operator
-        context = self._contexts.get(operator.serial)
+        context = self.contexts.get(operator.serial)
         if context is None:
             context = OpContext(operator)
-            self._contexts.keep(operator, context)
+            self.contexts.keep(operator, context)
         analysis = Analysis(self.driver, subscription.tool, subscription.view, execution)
         previous, context._analysis = context._analysis, analysis
         try:

@@ -1,0 +1,180 @@
+"""The way back: each autograd node by its own type, with the forward operator that made it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from amanda import Operator
+from amanda.engine import ByOperator
+
+from amanda_torch.straight import straight_through
+from amanda_torch.thread import thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda.action import Action
+    from amanda.context import Execution
+    from amanda.engine import BackwardPlan, Engine
+    from torch import Tensor
+    from torch.autograd.graph import Node
+
+    Grads = Sequence[Tensor | None]
+
+# The backward operators of each forward operator, by type and by count of that type.
+_backward_operators = ByOperator()
+
+
+def nodes_between(starts: Sequence[Node | None], outputs: Sequence[Tensor]) -> list[Node]:
+    """The autograd nodes that an operator made, from its outputs back to its inputs.
+
+    Args:
+        starts: what made the operator's inputs, taken before it ran.
+        outputs: what the operator returned.
+    """
+    seen = {node for node in starts if node is not None}
+    nodes: list[Node] = []
+    queue = [tensor.grad_fn for tensor in outputs]
+    while queue:
+        node = queue.pop(0)
+        if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
+            continue
+        seen.add(node)
+        nodes.append(node)
+        queue += [next_node for next_node, _ in node.next_functions]
+    return nodes
+
+
+def watch_backward(
+    engine: Engine,
+    operator: Operator,
+    outputs: Sequence[Tensor],
+    starts: Sequence[Node | None],
+    shown: Callable[..., Execution],
+) -> None:
+    """Have the tools see the backward operators of an operator that has just run."""
+    counts: dict[str, int] = {}
+    for node in nodes_between(starts, outputs):
+        type = node.name().rpartition("::")[2]
+        count = counts[type] = counts.get(type, 0) + 1
+        backward_operator = _backward_operator(operator, type, count)
+        plan = engine.known_backward_plan(backward_operator)
+        if plan is not None and plan.idle:
+            continue
+        execution = None
+        if plan is None or plan.pending:
+            execution = shown([t.detach() for t in outputs])
+            execution.inputs = [t.detach() for t in execution.inputs]
+            execution.backward_operator = backward_operator
+        _Watch(engine, operator, backward_operator, plan, execution).attach(node)
+
+
+class _Watch:
+    """Hooks on one autograd node. It keeps nothing that has a graph: that would be a cycle."""
+
+    __slots__ = ("_backward_operator", "_engine", "_execution", "_operator", "_plan")
+
+    def __init__(
+        self,
+        engine: Engine,
+        operator: Operator,
+        backward_operator: Operator,
+        plan: BackwardPlan | None,
+        execution: Execution | None,
+    ) -> None:
+        self._engine = engine
+        self._operator = operator
+        self._backward_operator = backward_operator
+        self._plan = plan
+        self._execution = execution
+
+    def attach(self, node: Node) -> None:
+        """Register what the plan needs."""
+        if self._plan is None or self._plan.before:
+            node.register_prehook(self._before)
+        node.register_hook(self._after)
+
+    def _before(self, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...] | None:
+        if not in_force(self._engine):
+            return None
+        if self._plan is None:
+            assert self._execution is not None
+            self._execution.grad_outputs = grad_outputs
+            self._plan = self._engine.backward_plan(self._execution)
+        return self._replaced(self._plan.before, grad_outputs)
+
+    def _after(
+        self, grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]
+    ) -> tuple[Tensor | None, ...] | None:
+        plan = self._plan
+        if plan is None or not in_force(self._engine):
+            return None
+        if plan.pending:
+            assert self._execution is not None
+            self._execution.grad_outputs = grad_outputs
+            self._execution.grad_inputs = grad_inputs
+            plan = self._plan = self._engine.complete_backward(plan, self._execution)
+        self._execution = None
+        grads: Grads = grad_inputs
+        if plan.replace is not None and self._engine.live((plan.replace,)):
+            values = plan.replace.call(grad_outputs, self._backward_operator)
+            grads = plan.replace.substitutes(values, len(grad_inputs), self._backward_operator)
+        after = self._replaced(plan.after, grads)
+        grads = grads if after is None else after
+        return None if grads is grad_inputs else tuple(grads)
+
+    def _replaced(
+        self, actions: tuple[Action, ...], grads: Grads
+    ) -> tuple[Tensor | None, ...] | None:
+        passed = run_on_gradients(self._engine, actions, grads, self._backward_operator)
+        return None if passed is grads else tuple(passed)
+
+
+def run_on_gradients(
+    engine: Engine, actions: tuple[Action, ...], grads: Grads, operator: Operator
+) -> Grads:
+    """Run routines on gradients, of those tools that are still in force."""
+    actions = engine.live(actions)
+    if not actions:
+        return grads
+    with torch.no_grad():
+        passed = engine.run(actions, grads, operator)
+    if passed is grads or not torch.is_grad_enabled():
+        return passed
+    both = [i for i, g in enumerate(grads) if g is not None and passed[i] is not None]
+    bound = straight_through([grads[i] for i in both], [passed[i] for i in both])  # type: ignore[misc]
+    result = list(passed)
+    for i, tensor in zip(both, bound, strict=True):
+        result[i] = tensor
+    return result
+
+
+def in_force(engine: Engine) -> bool:
+    """Whether tools see a backward that runs now.
+
+    Not when it runs after their scope, nor when the thread that runs it has no tools in force
+    (``amanda.disabled()``); a thread that autograd started for the backward has never had any.
+    """
+    if thread.probing or not engine.open:
+        return False
+    return thread.engine is not None or not thread.known
+
+
+def _backward_operator(operator: Operator, type: str, count: int) -> Operator:
+    known = _backward_operators.get(operator.serial)
+    if known is None:
+        known = {}
+        _backward_operators.keep(operator, known)
+    if (type, count) not in known:
+        name = type if count == 1 else f"{type}#{count}"
+        known[type, count] = Operator(
+            id=f"{operator.id}/{name}",
+            type=type,
+            name=name,
+            scope=operator.scope,
+            backend="torch",
+            on_request=operator.on_request,
+        )
+    backward_operator: Operator = known[type, count]
+    return backward_operator

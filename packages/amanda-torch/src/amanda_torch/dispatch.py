@@ -1,0 +1,127 @@
+"""Kernels on the interception key: one for each operator that a tool in force wants.
+
+A type is a base name of ``aten`` (``conv2d``, ``add``, ``relu_``), with all its overloads; an
+operator of another library carries its namespace (``mylib::op``).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from amanda import UnsupportedError
+
+from amanda_torch.signature import OperatorSignature
+from amanda_torch.thread import KEY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from amanda.engine import Engine
+
+    MakeKernel = Callable[[str, OperatorSignature, Any], Callable[..., Any]]
+
+# What torch's own C++ calls on tensors that are still being made, or to ask about a tensor: a
+# Python kernel in between would break it, and no tool means them by "all operators".
+PLUMBING = frozenset(
+    ["alias", "detach", "detach_", "lift", "lift_fresh", "lift_fresh_copy", "set_", "set_data", "data", "requires_grad_", "_fw_primal", "_make_dual", "_unpack_dual", "_has_same_storage_numel", "_new_zeros_with_same_feature_meta", "_local_scalar_dense", "item", "is_nonzero", "equal", "is_same_size", "record_stream", "_version", "output_nr", "is_leaf", "retain_grad", "retains_grad", "rename_", "rename", "_backward", "resize_", "resize_as_", "_propagate_xla_data", "_assert_async", "_functional_assert_async", "_assert_tensor_metadata", "_functional_assert_scalar", "_assert_scalar", "_print", "sym_constrain_range", "sym_constrain_range_for_size", "empty", "empty_like", "empty_strided", "empty_permuted", "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "new_empty", "new_empty_strided"]
+)
+# Namespaces of torch's own machinery; their operators are seen only when asked for by type.
+_MACHINERY = frozenset(
+    ["_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_native", "_test", "c10d", "debug_mode_ops", "debugprims", "export", "inductor", "inductor_prims", "mkl", "mkldnn", "mkldnn_prepacked", "prim", "prims", "profiler", "rngprims", "static_runtime", "symm_mem"]
+)
+
+
+class Interception:
+    """Which types have a kernel: at least all that an engine of some thread wants.
+
+    Kernels stay when the last scope is left, since no thread includes their key any more and
+    opening the next scope is then free; they go when that one does not want them.
+    """
+
+    def __init__(self, make_kernel: MakeKernel) -> None:
+        self._make_kernel = make_kernel
+        self._engines: dict[int, Engine] = {}
+        self._libraries: dict[str, torch.library.Library] = {}
+        self._overloads: dict[str, list[str]] = {}
+        self._known = 0
+        self._lock = threading.RLock()
+        # An operator without a kernel on the key goes on to its usual kernels.
+        self._fallthrough = torch.library.Library("_", "IMPL", KEY_NAME)
+        self._fallthrough.fallback(torch.library.fallthrough_kernel)
+
+    def serve(self, engine: Engine | None) -> None:
+        """Have kernels for what the engine of the current thread wants.
+
+        Raises:
+            UnsupportedError: it wants a type that cannot be intercepted.
+        """
+        this_thread = threading.get_ident()
+        with self._lock:
+            if engine is None:
+                self._engines.pop(this_thread, None)
+                return
+            if engine.wanted is not None and (bad := engine.wanted & PLUMBING):
+                raise UnsupportedError(
+                    f"{', '.join(sorted(bad))}: plumbing of PyTorch that cannot be intercepted; "
+                    "leave it out of ops=[...]"
+                )
+            self._engines[this_thread] = engine
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Make and drop kernels so that all wanted types have one, and no others."""
+        with self._lock:
+            self._list_overloads()
+            wanted: set[str] = set()
+            for engine in self._engines.values():
+                if engine.wanted is None:
+                    wanted.update(t for t in self._overloads if _by_default(t))
+                else:
+                    wanted.update(engine.wanted)
+            for type in [t for t in self._libraries if t not in wanted]:
+                self._libraries.pop(type)._destroy()
+            for type in wanted:
+                if type in self._overloads and type not in self._libraries:
+                    self._libraries[type] = self._library(type, self._overloads[type])
+
+    def _list_overloads(self) -> None:
+        names = torch._C._dispatch_get_all_op_names()
+        if len(names) == self._known:
+            return
+        self._known = len(names)
+        self._overloads.clear()
+        for name in names:
+            self._overloads.setdefault(type_of(name), []).append(name)
+
+    def _library(self, type: str, names: Iterable[str]) -> torch.library.Library:
+        namespace = type.rpartition("::")[0] or "aten"
+        library = torch.library.Library(namespace, "IMPL", KEY_NAME)
+        for name in names:
+            packet, _, overload = name.rpartition("::")[2].partition(".")
+            operator = getattr(
+                getattr(getattr(torch.ops, namespace), packet), overload or "default"
+            )
+            signature = OperatorSignature(operator)
+            kernel = self._make_kernel(type, signature, operator._op)
+            library.impl(name, kernel)
+        return library
+
+
+def type_of(name: str) -> str:
+    """The type of an operator from its full name, e.g. ``aten::add.Tensor``."""
+    base = name.partition(".")[0]
+    return base.removeprefix("aten::")
+
+
+def _by_default(type: str) -> bool:
+    """Whether a tool that wants all operators wants this one."""
+    namespace = type.rpartition("::")[0]
+    return type not in PLUMBING and namespace not in _MACHINERY
+
+
+def is_forward_type(type: str) -> bool:
+    """Whether the dispatcher knows an operator of this type."""
+    namespace, _, name = type.rpartition("::")
+    return hasattr(getattr(torch.ops, namespace or "aten"), name)

@@ -1,0 +1,126 @@
+"""The driver for PyTorch eager mode."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import array_api_compat.torch
+import torch
+from torch import Tensor
+
+from amanda_torch.dispatch import Interception, is_forward_type
+from amanda_torch.execute import make_kernel
+from amanda_torch.identity import Node
+from amanda_torch.patches import Patches
+from amanda_torch.thread import intercept, thread
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from amanda.context import Execution
+    from amanda.engine import Engine
+
+
+class Variable(Tensor):
+    """State of a tool: a tensor that routines read and the tool may assign to."""
+
+    # Operators on it give plain tensors.
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    def assign(self, value: Any) -> Variable:
+        """Give it another value, of the same shape.
+
+        Raises:
+            RuntimeError: the shape does not fit.
+        """
+        with torch.no_grad(), amanda.disabled():
+            self.copy_(torch.as_tensor(value, dtype=self.dtype))
+        return self
+
+
+class TorchDriver(amanda.Driver):
+    """Intercepts operators at PyTorch's dispatcher, only the types that somebody wants."""
+
+    backend = "torch"
+    vocabulary = "torch"
+    xp = array_api_compat.torch
+
+    def __init__(self) -> None:
+        self._interception = Interception(make_kernel)
+        self._patches = Patches(self._interception.refresh)
+        os.register_at_fork(after_in_child=_leave)
+
+    def activate(self, engine: Engine | None) -> None:
+        """Have this thread run under ``engine``."""
+        self._interception.serve(engine)
+        if engine is not None and engine.contexts is not thread.session():
+            # Operators outside of modules are known as long as the outermost scope is open.
+            thread.session = weakref.ref(engine.contexts)
+            thread.outside = Node("")
+            thread.floor = id(_entering_frame())
+        thread.known = True
+        thread.engine = engine
+        self._patches.hold(engine is not None)
+        intercept(engine is not None)
+
+    def value(self, tensor: Any) -> Any:
+        """A tensor as a NumPy array; bfloat16, which NumPy lacks, as float32."""
+        tensor = tensor.detach()
+        if tensor.dtype is torch.bfloat16:
+            tensor = tensor.float()
+        if tensor.is_meta:
+            raise amanda.ValueUnavailableError("a meta tensor has no values")
+        return tensor.resolve_conj().resolve_neg().cpu().numpy()
+
+    def variable(self, initial: Any, execution: Execution) -> Variable:
+        """A tensor on the device of the operator's inputs."""
+        device = execution.inputs[0].device if execution.inputs else None
+        with torch.no_grad():
+            value = torch.as_tensor(initial, device=device).clone()
+        return value.as_subclass(Variable)
+
+    def refusal(self, original: Any, substitute: Any) -> str | None:
+        """A substitute must be a tensor of the same dtype and device; of the same shape too where
+        gradients are to pass straight through."""
+        if not isinstance(substitute, Tensor):
+            return f"returned {type(substitute).__name__}, not a tensor"
+        if original is None:
+            return None
+        for what in ("dtype", "device"):
+            expected, given = getattr(original, what), getattr(substitute, what)
+            if expected != given:
+                return f"returned {what} {given} for {expected}"
+        if thread.tracking and original.requires_grad and original.shape != substitute.shape:
+            return (
+                f"returned shape {tuple(substitute.shape)} for {tuple(original.shape)}, through "
+                "which no gradient passes; insert it with differentiable=True"
+            )
+        return None
+
+    def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
+        """Types of forward operators as they are; a backward operator's may come from any."""
+        return types if all(is_forward_type(type) for type in types) else None
+
+
+def _leave() -> None:
+    """A forked process (a worker of a DataLoader) is not in the scope of the thread it copied."""
+    thread.engine = None
+    intercept(False)
+
+
+def _entering_frame() -> FrameType | None:
+    """The frame that opens the scope: the first outside of Amanda and contextlib."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name != "contextlib" and name.partition(".")[0] not in ("amanda", "amanda_torch"):
+            break
+        frame = frame.f_back
+    return frame
+
+
+driver = TorchDriver()

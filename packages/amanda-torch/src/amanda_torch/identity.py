@@ -1,0 +1,264 @@
+"""Which operator this is: its module, the call sites that lead to it, and, in a loop, its turn.
+
+An operator is a place in a model, as an instruction is a place in a program. Its address is the
+calling context of the module it runs in, then the call sites (code object and instruction offset)
+between that module's ``forward`` and the operator. A place that is passed several times within
+one call of the outermost module (a loop, a module called twice) is a different operator each
+time, told apart by its turn. Nothing here looks at tensors, so a generation loop finds in its
+second step the operators of the first one.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from amanda import Operator
+
+from amanda_torch.thread import thread
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+# Call sites looked at for one address, and turns told apart at one site: recursion and endless
+# loops within one call must not make the cache grow without bound.
+_DEEPEST = 32
+_TURNS = 4096
+
+_Module = torch.nn.Module
+
+# Frames at which the code of a module begins; how a call gets there depends on its hooks.
+_BOUNDARY: set[int] = {
+    id(_Module._wrapped_call_impl.__code__),
+    id(_Module._call_impl.__code__),
+    *(id(c) for c in _Module._call_impl.__code__.co_consts if hasattr(c, "co_code")),
+}
+# Frames from which an address goes on as it was when a checkpoint was made.
+_RESUMED: set[int] = set()
+# Frames of ours, and of what runs code again, which are no part of an address.
+_SKIPPED: set[int] = set()
+
+_operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
+_lock = threading.RLock()
+
+
+def skip_frames(*codes: CodeType) -> None:
+    """Leave the frames of these functions out of every address."""
+    _SKIPPED.update(id(code) for code in codes)
+
+
+def end_paths(*codes: CodeType) -> None:
+    """Have every path end at the frames of these functions."""
+    _BOUNDARY.update(id(code) for code in codes)
+
+
+def resume_paths(*codes: CodeType) -> None:
+    """Have paths go on from these functions with ``thread.origin``."""
+    _RESUMED.update(id(code) for code in codes)
+
+
+class Node:
+    """A module in one calling context: through which call sites it is reached."""
+
+    __slots__ = ("__weakref__", "children", "module", "pinned", "root", "scope", "sites")
+
+    def __init__(
+        self, scope: str, module: _Module | None = None, root: weakref.ref[_Module] | None = None
+    ) -> None:
+        self.scope = scope
+        self.module = None if module is None else weakref.ref(module)
+        self.root = root
+        # Weak: a context lives as long as its module.
+        self.children: weakref.WeakValueDictionary[tuple[int, ...], Node]
+        self.children = weakref.WeakValueDictionary()
+        self.sites: dict[tuple[object, ...], list[Operator]] = {}
+        # An address holds identities of code objects, which must not be given to others.
+        self.pinned: list[CodeType] = []
+
+
+class _Contexts:
+    """The calling contexts of one module, which live as long as it does.
+
+    The first one is unclaimed while it was only met by calls from outside of any module. The
+    first call site inside a parent takes it over, so that ``model.encoder(x)`` and
+    ``model(x)`` run the same operators.
+    """
+
+    __slots__ = ("claimed", "module", "nodes")
+
+    def __init__(self, module: _Module) -> None:
+        key = id(module)
+
+        def forget(gone: weakref.ref[_Module]) -> None:
+            if key in _contexts and _contexts[key].module is gone:
+                del _contexts[key]
+
+        self.module = weakref.ref(module, forget)
+        self.nodes: list[Node] = []
+        self.claimed = False
+
+
+_contexts: dict[int, _Contexts] = {}
+
+
+def locate(type: str, frame: FrameType) -> Operator:
+    """The operator of a type that is called from a frame, in the current thread."""
+    node = thread.node
+    visits = thread.visits
+    if node is None:
+        node = thread.outside
+    address = (type, *call_path(frame))
+    site = node.sites.get(address)
+    if site is None:
+        site = _new_site(node, address, frame)
+    turn = 0
+    if visits is not None:
+        key = id(site)
+        turn = visits.get(key, 0)
+        visits[key] = turn + 1
+        if turn >= _TURNS:
+            turn = _TURNS - 1
+    if turn < len(site):
+        return site[turn]
+    return _new_operator(node, site, type, frame)
+
+
+def enter(module: _Module, frame: FrameType) -> Node:
+    """The calling context for a module that is called from a frame."""
+    parent = thread.node
+    if parent is None:
+        return _outermost(module, frame)
+    address = (id(module), *call_path(frame))
+    node = parent.children.get(address)
+    if node is None or node.module is None or node.module() is not module:
+        node = _child(parent, module, address, frame)
+    return node
+
+
+def call_path(frame: FrameType | None) -> tuple[int, ...]:
+    """The call sites from a frame up to the module that it runs in."""
+    path: list[int] = []
+    floor = thread.floor if thread.node is None else 0
+    while frame is not None and len(path) < 2 * _DEEPEST:
+        code = id(frame.f_code)
+        if code in _BOUNDARY:
+            break
+        if code in _RESUMED:
+            path += thread.origin
+            break
+        if code not in _SKIPPED:
+            path += (code, frame.f_lasti)
+        if id(frame) == floor:
+            break
+        frame = frame.f_back
+    return tuple(path)
+
+
+def _codes(frame: FrameType | None) -> list[CodeType]:
+    codes = []
+    while frame is not None and len(codes) < _DEEPEST:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    return codes
+
+
+def _new_site(node: Node, address: tuple[object, ...], frame: FrameType) -> list[Operator]:
+    with _lock:
+        node.pinned += (c for c in _codes(frame) if c not in node.pinned)
+        return node.sites.setdefault(address, [])
+
+
+def _new_operator(node: Node, site: list[Operator], type: str, frame: FrameType) -> Operator:
+    optimizer = _optimizer(frame) if node.module is None else None
+    scope = node.scope if optimizer is None else optimizer
+    with _lock:
+        id, name = _free_id(scope, type)
+        operator = Operator(
+            id=id,
+            type=type,
+            name=name,
+            scope=scope,
+            backend="torch",
+            on_request=optimizer is not None,
+        )
+        _operators[id] = operator
+        site.append(operator)
+    return operator
+
+
+def _free_id(scope: str, type: str) -> tuple[str, str]:
+    name, count = type, 1
+    while (id := f"{scope}/{name}" if scope else name) in _operators:
+        count += 1
+        name = f"{type}#{count}"
+    return id, name
+
+
+def _contexts_of(module: _Module) -> _Contexts:
+    known = _contexts.get(id(module))
+    if known is None or known.module() is not module:
+        known = _contexts[id(module)] = _Contexts(module)
+    return known
+
+
+def _outermost(module: _Module, frame: FrameType) -> Node:
+    known = _contexts.get(id(module))
+    if known is not None and known.nodes and known.module() is module:
+        return known.nodes[0]
+    with _lock:
+        owner = _owner(module, frame)
+        scope = "" if owner is None else _name_in(owner, module) or ""
+        node = Node(scope, module, weakref.ref(owner or module))
+        _contexts_of(module).nodes.append(node)
+    return node
+
+
+def _child(parent: Node, module: _Module, address: tuple[int, ...], frame: FrameType) -> Node:
+    with _lock:
+        contexts = _contexts_of(module)
+        if contexts.nodes and not contexts.claimed:
+            node = contexts.nodes[0]
+        else:
+            root = parent.root and parent.root()
+            name = None if root is None else _name_in(root, module)
+            if name is None:  # not registered with the root: say where it was met
+                name = f"{parent.scope}.{type(module).__name__}".lstrip(".")
+            node = Node(name, module, parent.root)
+            contexts.nodes.append(node)
+        contexts.claimed = True
+        parent.pinned += (c for c in _codes(frame) if c not in parent.pinned)
+        parent.children[address] = node
+    return node
+
+
+def _name_in(root: _Module, module: _Module) -> str | None:
+    return next((name for name, found in root.named_modules() if found is module), None)
+
+
+def _owner(module: _Module, frame: FrameType | None) -> _Module | None:
+    """The module whose method calls ``module`` from outside of any module call.
+
+    ``model.generate()`` calls parts of the model, which are to be named as parts of it.
+    """
+    owner = None
+    while frame is not None:
+        names = frame.f_code.co_varnames
+        if frame.f_code.co_argcount and names:
+            candidate: Any = frame.f_locals.get(names[0])
+            if isinstance(candidate, _Module) and _name_in(candidate, module) is not None:
+                owner = candidate
+        frame = frame.f_back
+    return owner
+
+
+def _optimizer(frame: FrameType | None) -> str | None:
+    """The class of the optimizer whose ``step`` is running, if one is."""
+    while frame is not None:
+        if frame.f_code.co_name == "step" and frame.f_code.co_argcount:
+            candidate = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if isinstance(candidate, torch.optim.Optimizer):
+                return type(candidate).__name__
+        frame = frame.f_back
+    return None

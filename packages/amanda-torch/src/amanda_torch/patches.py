@@ -1,0 +1,209 @@
+"""What of PyTorch is exchanged while a scope is open in some thread, and put back afterwards.
+
+Operators are intercepted at the dispatcher; these patches tell what the dispatcher cannot: which
+module is running, when a backward runs, what an activation checkpoint runs again, and calls of
+custom autograd Functions, which are no operators for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.utils.checkpoint as checkpointing
+
+from amanda_torch.execute import Target, execute
+from amanda_torch.identity import call_path, end_paths, enter, resume_paths, skip_frames
+from amanda_torch.signature import FunctionSignature
+from amanda_torch.thread import intercept, intercepting, thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+_call = torch.nn.Module.__call__
+_apply = torch.autograd.Function.__dict__["apply"]
+_make_grads = torch.autograd._make_grads
+_run_backward = torch.autograd._engine_run_backward
+_new_frame = checkpointing._CheckpointFrame.__init__
+_forward = checkpointing.CheckpointFunction.__dict__["forward"]
+_define = torch.library.Library.define
+_load_library = torch.ops.load_library
+_compile = torch.compile
+
+
+def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    if thread.engine is None:
+        return _call(self, *args, **kwargs)
+    node, visits = thread.node, thread.visits
+    thread.node = enter(self, sys._getframe(1))
+    if node is None:
+        thread.visits = {}
+    try:
+        return _call(self, *args, **kwargs)
+    finally:
+        thread.node, thread.visits = node, visits
+
+
+def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of autograd whose operators are none of the program's.
+
+    Its backward threads take over what is switched on here, and so they see nothing either.
+    """
+
+    @functools.wraps(function)
+    def unseen(*args: Any, **kwargs: Any) -> Any:
+        on = intercepting()
+        intercept(False)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            intercept(on)
+
+    return unseen
+
+
+def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    run = functools.partial(_apply.__func__, cls)
+    if not intercepting():
+        return run(*args, **kwargs)
+    return execute(Target(cls.__name__, FunctionSignature(cls), run), args, kwargs)
+
+
+def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., Any]:
+    """A function that always runs where in the model, and under which tools, it is made now."""
+    engine, node, visits = thread.engine, thread.node, thread.visits
+    if engine is None:
+        return function
+    passed, origin = dict(visits or {}), call_path(frame)
+
+    def resumed(*args: Any, **kwargs: Any) -> Any:
+        if not engine.open:
+            return function(*args, **kwargs)
+        before = thread.engine, thread.node, thread.visits, thread.origin, intercepting()
+        thread.engine, thread.node, thread.origin = engine, node, origin
+        thread.visits = None if visits is None else dict(passed)
+        intercept(True)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            thread.engine, thread.node, thread.visits, thread.origin, on = before
+            intercept(on)
+
+    return resumed
+
+
+def _checkpoint_frame(self: Any, recompute: Callable[..., Any], *args: Any) -> None:
+    _new_frame(self, _resumed(recompute, sys._getframe(1)), *args)
+
+
+def _checkpoint_forward(ctx: Any, run: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+    return _forward.__func__(ctx, _resumed(run, sys._getframe(1)), preserve, *args)
+
+
+class Patches:
+    """Puts the patches in place while any thread has tools in force.
+
+    Args:
+        operators_changed: called when operators may have been added to the dispatcher.
+    """
+
+    def __init__(self, operators_changed: Callable[[], None]) -> None:
+        self._operators_changed = operators_changed
+        self._threads: set[int] = set()
+        self._stance: Any = None
+        self._lock = threading.Lock()
+
+    def hold(self, held: bool) -> None:
+        """Whether the current thread needs them."""
+        this_thread = threading.get_ident()
+        with self._lock:
+            before = bool(self._threads)
+            if held:
+                self._threads.add(this_thread)
+            else:
+                self._threads.discard(this_thread)
+            if self._threads and not before:
+                self._install()
+            elif before and not self._threads:
+                self._remove()
+
+    def _install(self) -> None:
+        torch.nn.Module.__call__ = _module_call
+        torch.autograd._engine_run_backward = _unseen(_run_backward)
+        torch.autograd._make_grads = _unseen(_make_grads)
+        torch.autograd.Function.apply = classmethod(_function_apply)
+        checkpointing._CheckpointFrame.__init__ = _checkpoint_frame
+        checkpointing.CheckpointFunction.forward = staticmethod(_checkpoint_forward)
+        torch.library.Library.define = self._then_changed(_define)
+        torch.ops.load_library = self._then_changed(_load_library)
+        torch.compile = self._compile
+        if "torch._dynamo" in sys.modules:
+            self._run_eagerly()
+
+    def _remove(self) -> None:
+        torch.nn.Module.__call__ = _call
+        torch.autograd._engine_run_backward = _run_backward
+        torch.autograd._make_grads = _make_grads
+        torch.autograd.Function.apply = _apply
+        checkpointing._CheckpointFrame.__init__ = _new_frame
+        checkpointing.CheckpointFunction.forward = _forward
+        torch.library.Library.define = _define
+        torch.ops.load_library = _load_library
+        torch.compile = _compile
+        if self._stance is not None:
+            self._stance.__exit__(None, None, None)
+            self._stance = None
+
+    def _run_eagerly(self) -> None:
+        """Have compiled models run as they are written, so that their operators are seen."""
+        if self._stance is None:
+            self._stance = torch.compiler.set_stance("force_eager")
+            self._stance.__enter__()
+
+    def _compile(self, *args: Any, **kwargs: Any) -> Any:
+        compiled = _compile(*args, **kwargs)
+        self._run_eagerly()
+        return compiled
+
+    def _then_changed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            result = function(*args, **kwargs)
+            self._operators_changed()
+            return result
+
+        return changed
+
+
+def _codes(value: Any) -> Iterator[CodeType]:
+    """The code of a function or of the methods of a class, and of all functions within them."""
+    if isinstance(value, type):
+        for member in vars(value).values():
+            if isinstance(member, (FunctionType, staticmethod, classmethod)):
+                yield from _codes(getattr(member, "__func__", member))
+    elif isinstance(value, CodeType):
+        yield value
+        for constant in value.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _codes(constant)
+    elif callable(value):
+        yield from _codes(getattr(inspect.unwrap(value), "__code__", None))
+
+
+end_paths(_module_call.__code__)
+resume_paths(*(c for c in _resumed.__code__.co_consts if isinstance(c, CodeType)))
+skip_frames(_function_apply.__code__, _checkpoint_forward.__code__, _checkpoint_frame.__code__)
+skip_frames(
+    *(
+        code
+        for value in vars(checkpointing).values()
+        if getattr(value, "__module__", None) == checkpointing.__name__
+        for code in _codes(value)
+    )
+)
