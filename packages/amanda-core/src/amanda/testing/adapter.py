@@ -1,0 +1,95 @@
+"""What a driver's author writes so that the conformance suite can drive the backend."""
+
+from __future__ import annotations
+
+import abc
+import re
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from amanda import Operator
+    from amanda.testing.program import Program
+
+Array = npt.NDArray[Any]
+
+
+class Model(abc.ABC):
+    """A program, built in a backend. Arrays go in and come out, with the dtype they have."""
+
+    @abc.abstractmethod
+    def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
+        """The output for these inputs, with these switches on."""
+
+    @abc.abstractmethod
+    def gradients(
+        self, wrt: Sequence[str], inputs: Mapping[str, Array], switches: Collection[str] = ()
+    ) -> dict[str, Array]:
+        """Gradients of the sum of the output, by the names of parameters and inputs.
+
+        One call runs every operator of the program once forward and once backward. Nothing
+        else is to need a gradient. Zeros stand for a gradient that does not flow at all.
+        """
+
+    @abc.abstractmethod
+    def train(self, mode: bool) -> None:
+        """Put the model in training mode or, for False, in evaluation mode."""
+
+    @abc.abstractmethod
+    def parameter(self, name: str) -> Array:
+        """The current value of a parameter, as it would be saved."""
+
+
+class Adapter(abc.ABC):
+    """How to drive a backend. It is built without arguments, once in each process.
+
+    Attributes:
+        backend: ``operator.backend`` of its operators.
+        vocabulary: that of its driver.
+        types: the operator type of each kind of step; see :mod:`amanda.testing.program`.
+        input_names: the schema's names of the tensors that a kind takes, in order.
+        attrs: attributes that a kind's operators have, with their values.
+        eager: analysis sees concrete tensors. Otherwise a value that depends on the inputs of
+            the model is unavailable.
+        differentiable: the driver can differentiate routines. Otherwise it must refuse to.
+        none_for_unneeded_inputs: an operator's gradient for an input from which nothing wanted
+            depends is None. Otherwise it is computed all the same.
+        none_for_unused_outputs: the gradient of an output that nothing uses is None. Otherwise
+            it is zeros.
+    """
+
+    backend: ClassVar[str]
+    vocabulary: ClassVar[str]
+    types: ClassVar[Mapping[str, str]]
+    input_names: ClassVar[Mapping[str, tuple[str, ...]]]
+    attrs: ClassVar[Mapping[str, Mapping[str, object]]]
+    eager: ClassVar[bool]
+    differentiable: ClassVar[bool]
+    none_for_unneeded_inputs: ClassVar[bool]
+    none_for_unused_outputs: ClassVar[bool]
+
+    @abc.abstractmethod
+    def build(self, program: Program, parameters: Mapping[str, Array]) -> Model:
+        """A new model with parameters of its own."""
+
+    @abc.abstractmethod
+    def tensor(self, array: Array) -> Any:
+        """What a routine may compute with, and return, for this array."""
+
+    @abc.abstractmethod
+    def array(self, tensor: Any) -> Array:
+        """The value of a tensor that a host routine was given."""
+
+    def layer(self, operator: Operator) -> str:
+        """The layer of the program that an operator is in."""
+        return re.split(r"[./]", re.sub(r"#\d+", "", operator.scope))[-1]
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    """Random float32 multiples of 1/4 in (-2, 2), whose short sums and products are exact."""
+    random = np.random.default_rng([seed, *shape])
+    return (random.integers(-7, 8, shape) / 4).astype(np.float32)

@@ -1,0 +1,239 @@
+"""What a context shows of an operator, and the state that it holds for routines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import amanda
+from amanda.testing.adapter import Adapter, numbers
+from amanda.testing.probes import W1, W2, Insert, Watch, X, perceptron, sigmoid
+from amanda.testing.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HALVES = Program("""
+    top, bottom = cut/unstack(x)
+    y = join/multiply(top, bottom)
+""")
+
+host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
+
+
+class Contexts:
+    """The context."""
+
+    adapter: Adapter
+
+    def look(
+        self, kind: str, analyze: Callable[[amanda.OpContext], object], **options: Any
+    ) -> None:
+        """Have an analysis routine look at a perceptron's operators of a kind."""
+        tool = Watch(analyze, [self.adapter.types[kind]], **options)
+        with amanda.apply(tool):
+            perceptron(self.adapter).gradients(["w1", "w2"], {"x": X})
+        assert tool.analyzed
+
+    def test_the_operator(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            assert ctx.op.type == self.adapter.types["sigmoid"]
+            assert ctx.op.__name__ == ctx.op.type
+            assert ctx.op.backend == self.adapter.backend
+            assert self.adapter.layer(ctx.op) == "act"
+            assert ctx.op_id == ctx.op.id
+            assert ctx.op.name
+            assert ctx.is_forward()
+            assert not ctx.is_backward()
+            assert ctx.backward_op is None
+            assert ctx.backward_op_id is None
+
+        self.look("sigmoid", analyze)
+
+    def test_inputs_by_position_and_by_name(self) -> None:
+        names = self.adapter.input_names["matmul"]
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            assert tuple(ctx.input_names) == names
+            assert len(ctx.inputs) == 2
+            for name, tensor in zip(names, ctx.inputs, strict=True):
+                assert ctx.input(name) is tensor
+            with pytest.raises(amanda.ValueUnavailableError, match=names[0]):
+                ctx.input("nonsense")
+
+        self.look("matmul", analyze)
+
+    def test_attributes_are_plain_values(self) -> None:
+        seen = []
+        tool = Watch(lambda ctx: seen.append(dict(ctx.attrs)), [self.adapter.types["unstack"]])
+        with amanda.apply(tool):
+            self.adapter.build(HALVES, {}).forward({"x": X})
+        (attrs,) = seen
+        expected = self.adapter.attrs["unstack"]
+        assert expected
+        assert {name: attrs[name] for name in expected} == expected
+
+    def test_the_value_of_a_parameter_is_known(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            expected = W1 if self.adapter.layer(ctx.op) == "hidden" else W2
+            for index in (1, -1):
+                value = ctx.value(index)
+                assert isinstance(value, np.ndarray)
+                assert value.dtype == np.float32
+                np.testing.assert_array_equal(value, expected)
+
+        self.look("matmul", analyze)
+
+    def test_the_value_of_an_activation(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            if self.adapter.eager:
+                np.testing.assert_allclose(ctx.value(0), X @ W1, rtol=1e-6)
+            else:
+                with pytest.raises(amanda.ValueUnavailableError):
+                    ctx.value(0)
+
+        self.look("sigmoid", analyze)
+
+    def test_the_inputs_are_those_of_the_model_whatever_routines_do(self) -> None:
+        seen = []
+        tools = [
+            Insert(self.adapter, "insert_before_op", lambda w: w * 2, "matmul", inputs=[1]),
+            Watch(lambda ctx: seen.append(ctx.value(1)), [self.adapter.types["matmul"]]),
+        ]
+        with amanda.apply(*tools):
+            perceptron(self.adapter).forward({"x": X})
+        np.testing.assert_array_equal(seen[0], W1)
+        np.testing.assert_array_equal(seen[1], W2)
+
+    def test_outputs_are_shown_when_they_are_required(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            assert len(ctx.outputs) == 1
+            assert len(ctx.inputs) == 1
+            if self.adapter.eager:
+                (output,) = ctx.outputs
+                np.testing.assert_allclose(self.adapter.array(output), sigmoid(X @ W1), rtol=1e-6)
+
+        self.look("sigmoid", analyze, require_outputs=True)
+
+    def test_all_outputs_of_an_operator_are_shown(self) -> None:
+        counts = []
+        tool = Watch(
+            lambda ctx: counts.append(len(ctx.outputs)),
+            [self.adapter.types["unstack"]],
+            require_outputs=True,
+        )
+        with amanda.apply(tool):
+            self.adapter.build(HALVES, {}).forward({"x": X})
+        assert counts == [2]
+
+    def test_a_routine_inserted_after_seeing_the_outputs_runs_at_once(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            count = len(ctx.outputs)
+            ctx.insert_after_op(lambda a: a * (2 * count))
+
+        tool = Watch(analyze, [self.adapter.types["sigmoid"]], require_outputs=True)
+        model = perceptron(self.adapter)
+        with amanda.apply(tool):
+            for _ in range(2):
+                result = model.forward({"x": X})
+                np.testing.assert_allclose(result, 2 * sigmoid(X @ W1) @ W2, rtol=1e-6)
+
+    def test_input_gradients_are_shown_when_they_are_required(self) -> None:
+        counts = []
+        self.look(
+            "sigmoid",
+            lambda ctx: counts.append(len(ctx.grad_inputs)),
+            backward=True,
+            require_outputs=True,
+        )
+        assert counts == [1]
+
+    def test_a_context_shows_tensors_only_during_analysis(self) -> None:
+        kept: list[amanda.OpContext] = []
+        self.look("sigmoid", kept.append)
+        (ctx,) = kept
+        with pytest.raises(amanda.ValueUnavailableError, match="during an analysis"):
+            ctx.inputs  # noqa: B018
+        with pytest.raises(amanda.ValueUnavailableError, match="during an analysis"):
+            ctx.insert_before_op(print)
+
+    @host_and_pure
+    def test_a_variable_is_assigned_without_a_new_analysis(self, pure: bool) -> None:
+        variables = []
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            scale = ctx.variable("scale", np.float32(2))
+            variables.append(scale)
+            ctx.insert_after_op(lambda a, by: a * by, pure=pure, by=scale)
+
+        tool = Watch(analyze, [self.adapter.types["sigmoid"]])
+        model = perceptron(self.adapter)
+        plain = sigmoid(X @ W1) @ W2
+        with amanda.apply(tool):
+            for factor in (2, 4, 8):
+                np.testing.assert_allclose(model.forward({"x": X}), factor * plain, rtol=1e-6)
+                variables[0].assign(np.float32(2 * factor))
+        assert len(tool.analyzed) == 1
+
+    @host_and_pure
+    def test_a_routine_may_close_over_a_variable(self, pure: bool) -> None:
+        masks = []
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            if self.adapter.layer(ctx.op) == "hidden":
+                mask = ctx.variable("mask", np.ones_like(W1))
+                masks.append(mask)
+                ctx.insert_before_op(lambda w: w * mask, inputs=[1], pure=pure)
+
+        model = perceptron(self.adapter)
+        half = numbers(3, 4, seed=20)
+        with amanda.apply(Watch(analyze, [self.adapter.types["matmul"]])):
+            model.forward({"x": X})
+            masks[0].assign(half)
+            result = model.forward({"x": X})
+        np.testing.assert_allclose(result, sigmoid(X @ (W1 * half)) @ W2, rtol=1e-6)
+
+    def test_a_variable_keeps_its_value_through_a_new_analysis(self) -> None:
+        variables = []
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            variables.append(ctx.variable("scale", np.float32(2)))
+            ctx.insert_after_op(lambda a, by: a * by, by=variables[-1])
+
+        tool = Watch(analyze, [self.adapter.types["sigmoid"]])
+        model = perceptron(self.adapter)
+        with amanda.apply(tool):
+            model.forward({"x": X})
+            variables[0].assign(np.float32(4))
+            tool.invalidate()
+            result = model.forward({"x": X})
+        np.testing.assert_allclose(result, 4 * sigmoid(X @ W1) @ W2, rtol=1e-6)
+        assert variables[0] is variables[1]
+
+    def test_two_tools_have_variables_of_their_own(self) -> None:
+        model = perceptron(self.adapter)
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            variables.append(ctx.variable("scale", np.float32(2)))
+
+        variables: list[Any] = []
+        types = [self.adapter.types["sigmoid"]]
+        with amanda.apply(Watch(analyze, types), Watch(analyze, types)):
+            model.forward({"x": X})
+        one, other = variables
+        assert one is not other
+
+    @host_and_pure
+    def test_the_array_namespace(self, pure: bool) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            xp = ctx.xp
+            ctx.insert_before_op(lambda h: xp.where(xp.abs(h) > 1, h, xp.zeros_like(h)), pure=pure)
+
+        model = perceptron(self.adapter)
+        with amanda.apply(Watch(analyze, [self.adapter.types["sigmoid"]])):
+            result = model.forward({"x": X})
+        h = X @ W1
+        expected = sigmoid(np.where(abs(h) > 1, h, np.zeros_like(h))) @ W2
+        np.testing.assert_allclose(result, expected, rtol=1e-6)

@@ -1,0 +1,184 @@
+"""S4: which operator is which."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import amanda
+from amanda.testing.probes import Executions, X, perceptron
+from amanda.testing.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from amanda.testing.adapter import Adapter, Model
+
+TWICE = Program("""
+    a = act/relu(x)
+    b = act/relu(a)
+    y = join/add(a, b)
+""")
+BRANCH = Program("""
+    a = first/relu(x)
+    a = extra/relu(a) if deep
+    y = last/relu(a)
+""")
+
+
+def ids_of_a_perceptron(adapter: Adapter) -> list[str]:
+    """The ids of the operators of a model that is built and run here."""
+    executions = Executions()
+    model = perceptron(adapter)
+    with amanda.apply(executions.tool(list(adapter.types.values()))):
+        model.gradients(["w1"], {"x": X})
+    return executions.ids
+
+
+class Identity:
+    """S4."""
+
+    adapter: Adapter
+
+    def ids(self, model: Model, switches: Collection[str] = ()) -> list[str]:
+        """The ids of a model's operators, in the order in which they run in one forward."""
+        executions = Executions()
+        with amanda.apply(executions.tool(list(self.adapter.types.values()))):
+            model.forward({"x": X}, switches)
+        return executions.ids
+
+    def test_an_id_is_scope_and_type(self) -> None:
+        adapter = self.adapter
+        seen = []
+        executions = Executions()
+        types = list(adapter.types.values())
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            ctx.insert_before_op(executions.note, id=ctx.op.id)
+            seen.append(ctx.op)
+
+        tool = amanda.Tool()
+        tool.add_inst_for_op(analyze, ops=types)
+        with amanda.apply(tool):
+            perceptron(adapter).forward({"x": X})
+
+        operators = {operator.id: operator for operator in seen}
+        layers = [adapter.layer(operators[id]) for id in executions.ids]
+        assert layers == ["hidden", "act", "head"]
+        for id, kind in zip(executions.ids, ["matmul", "sigmoid", "matmul"], strict=True):
+            operator = operators[id]
+            assert operator.type == adapter.types[kind]
+            bare = id.split("#")[0]
+            assert bare == f"{operator.scope.split('#')[0]}/{operator.type}"
+
+    def test_every_iteration_has_the_same_ids(self) -> None:
+        model = perceptron(self.adapter)
+        executions = Executions()
+        with amanda.apply(executions.tool(list(self.adapter.types.values()))):
+            for _ in range(3):
+                model.forward({"x": X})
+        once = executions.ids[:3]
+        assert len(set(once)) == 3
+        assert executions.ids == once * 3
+
+    def test_another_batch_size_has_the_same_ids(self) -> None:
+        model = perceptron(self.adapter)
+        executions = Executions()
+        with amanda.apply(executions.tool(list(self.adapter.types.values()))):
+            model.forward({"x": X})
+            model.forward({"x": X[:1]})
+        assert executions.ids[:3] == executions.ids[3:]
+
+    def test_train_and_eval_have_the_same_ids(self) -> None:
+        model = perceptron(self.adapter)
+        model.train(True)
+        training = self.ids(model)
+        model.train(False)
+        assert self.ids(model) == training
+
+    def test_forward_alone_and_with_gradients_have_the_same_ids(self) -> None:
+        model = perceptron(self.adapter)
+        executions = Executions()
+        with amanda.apply(executions.tool(list(self.adapter.types.values()))):
+            model.gradients(["x", "w1"], {"x": X})
+        assert self.ids(model) == executions.ids
+
+    def test_two_scopes_give_the_same_ids(self) -> None:
+        model = perceptron(self.adapter)
+        assert self.ids(model) == self.ids(model)
+
+    def test_what_other_types_a_tool_wants_makes_no_difference(self) -> None:
+        model = perceptron(self.adapter)
+        executions = Executions()
+        with amanda.apply(executions.tool([self.adapter.types["matmul"]])):
+            model.forward({"x": X})
+        hidden, _, head = self.ids(model)
+        assert executions.ids == [hidden, head]
+
+    def test_two_copies_of_a_model_do_not_collide(self) -> None:
+        one, other = perceptron(self.adapter), perceptron(self.adapter)
+        ids = self.ids(one)
+        others = self.ids(other)
+        assert len({*ids, *others}) == 6
+        assert self.ids(one) == ids
+        assert self.ids(other) == others
+
+    def test_a_layer_that_is_called_twice_gives_two_operators(self) -> None:
+        model = self.adapter.build(TWICE, {})
+        ids = self.ids(model)
+        assert len(set(ids)) == 3
+        assert self.ids(model) == ids
+
+    def test_a_branch_does_not_shift_the_ids_of_others(self) -> None:
+        model = self.adapter.build(BRANCH, {})
+        shallow = self.ids(model)
+        deep = self.ids(model, ["deep"])
+        assert len(shallow) == 2
+        assert [id for id in deep if id in shallow] == shallow
+        (extra,) = set(deep) - set(shallow)
+        assert "extra" in extra
+        assert self.ids(model) == shallow
+        assert self.ids(model, ["deep"]) == deep
+
+    def test_a_branch_taken_every_other_step_in_one_scope(self) -> None:
+        model = self.adapter.build(BRANCH, {})
+        executions = Executions()
+        with amanda.apply(executions.tool(list(self.adapter.types.values()))):
+            for switches in ([], ["deep"], [], ["deep"]):
+                model.forward({"x": X}, switches)
+        half = executions.ids[:5]
+        assert len(set(half)) == 3
+        assert executions.ids == half * 2
+
+    def test_ids_are_the_same_in_another_process(self) -> None:
+        one, other = (self._ids_in_another_process(seed) for seed in ("1", "2"))
+        assert len(set(one)) == 3
+        assert one == other
+
+    def _ids_in_another_process(self, hash_seed: str) -> list[str]:
+        cls = type(self.adapter)
+        program = (
+            "import importlib.util, json, sys\n"
+            "from amanda.testing.identity import ids_of_a_perceptron\n"
+            "spec = importlib.util.spec_from_file_location('adapter_module', sys.argv[1])\n"
+            "module = importlib.util.module_from_spec(spec)\n"
+            "sys.modules['adapter_module'] = module\n"
+            "spec.loader.exec_module(module)\n"
+            "ids = ids_of_a_perceptron(getattr(module, sys.argv[2])())\n"
+            "print('ids:' + json.dumps(ids))\n"
+        )
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        output = subprocess.run(
+            [sys.executable, "-c", program, inspect.getfile(cls), cls.__name__],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+        (line,) = (line for line in output.splitlines() if line.startswith("ids:"))
+        ids: list[str] = json.loads(line.removeprefix("ids:"))
+        return ids

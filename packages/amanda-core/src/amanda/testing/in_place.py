@@ -1,0 +1,62 @@
+"""In-place operators, for the backends that have them: part of S2 and S3."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import amanda
+from amanda.testing.adapter import Adapter, numbers
+from amanda.testing.probes import Insert
+from amanda.testing.program import Program
+
+if TYPE_CHECKING:
+    from amanda.testing.adapter import Array
+
+# h is an alias of a: both are what relu_ wrote
+ALIASED = Program("""
+    h = shift/add(x, b)
+    a = act/relu_(h)
+    y = join/multiply(a, h)
+""")
+X, B = numbers(2, 3, seed=30), numbers(3, seed=31)
+
+
+class InPlace:
+    """S2 and S3 for operators that write into one of their inputs."""
+
+    adapter: Adapter
+
+    def run(self, insertion: str, routine: Any) -> tuple[Array, Array]:
+        """The output, and the gradient for x."""
+        model = self.adapter.build(ALIASED, {"b": B})
+        with amanda.apply(Insert(self.adapter, insertion, routine, "relu_")):
+            return model.forward({"x": X}), model.gradients(["x"], {"x": X})["x"]
+
+    def test_its_type_is_its_own(self) -> None:
+        assert self.adapter.types["relu_"] != self.adapter.types["relu"]
+
+    def test_observing_leaves_aliases_alone(self) -> None:
+        output, gradient = self.run("insert_before_op", lambda h: None)
+        a = np.maximum(X + B, 0)
+        np.testing.assert_array_equal(output, a * a)
+        np.testing.assert_array_equal(gradient, 2 * a)
+
+    def test_a_replaced_result_is_seen_by_every_alias(self) -> None:
+        output, gradient = self.run("insert_after_op", lambda a: a * 2 + 1)
+        a = np.maximum(X + B, 0) * 2 + 1
+        np.testing.assert_array_equal(output, a * a)
+        np.testing.assert_array_equal(gradient, np.where(X + B > 0, 2 * a, 0))
+
+    def test_a_substituted_input_still_updates_the_programs_tensor(self) -> None:
+        output, gradient = self.run("insert_before_op", lambda h: h + 1)
+        a = np.maximum(X + B + 1, 0)
+        np.testing.assert_array_equal(output, a * a)
+        np.testing.assert_array_equal(gradient, np.where(X + B + 1 > 0, 2 * a, 0))
+
+    def test_a_replacement_is_seen_by_every_alias(self) -> None:
+        output, gradient = self.run("replace_op", lambda h: h * 4)
+        a = (X + B) * 4
+        np.testing.assert_array_equal(output, a * a)
+        np.testing.assert_array_equal(gradient, np.where(X + B > 0, 2 * a, 0))

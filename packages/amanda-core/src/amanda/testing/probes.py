@@ -1,0 +1,112 @@
+"""The tools that the suite instruments with, and the models that it instruments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import amanda
+from amanda.testing.adapter import numbers
+from amanda.testing.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda.testing.adapter import Adapter, Array, Model
+
+PERCEPTRON = Program("""
+    h = hidden/matmul(x, w1)
+    a = act/sigmoid(h)
+    y = head/matmul(a, w2)
+""")
+X = numbers(2, 3)
+W1 = numbers(3, 4, seed=1)
+W2 = numbers(4, 2, seed=2)
+
+
+def perceptron(adapter: Adapter) -> Model:
+    """Two matrix products with a sigmoid between them; its input is ``x``, of the shape of X."""
+    return adapter.build(PERCEPTRON, {"w1": W1, "w2": W2})
+
+
+class Watch(amanda.Tool):
+    """Calls an analysis routine for operators of some types, and notes for which operators.
+
+    ``analyzed`` lists their ids, one for each call.
+    """
+
+    def __init__(
+        self,
+        analyze: Callable[[amanda.OpContext], object],
+        ops: Sequence[str] | None = None,
+        *,
+        backward: bool = False,
+        gradient: bool = False,
+        require_outputs: bool = False,
+    ) -> None:
+        super().__init__()
+        self.analyzed: list[str] = []
+        self._analyze = analyze
+        if gradient:
+            self.add_inst_for_gradient(self.look, ops=ops)
+        else:
+            self.add_inst_for_op(self.look, backward, require_outputs, ops=ops)
+
+    def look(self, ctx: amanda.OpContext) -> None:
+        """The analysis routine."""
+        self.analyzed.append(ctx.op.id)
+        self._analyze(ctx)
+
+
+class Insert(Watch):
+    """Inserts one routine at operators of one type; at those of one layer if it is given.
+
+    Args:
+        adapter: tells in which layer an operator is.
+        insertion: a method of the context, e.g. ``insert_before_op``.
+        routine: what is inserted.
+        kind: the kind of steps, as in :mod:`amanda.testing.program`.
+        layer: the layer, or None for all of them.
+        **options: passed on to the insertion.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        insertion: str,
+        routine: Callable[..., Any],
+        kind: str,
+        layer: str | None = None,
+        **options: Any,
+    ) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            if layer is None or adapter.layer(ctx.op) == layer:
+                getattr(ctx, insertion)(routine, **options)
+
+        super().__init__(
+            analyze,
+            [adapter.types[kind]],
+            backward="backward" in insertion,
+            gradient="on_grad" in insertion,
+        )
+
+
+class Executions:
+    """A routine that notes at which operators it runs, in order, and touches nothing."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+
+    def tool(self, ops: Sequence[str] | None = None, **options: Any) -> Watch:
+        """A tool that inserts it before operators of these types."""
+        return Watch(lambda ctx: ctx.insert_before_op(self.note, id=ctx.op.id), ops, **options)
+
+    def note(self, *tensors: Any, id: str) -> None:
+        """The routine."""
+        self.ids.append(id)
+
+
+def sigmoid(x: Array) -> Array:
+    """The plain reference."""
+    import numpy as np
+
+    return np.asarray(1 / (1 + np.exp(-x)), x.dtype)

@@ -1,0 +1,112 @@
+"""Small models, described so that every backend can build them.
+
+A program is one step a line, ``result = layer/kind(operands)``::
+
+    h = hidden/matmul(x, w1)
+    a = act/relu(h)
+    a = extra/relu(a) if deep
+    y = head/matmul(a, w2)
+
+A layer is a module or name scope; a layer that has two steps is one that is called twice. An
+operand is a parameter (its value is given to :meth:`amanda.testing.Adapter.build`), an input, or
+the result of an earlier step. A step with ``if`` is left out unless that switch is on. The result
+of the last step is the model's output.
+
+=========== ==================== ===========================================
+kind        operands             results
+=========== ==================== ===========================================
+matmul      x (m, k), w (k, n)   x @ w
+add         x, y                 x + y
+multiply    x, y                 x * y
+relu        x                    max(x, 0)
+sigmoid     x                    1 / (1 + exp(-x))
+select      mask (bool), x, y    x where mask, else y
+unstack     x (2, ...)           x[0] and x[1]: two results of one operator
+relu_       x                    max(x, 0), written into x (in-place backends)
+=========== ==================== ===========================================
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+_T = TypeVar("_T")
+
+_STEP = re.compile(
+    r"(?P<results>[\w, ]+?) = (?P<layer>\w+)/(?P<kind>\w+)\((?P<operands>[\w, ]+)\)"
+    r"( if (?P<switch>\w+))?"
+)
+
+
+class Step(NamedTuple):
+    """One operator of a program."""
+
+    results: tuple[str, ...]
+    layer: str
+    kind: str
+    operands: tuple[str, ...]
+    switch: str | None
+
+
+class Program:
+    """A small model.
+
+    Attributes:
+        steps: its operators in order.
+        switches: the names of the switches that choose among them.
+        output: the name of the value that the model gives.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.steps = [_parse(line.strip()) for line in text.strip().splitlines()]
+        self.switches = {step.switch for step in self.steps if step.switch is not None}
+        (self.output,) = self.steps[-1].results
+
+    def inputs(self, parameters: Collection[str]) -> list[str]:
+        """The names of the values that it is called with, given those of its parameters."""
+        known = set(parameters)
+        names = []
+        for step in self.steps:
+            for name in step.operands:
+                if name not in known:
+                    names.append(name)
+                    known.add(name)
+            known.update(step.results)
+        return names
+
+    def run(
+        self,
+        call: Callable[[Step, list[_T]], Sequence[_T]],
+        values: Mapping[str, _T],
+        switches: Collection[str] = (),
+    ) -> _T:
+        """Run it step by step.
+
+        Args:
+            call: runs one step on its operands and gives its results.
+            values: parameters and inputs by name.
+            switches: those that are on.
+        """
+        values = dict(values)
+        for step in self.steps:
+            if step.switch is None or step.switch in switches:
+                results = call(step, [values[name] for name in step.operands])
+                values.update(zip(step.results, results, strict=True))
+        return values[self.output]
+
+
+def _parse(line: str) -> Step:
+    match = _STEP.fullmatch(line)
+    if match is None:
+        raise ValueError(f"{line!r} is not a step 'result = layer/kind(operands)'")
+    return Step(
+        results=tuple(match["results"].split(", ")),
+        layer=match["layer"],
+        kind=match["kind"],
+        operands=tuple(match["operands"].split(", ")),
+        switch=match["switch"],
+    )

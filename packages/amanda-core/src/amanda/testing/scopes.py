@@ -1,0 +1,197 @@
+"""S6: where tools are in force."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import amanda
+from amanda.testing.probes import Executions, Insert, X, perceptron
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amanda.testing.adapter import Adapter, Model
+
+
+def in_a_thread(call: Callable[[], object]) -> None:
+    """Run something in another thread and wait for it; its exception is ours."""
+    failures: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            call()
+        except BaseException as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=target)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+class Scopes:
+    """S6."""
+
+    adapter: Adapter
+
+    def count(self, model: Model, executions: Executions) -> int:
+        """How many executions are noted in one forward of a model."""
+        before = len(executions.ids)
+        model.forward({"x": X})
+        return len(executions.ids) - before
+
+    def sigmoids(self, executions: Executions) -> amanda.Tool:
+        """A tool that notes the sigmoids, of which a perceptron has one."""
+        return executions.tool([self.adapter.types["sigmoid"]])
+
+    def test_tools_work_inside_alone(self) -> None:
+        executions, model = Executions(), perceptron(self.adapter)
+        assert self.count(model, executions) == 0
+        with amanda.apply(self.sigmoids(executions)):
+            assert self.count(model, executions) == 1
+        assert self.count(model, executions) == 0
+
+    def test_a_model_built_inside_is_free_outside(self) -> None:
+        executions = Executions()
+        with amanda.apply(self.sigmoids(executions)):
+            model = perceptron(self.adapter)
+            assert self.count(model, executions) == 1
+        assert self.count(model, executions) == 0
+
+    def test_scopes_nest_and_restore(self) -> None:
+        outer, inner, model = Executions(), Executions(), perceptron(self.adapter)
+        with amanda.apply(self.sigmoids(outer)):
+            with amanda.apply(self.sigmoids(inner)):
+                model.forward({"x": X})
+            assert (len(outer.ids), len(inner.ids)) == (1, 1)
+            model.forward({"x": X})
+            assert (len(outer.ids), len(inner.ids)) == (2, 1)
+
+    def test_a_tool_applied_twice_works_once(self) -> None:
+        executions, model = Executions(), perceptron(self.adapter)
+        tool = self.sigmoids(executions)
+        with amanda.apply(tool, tool), amanda.apply(tool):
+            assert self.count(model, executions) == 1
+
+    def test_a_scope_is_restored_after_an_exception(self) -> None:
+        outer, inner, model = Executions(), Executions(), perceptron(self.adapter)
+        with amanda.apply(self.sigmoids(outer)):
+            with pytest.raises(ZeroDivisionError), amanda.apply(self.sigmoids(inner)):
+                raise ZeroDivisionError
+            model.forward({"x": X})
+        model.forward({"x": X})
+        assert (len(outer.ids), len(inner.ids)) == (1, 0)
+
+    def test_disabled_and_enabled(self) -> None:
+        executions, model = Executions(), perceptron(self.adapter)
+        with amanda.apply(self.sigmoids(executions)):
+            assert amanda.is_enabled()
+            with amanda.disabled():
+                assert not amanda.is_enabled()
+                assert self.count(model, executions) == 0
+                with amanda.enabled():
+                    assert self.count(model, executions) == 1
+                assert self.count(model, executions) == 0
+            assert self.count(model, executions) == 1
+
+    def test_a_scope_within_a_disabled_block_stays_disabled(self) -> None:
+        executions, model = Executions(), perceptron(self.adapter)
+        with amanda.disabled(), amanda.apply(self.sigmoids(executions)):
+            assert self.count(model, executions) == 0
+
+    def test_operators_inside_routines_are_not_instrumented(self) -> None:
+        executions = Executions()
+        kinds = ("multiply", "add", "sigmoid")
+        types = [self.adapter.types[kind] for kind in kinds]
+
+        def busy(tensor: Any) -> Any:
+            return (tensor * tensor + tensor) * 1.0
+
+        busy_before = Insert(self.adapter, "insert_before_op", busy, "sigmoid")
+        busy_after = Insert(self.adapter, "insert_after_op", busy, "sigmoid")
+        busy_backward = Insert(self.adapter, "insert_on_grad_inputs", busy, "sigmoid")
+        model = perceptron(self.adapter)
+        with amanda.apply(busy_before, executions.tool(types), busy_after, busy_backward):
+            model.gradients(["w1"], {"x": X})
+        assert len(executions.ids) == 1
+
+    def test_operators_inside_pure_routines_are_not_instrumented(self) -> None:
+        executions = Executions()
+        types = [self.adapter.types[kind] for kind in ("multiply", "sigmoid")]
+        double = Insert(self.adapter, "insert_before_op", lambda h: h * h, "sigmoid", pure=True)
+        with amanda.apply(double, executions.tool(types)):
+            perceptron(self.adapter).forward({"x": X})
+        assert len(executions.ids) == 1
+
+    def test_a_replacement_is_not_instrumented(self) -> None:
+        executions = Executions()
+        types = [self.adapter.types[kind] for kind in ("multiply", "sigmoid")]
+        square = Insert(self.adapter, "replace_op", lambda h: h * h, "sigmoid")
+        with amanda.apply(executions.tool(types), square):
+            perceptron(self.adapter).forward({"x": X})
+        assert len(executions.ids) == 1
+
+    def test_another_thread_is_not_covered(self) -> None:
+        executions, model = Executions(), perceptron(self.adapter)
+        with amanda.apply(self.sigmoids(executions)):
+            in_a_thread(lambda: model.forward({"x": X}))
+            assert executions.ids == []
+            assert self.count(model, executions) == 1
+
+    def test_two_threads_have_their_own_tools(self) -> None:
+        both_inside = threading.Barrier(2, timeout=60)
+        counts = {}
+        failures: list[BaseException] = []
+
+        def work(times: int) -> None:
+            executions, model = Executions(), perceptron(self.adapter)
+            try:
+                with amanda.apply(self.sigmoids(executions)):
+                    both_inside.wait()
+                    for _ in range(times):
+                        model.forward({"x": X})
+                    both_inside.wait()
+                counts[times] = len(executions.ids)
+            except BaseException as failure:
+                both_inside.abort()
+                failures.append(failure)
+
+        threads = [threading.Thread(target=work, args=(times,)) for times in (2, 3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        assert counts == {2: 2, 3: 3}
+
+    def test_a_gradient_is_covered_with_its_forward(self) -> None:
+        seen = []
+        tool = Insert(
+            self.adapter, "insert_on_grad_outputs", lambda g: seen.append(True), "sigmoid"
+        )
+        model = perceptron(self.adapter)
+        with amanda.apply(tool):
+            model.gradients(["w1"], {"x": X})
+        model.gradients(["w1"], {"x": X})
+        assert seen == [True]
+
+    def test_after_the_last_scope_results_are_as_before(self) -> None:
+        model = perceptron(self.adapter)
+        before = model.gradients(["x", "w1", "w2"], {"x": X})
+        output = model.forward({"x": X})
+        doubling = [
+            Insert(self.adapter, insertion, lambda t: t * 2, "sigmoid")
+            for insertion in ("insert_before_op", "insert_after_op", "insert_on_grad_outputs")
+        ]
+        with amanda.apply(*doubling):
+            model.gradients(["x", "w1", "w2"], {"x": X})
+        after = model.gradients(["x", "w1", "w2"], {"x": X})
+        assert {name: a.tobytes() for name, a in after.items()} == {
+            name: b.tobytes() for name, b in before.items()
+        }
+        np.testing.assert_array_equal(model.forward({"x": X}), output)
