@@ -25,11 +25,81 @@ if TYPE_CHECKING:
 # What torch's own C++ calls on tensors that are still being made, or to ask about a tensor: a
 # Python kernel in between would break it, and no tool means them by "all operators".
 PLUMBING = frozenset(
-    ["alias", "detach", "detach_", "lift", "lift_fresh", "lift_fresh_copy", "set_", "set_data", "data", "requires_grad_", "_fw_primal", "_make_dual", "_unpack_dual", "_has_same_storage_numel", "_new_zeros_with_same_feature_meta", "_local_scalar_dense", "item", "is_nonzero", "equal", "is_same_size", "record_stream", "_version", "output_nr", "is_leaf", "retain_grad", "retains_grad", "rename_", "rename", "_backward", "resize_", "resize_as_", "_propagate_xla_data", "_assert_async", "_functional_assert_async", "_assert_tensor_metadata", "_functional_assert_scalar", "_assert_scalar", "_print", "sym_constrain_range", "sym_constrain_range_for_size", "empty", "empty_like", "empty_strided", "empty_permuted", "_empty_affine_quantized", "_empty_per_channel_affine_quantized", "new_empty", "new_empty_strided"]
+    (
+        "alias",
+        "detach",
+        "detach_",
+        "lift",
+        "lift_fresh",
+        "lift_fresh_copy",
+        "set_",
+        "set_data",
+        "data",
+        "requires_grad_",
+        "_fw_primal",
+        "_make_dual",
+        "_unpack_dual",
+        "_has_same_storage_numel",
+        "_new_zeros_with_same_feature_meta",
+        "_local_scalar_dense",
+        "item",
+        "is_nonzero",
+        "equal",
+        "is_same_size",
+        "record_stream",
+        "_version",
+        "output_nr",
+        "is_leaf",
+        "retain_grad",
+        "retains_grad",
+        "rename_",
+        "rename",
+        "_backward",
+        "resize_",
+        "resize_as_",
+        "_propagate_xla_data",
+        "_assert_async",
+        "_functional_assert_async",
+        "_assert_tensor_metadata",
+        "_functional_assert_scalar",
+        "_assert_scalar",
+        "_print",
+        "sym_constrain_range",
+        "sym_constrain_range_for_size",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "_empty_affine_quantized",
+        "_empty_per_channel_affine_quantized",
+        "new_empty",
+        "new_empty_strided",
+    )
 )
 # Namespaces of torch's own machinery; their operators are seen only when asked for by type.
 _MACHINERY = frozenset(
-    ["_c10d_functional", "_c10d_functional_autograd", "_dtensor", "_native", "_test", "c10d", "debug_mode_ops", "debugprims", "export", "inductor", "inductor_prims", "mkl", "mkldnn", "mkldnn_prepacked", "prim", "prims", "profiler", "rngprims", "static_runtime", "symm_mem"]
+    (
+        "_c10d_functional",
+        "_c10d_functional_autograd",
+        "_dtensor",
+        "_native",
+        "_test",
+        "c10d",
+        "debug_mode_ops",
+        "debugprims",
+        "export",
+        "inductor",
+        "inductor_prims",
+        "mkl",
+        "mkldnn",
+        "mkldnn_prepacked",
+        "prim",
+        "prims",
+        "profiler",
+        "rngprims",
+        "static_runtime",
+        "symm_mem",
+    )
 )
 
 

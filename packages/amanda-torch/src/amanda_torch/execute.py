@@ -135,7 +135,8 @@ def _execute(
         new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
     if signature.written:
         touched = plan.after or plan.replace or gradient is not None
-        moved = [new_args[i] for i in signature.written] != [args[i] for i in signature.written]
+        writes_to = signature.destinations(new_args, new_kwargs)
+        moved = any(a is not b for a, b in zip(writes_to, destinations, strict=True))
         if moved or (tracked and touched):
             new_args = tuple(
                 _copies(a) if i in signature.written else a for i, a in enumerate(new_args)

@@ -157,7 +157,7 @@ def call_path(frame: FrameType | None) -> tuple[int, ...]:
 
 
 def _codes(frame: FrameType | None) -> list[CodeType]:
-    codes = []
+    codes: list[CodeType] = []
     while frame is not None and len(codes) < _DEEPEST:
         codes.append(frame.f_code)
         frame = frame.f_back
@@ -221,7 +221,7 @@ def _child(parent: Node, module: _Module, address: tuple[int, ...], frame: Frame
         if contexts.nodes and not contexts.claimed:
             node = contexts.nodes[0]
         else:
-            root = parent.root and parent.root()
+            root = None if parent.root is None else parent.root()
             name = None if root is None else _name_in(root, module)
             if name is None:  # not registered with the root: say where it was met
                 name = f"{parent.scope}.{type(module).__name__}".lstrip(".")

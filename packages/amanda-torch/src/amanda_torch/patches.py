@@ -28,12 +28,10 @@ if TYPE_CHECKING:
 
 _call = torch.nn.Module.__call__
 _apply = torch.autograd.Function.__dict__["apply"]
-_make_grads = torch.autograd._make_grads
-_run_backward = torch.autograd._engine_run_backward
+_make_grads = vars(torch.autograd)["_make_grads"]
+_run_backward = vars(torch.autograd)["_engine_run_backward"]
 _new_frame = checkpointing._CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
-_define = torch.library.Library.define
-_load_library = torch.ops.load_library
 _compile = torch.compile
 
 
@@ -114,7 +112,27 @@ class Patches:
     """
 
     def __init__(self, operators_changed: Callable[[], None]) -> None:
-        self._operators_changed = operators_changed
+        def then_changed(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def changed(*args: Any, **kwargs: Any) -> Any:
+                result = function(*args, **kwargs)
+                operators_changed()
+                return result
+
+            return changed
+
+        self._patches: list[tuple[Any, str, Any]] = [
+            (torch.nn.Module, "__call__", _module_call),
+            (torch.autograd, "_engine_run_backward", _unseen(_run_backward)),
+            (torch.autograd, "_make_grads", _unseen(_make_grads)),
+            (torch.autograd.Function, "apply", classmethod(_function_apply)),
+            (checkpointing._CheckpointFrame, "__init__", _checkpoint_frame),
+            (checkpointing.CheckpointFunction, "forward", staticmethod(_checkpoint_forward)),
+            (torch.library.Library, "define", then_changed(torch.library.Library.define)),
+            (torch._ops._Ops, "load_library", then_changed(torch._ops._Ops.load_library)),
+            (torch, "compile", self._compile),
+        ]
+        self._originals: list[tuple[Any, str, Any]] = []
         self._threads: set[int] = set()
         self._stance: Any = None
         self._lock = threading.Lock()
@@ -134,28 +152,15 @@ class Patches:
                 self._remove()
 
     def _install(self) -> None:
-        torch.nn.Module.__call__ = _module_call
-        torch.autograd._engine_run_backward = _unseen(_run_backward)
-        torch.autograd._make_grads = _unseen(_make_grads)
-        torch.autograd.Function.apply = classmethod(_function_apply)
-        checkpointing._CheckpointFrame.__init__ = _checkpoint_frame
-        checkpointing.CheckpointFunction.forward = staticmethod(_checkpoint_forward)
-        torch.library.Library.define = self._then_changed(_define)
-        torch.ops.load_library = self._then_changed(_load_library)
-        torch.compile = self._compile
+        for owner, name, patch in self._patches:
+            self._originals.append((owner, name, vars(owner)[name]))
+            setattr(owner, name, patch)
         if "torch._dynamo" in sys.modules:
             self._run_eagerly()
 
     def _remove(self) -> None:
-        torch.nn.Module.__call__ = _call
-        torch.autograd._engine_run_backward = _run_backward
-        torch.autograd._make_grads = _make_grads
-        torch.autograd.Function.apply = _apply
-        checkpointing._CheckpointFrame.__init__ = _new_frame
-        checkpointing.CheckpointFunction.forward = _forward
-        torch.library.Library.define = _define
-        torch.ops.load_library = _load_library
-        torch.compile = _compile
+        while self._originals:
+            setattr(*self._originals.pop())
         if self._stance is not None:
             self._stance.__exit__(None, None, None)
             self._stance = None
@@ -170,15 +175,6 @@ class Patches:
         compiled = _compile(*args, **kwargs)
         self._run_eagerly()
         return compiled
-
-    def _then_changed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def changed(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            self._operators_changed()
-            return result
-
-        return changed
 
 
 def _codes(value: Any) -> Iterator[CodeType]:

@@ -90,7 +90,7 @@ def straight_through(
         passed = watch(every)
         return [passed[i] for i in chosen]
 
-    bound = _Boundary.apply(
+    bound = _Boundary.apply(  # type: ignore[no-untyped-call]
         None if watch is None else watch_chosen,
         len(chosen),
         *(originals[i] for i in chosen),
@@ -105,6 +105,6 @@ def straight_through(
 def overwrite(target: Tensor, value: Tensor) -> Tensor:
     """Write to a tensor that the program holds, gradient included; returns that tensor."""
     if torch.is_grad_enabled() and (target.requires_grad or value.requires_grad):
-        result: Tensor = _Overwrite.apply(target, value)
+        result: Tensor = _Overwrite.apply(target, value)  # type: ignore[no-untyped-call]
         return result
     return target.copy_(value)
