@@ -130,7 +130,7 @@ class ImportWatch:
 
     def __enter__(self) -> None:
         # listed now: to look them up imports modules, which must not come back here
-        self._installed = {entry.name for entry in _entries()}
+        self._installed = {entry.name: entry for entry in _entries()}
         sys.meta_path.insert(0, self)
 
     def __exit__(self, *_: object) -> None:
@@ -153,6 +153,7 @@ class ImportWatch:
         def exec_module(module: ModuleType) -> None:
             execute(module)
             if name in self._installed:
+                _drivers[name] = self._installed[name].load()
                 self._then()
             else:
                 warnings.warn(f"tools see nothing of it: {_missing(name)}", stacklevel=2)
