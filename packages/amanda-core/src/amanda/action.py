@@ -48,6 +48,8 @@ def checked_indices(
     """
     if indices is None:
         return None
+    if not hasattr(indices, "__iter__"):
+        raise ActionError(f"{where}: {what} is a list of indices; write {what}=[{indices!r}]")
     chosen: list[int] = []
     for given in indices:
         try:

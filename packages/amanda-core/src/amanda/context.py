@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-
 from amanda.action import Action, Point, checked_indices, name_of
-from amanda.errors import ActionError, AmandaError, UnsupportedError, ValueUnavailableError
+from amanda.errors import ActionError, UnsupportedError, ValueUnavailableError
 from amanda.tool import View
 
 TYPE_CHECKING = False
@@ -79,34 +77,32 @@ class OpContext(dict[str, "Any"]):
     nothing keeps them alive.
     """
 
-    __slots__ = ("_analysis", "_id", "_operator", "_variables")
+    __slots__ = ("_analysis", "_operator", "_variables")
 
     def __init__(self, operator: Operator) -> None:
         super().__init__()
-        self._operator = weakref.ref(operator)  # kept under the operator, so it must not keep it
-        self._id = operator.id
+        # a record: the context is kept for as long as the operator lives, and must not keep it
+        self._operator = operator.record()
         self._analysis: Analysis | None = None
-        self._variables: dict[tuple[int, str], Any] = {}
+        self._variables: dict[tuple[Tool, str], Any] = {}
 
     # What the operator is
 
     @property
     def op(self) -> Operator:
         """The forward operator, also on the backward side."""
-        operator = self._operator()
-        if operator is None:
-            raise AmandaError(f"operator {self._id!r} is gone with its model")
-        return operator
+        return self._operator
 
     @property
     def op_id(self) -> str:
         """Id of the forward operator."""
-        return self._id
+        return self._operator.id
 
     @property
     def backward_op(self) -> Operator | None:
         """The backward operator; None on the forward side and for a gradient as a whole."""
-        return self._now.execution.backward_operator
+        backward_operator = self._now.execution.backward_operator
+        return None if backward_operator is None else backward_operator.record()
 
     @property
     def backward_op_id(self) -> str | None:
@@ -220,7 +216,7 @@ class OpContext(dict[str, "Any"]):
         The same name gives the same variable again, whatever ``initial`` then is.
         """
         now = self._now
-        key = (id(now.tool), name)
+        key = (now.tool, name)
         if key not in self._variables:
             self._variables[key] = now.driver.variable(initial, now.execution)
         return self._variables[key]

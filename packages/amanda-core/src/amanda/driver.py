@@ -114,7 +114,7 @@ def loaded_drivers() -> list[Driver]:
         if framework in _drivers or not _imported(framework):
             continue
         if framework in entries:
-            _drivers[framework] = entries[framework].load()
+            _load(entries[framework])
         else:
             missing.append(framework)
     if missing and not _drivers:
@@ -151,9 +151,10 @@ class ImportWatch:
         loader, execute = spec.loader, spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
             execute(module)
             if name in self._installed:
-                _drivers[name] = self._installed[name].load()
+                _load(self._installed[name])
                 self._then()
             else:
                 warnings.warn(f"tools see nothing of it: {_missing(name)}", stacklevel=2)
@@ -172,8 +173,15 @@ def _entries() -> Sequence[EntryPoint]:
     return _entry_cache
 
 
-def _imported(framework: str) -> bool:
-    module = sys.modules.get(framework)
+def _load(entry: EntryPoint) -> None:
+    """Load a driver, unless it is loaded or being loaded: it imports its framework itself."""
+    loading = entry.module in sys.modules and not _imported(entry.module)
+    if entry.name not in _drivers and not loading:
+        _drivers[entry.name] = entry.load()
+
+
+def _imported(name: str) -> bool:
+    module = sys.modules.get(name)
     return module is not None and not getattr(module.__spec__, "_initializing", False)
 
 

@@ -315,8 +315,10 @@ class Engine:
     # Caching
 
     def set_caching(self, caching: bool) -> None:
-        """Whether to keep what is decided from now on."""
+        """Whether to keep what is decided from now on, and to use what was kept before."""
         self.caching = caching
+        if not caching:  # decisions stay, and are used again once caching is back on
+            self._drop_plans()
         for engine in self._by_subscriptions.values():
             engine.set_caching(caching)
 
@@ -328,8 +330,11 @@ class Engine:
                 for subscription in list(decided):
                     if gone is None or subscription.tool in gone:
                         del decided[subscription]
-            for plans in (self.plans, self._backward_plans, self._gradient_plans):
-                plans.clear()
+            self._drop_plans()
+
+    def _drop_plans(self) -> None:
+        for plans in (self.plans, self._backward_plans, self._gradient_plans):
+            plans.clear()
 
     # Inside
 
@@ -358,7 +363,10 @@ class Engine:
         return [s for s in matching if s not in pending], pending
 
     def _decide(self, subscriptions: Iterable[Subscription], execution: Execution) -> _Decisions:
-        """Ask each subscription, or take what it decided before and has not been forgotten."""
+        """Ask each subscription, or take what it decided before and has not been forgotten.
+
+        A tool that is no longer in force is not asked: a backward may run after its scope.
+        """
         operator = execution.backward_operator or execution.operator
         decided: dict[Subscription, tuple[Action, ...]] = {}
         if self.caching:
@@ -366,6 +374,8 @@ class Engine:
             self._decided.keep(operator, decided)
         decisions: list[tuple[int, Action]] = []
         for subscription in subscriptions:
+            if not self._owners[subscription.tool].open:
+                continue
             if subscription not in decided:
                 decided[subscription] = self._ask(subscription, execution)
             rank = self._rank[subscription]
@@ -413,7 +423,7 @@ def invalidate(tool: Tool) -> None:
     for engine in list(_engines):
         stale = {tool}
         for other in engine._owners:  # dependencies come first
-            if any(d in stale or type(t) is d for d in other.dependencies for t in stale):
+            if not stale.isdisjoint(other.direct_dependencies()):
                 stale.add(other)
         engine.forget(stale)
 

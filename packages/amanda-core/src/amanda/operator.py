@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 
 _serials = itertools.count()
@@ -48,6 +49,16 @@ class Operator:
         self.backend = backend
         self.on_request = on_request
         self.serial = next(_serials)
+
+    def record(self) -> Operator:
+        """An equal operator for tools to keep; it does not keep alive what is tied to this one."""
+        return copy.copy(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operator) and self.serial == other.serial
+
+    def __hash__(self) -> int:
+        return hash(self.serial)
 
     @property
     def __name__(self) -> str:

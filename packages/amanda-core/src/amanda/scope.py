@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# Vocabularies that are some backend's own: a tool that speaks one sees nothing of other backends.
+# Vocabularies that are some backend's own, whether or not its driver is loaded.
 _NATIVE = {"torch", "tensorflow"}
 
 
@@ -178,8 +178,8 @@ def _refresh() -> None:
 def _speaks(tool: Tool, driver: Driver) -> bool:
     if tool.vocabulary is None or tool.vocabulary == driver.vocabulary:
         return True
-    if tool.vocabulary in _NATIVE:
-        return False
+    if tool.vocabulary in _NATIVE | {known.vocabulary for known in known_drivers()}:
+        return False  # it sees nothing of other backends
     raise MissingContextMapError(
         f"{tool.name} speaks {tool.vocabulary!r}, which nothing here translates for "
         f"{driver.backend}; python -m pip install amanda-contextmap"

@@ -9,7 +9,7 @@ from amanda.errors import AmandaError, DependencyCycleError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import TypeVar
+    from typing import Any, TypeVar
 
     from amanda.context import OpContext
 
@@ -111,8 +111,9 @@ class Tool:
     def depends_on(self, *tools: Tool | type[Tool]) -> None:
         """Have other tools in force, ahead of this one, whenever this one is.
 
-        A dependency given as a class is built (without arguments) when a scope first needs one,
-        and shared by all tools of the scope that ask for that class; see :meth:`dependency`.
+        A dependency given as a class is the tool of that class that is in the scope anyway, or
+        is built (without arguments) when a scope first needs one. All tools of a scope that ask
+        for a class share one, which stays with them for later scopes; see :meth:`dependency`.
         """
         for tool in tools:
             if not isinstance(tool, Tool) and not (
@@ -127,10 +128,15 @@ class Tool:
         Raises:
             AmandaError: there is none, or it is given as a class and no scope has built it yet.
         """
-        for dependency in (*self.dependencies, *self._built.values()):
+        for dependency in self.direct_dependencies():
             if isinstance(dependency, cls):
                 return dependency
         raise AmandaError(f"{self.name} has no dependency {cls.__name__} that is built")
+
+    def direct_dependencies(self) -> list[Tool]:
+        """The tools that this one asked for, without those that no scope has built yet."""
+        tools = [self._built.get(d) if isinstance(d, type) else d for d in self.dependencies]
+        return [tool for tool in tools if tool is not None]
 
     def invalidate(self) -> None:
         """Have this tool's analysis routines run again, at the next execution of each operator."""
@@ -159,6 +165,15 @@ class Tool:
         self.subscriptions.append(Subscription(self, callback, view, types, require_outputs))
 
 
+def __getattr__(name: str) -> Any:
+    """``amanda.tool.apply`` is :func:`amanda.apply`, as in the published system."""
+    if name == "apply":
+        from amanda.scope import apply
+
+        return apply
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
     """Tools with all they depend on, each once, dependencies first.
 
@@ -172,8 +187,10 @@ def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
     order: list[Tool] = list(present)
     path: list[Tool] = []
     shared: dict[type[Tool], Tool] = {}
-    for tool in (*present, *roots):
+    instances = [*present, *roots]
+    for tool in instances:  # which grows by all that they depend on
         shared.setdefault(type(tool), tool)
+        instances += (t for t in tool.direct_dependencies() if t not in instances)
 
     def visit(tool: Tool) -> None:
         if tool in path:
