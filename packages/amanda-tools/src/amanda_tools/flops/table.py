@@ -69,6 +69,8 @@ class Table:
         views: types that give other views of their inputs: no FLOPs and no bytes.
         copies: types that only move data: no FLOPs.
         is_parameter: whether an input of an operator is a parameter of the model.
+        shape: the shape of a tensor; None if it cannot be told.
+        nbytes: the size of a tensor in bytes.
     """
 
     def __init__(
@@ -76,11 +78,19 @@ class Table:
         views: Iterable[str] = (),
         copies: Iterable[str] = (),
         is_parameter: Callable[[Any], bool] = lambda tensor: False,
+        shape: Callable[[Any], Shape | None] = lambda tensor: tuple(tensor.shape),
+        nbytes: Callable[[Any], int] = lambda tensor: int(tensor.nbytes),
     ) -> None:
         self.formulas: dict[str, Formula] = {}
         self.views = frozenset(views)
         self.copies = frozenset(copies)
         self.is_parameter = is_parameter
+        self.shape = shape
+        self.nbytes = nbytes
+
+    def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
+        """The shapes of tensors; None for None."""
+        return tuple([None if tensor is None else self.shape(tensor) for tensor in tensors])
 
     def formula(self, *types: str, operands: Collection[int] = ()) -> Callable[[Forward], Formula]:
         """Decorate the formula of some operator types; see :func:`formula`."""

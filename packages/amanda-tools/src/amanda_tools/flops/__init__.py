@@ -1,0 +1,7 @@
+"""FLOPs, multiply-adds, parameters and bytes moved, by operator and module."""
+
+from amanda_tools.flops.counter import OperatorFlops
+from amanda_tools.flops.registry import formula
+from amanda_tools.flops.tool import Flops, TotalFlops
+
+__all__ = ["Flops", "OperatorFlops", "TotalFlops", "formula"]

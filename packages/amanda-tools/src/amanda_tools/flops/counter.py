@@ -1,0 +1,203 @@
+"""Counting at each execution of an operator, from the shapes that are seen there."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+    from amanda_tools.flops.table import Attrs, Formula, Shape, Table
+    from amanda_tools.place import Place
+
+    # None stands for a shape that cannot be told, and for a gradient that does not flow.
+    Shapes = tuple[Shape | None, ...]
+
+# Shapes at which one operator ran are kept until its gradient comes, the latest of them.
+_KEPT = 1024
+
+
+@dataclass
+class OperatorFlops:
+    """What one operator did in all its executions.
+
+    Attributes:
+        place: the operator.
+        calls: how many executions there were.
+        forward: FLOPs of the executions.
+        backward: FLOPs of the gradients that flowed.
+        macs: multiply-adds of the executions, where they are contractions.
+        params: elements of the parameters that it is given.
+        bytes: sizes of inputs and outputs in all executions; views move nothing.
+        uncounted: executions whose FLOPs no formula tells.
+        uncounted_backward: gradients that no formula tells, of executions that are counted.
+    """
+
+    place: Place
+    calls: int = 0
+    forward: int = 0
+    backward: int = 0
+    macs: int = 0
+    params: int = 0
+    bytes: int = 0
+    uncounted: int = 0
+    uncounted_backward: int = 0
+
+
+class Thread(threading.local):
+    """What is running in a thread.
+
+    Attributes:
+        row: the operator that the model called, None between two of them.
+        bytes: the size of its inputs.
+        shapes: the shapes of its inputs.
+        inside: whether something that ran inside of it was counted.
+        linked: whether that has a gradient of its own.
+        inner_shapes: the shapes of the inputs of what runs inside of it.
+    """
+
+    row: OperatorFlops | None = None
+    bytes = 0
+    shapes: Shapes = ()
+    inside = False
+    linked = False
+    inner_shapes: Shapes = ()
+
+
+class Counter:
+    """Counts one operator by its formula: inside of another one, or for a :class:`Call`."""
+
+    def __init__(
+        self, formula: Formula, attrs: Attrs, table: Table, thread: Thread, lock: threading.Lock
+    ) -> None:
+        self._formula = formula
+        self._attrs = attrs
+        self._table = table
+        self._thread = thread
+        self._lock = lock
+        self._row: OperatorFlops
+        self._counts: OrderedDict[tuple[Shapes, Shapes], int] = OrderedDict()
+        self._grad_outputs: Shapes = ()
+
+    def begin(self, *inputs: Any) -> None:
+        """Before an execution inside of another operator."""
+        self._thread.inner_shapes = self._table.shapes(inputs)
+
+    def end(self, *outputs: Any) -> None:
+        """After it: it counts for the operator that it ran in."""
+        thread = self._thread
+        assert thread.row is not None
+        thread.inside = True
+        thread.linked |= any(has_gradient(tensor) for tensor in outputs)
+        with self._lock:
+            self.count(thread.row, thread.inner_shapes, self._table.shapes(outputs))
+
+    def count(self, row: OperatorFlops, inputs: Shapes, outputs: Shapes) -> None:
+        """Count an execution, and its gradient when it comes, in a row; the lock is held."""
+        self._row = row
+        shapes = inputs, outputs
+        if shapes in self._counts:
+            self._counts.move_to_end(shapes)
+        elif _are_known(inputs) and _are_known(outputs):
+            self._counts[shapes] = self._formula.forward(inputs, outputs, self._attrs)
+            if len(self._counts) > _KEPT:
+                self._counts.popitem(last=False)
+        else:
+            row.uncounted += 1
+            return
+        flops = self._counts[shapes]
+        row.forward += flops
+        if self._formula.operands:
+            row.macs += flops // 2
+
+    def on_grad_outputs(self, *grads: Any) -> None:
+        """The gradients of the outputs, which come ahead of those of the inputs."""
+        self._grad_outputs = self._table.shapes(grads)
+
+    def on_grad_inputs(self, *grads: Any) -> None:
+        """Count the gradient of an execution: the latest one that had these shapes."""
+        grad_inputs = self._table.shapes(grads)
+        flows = [grad is not None for grad in grads]
+        with self._lock:
+            flops = None
+            for inputs, outputs in reversed(self._counts):
+                if _fit(grad_inputs, inputs) and _fit(self._grad_outputs, outputs):
+                    flops = self._formula.backward(inputs, outputs, self._attrs, flows)
+                    break
+            if flops is None:
+                self._row.uncounted_backward += 1
+            else:
+                self._row.backward += flops
+
+
+class Call:
+    """Counts an operator that the program calls: its executions, its bytes and its FLOPs.
+
+    ``counter`` counts its FLOPs; None if it has none, or only those of what runs inside of it.
+    """
+
+    def __init__(
+        self,
+        row: OperatorFlops,
+        counter: Counter | None,
+        table: Table,
+        type: str,
+        thread: Thread,
+        lock: threading.Lock,
+    ) -> None:
+        self.counter = counter
+        self._row = row
+        self._table = table
+        self._is_view = type in table.views
+        self._is_free = self._is_view or type in table.copies
+        self._thread = thread
+        self._lock = lock
+
+    def begin(self, *inputs: Any) -> None:
+        """Before an execution."""
+        thread = self._thread
+        thread.row = self._row
+        thread.inside = thread.linked = False
+        thread.bytes = sum(map(self._table.nbytes, inputs))
+        if self.counter is not None:
+            thread.shapes = self._table.shapes(inputs)
+
+    def end(self, *outputs: Any) -> None:
+        """After it."""
+        thread = self._thread
+        thread.row = None
+        row = self._row
+        with self._lock:
+            row.calls += 1
+            if not self._is_view:
+                row.bytes += thread.bytes + sum(map(self._table.nbytes, outputs))
+            if self.counter is not None:
+                self.counter.count(row, thread.shapes, self._table.shapes(outputs))
+            elif thread.inside:
+                # The gradient of what is made of others is theirs, unless they run in secret, as
+                # in a custom autograd function.
+                if not thread.linked and any(has_gradient(tensor) for tensor in outputs):
+                    row.uncounted_backward += 1
+            elif not self._is_free:
+                row.uncounted += 1
+
+
+def has_gradient(tensor: Any) -> bool:
+    """Whether the framework will compute a gradient through this tensor, as far as it shows."""
+    return getattr(tensor, "requires_grad", False)
+
+
+def _are_known(shapes: Shapes) -> TypeGuard[tuple[Shape, ...]]:
+    return all(
+        shape is not None and all(isinstance(size, int) for size in shape) for shape in shapes
+    )
+
+
+def _fit(grads: Shapes, shapes: Shapes) -> bool:
+    """Whether the gradients that flow are those of tensors of these shapes."""
+    return len(grads) == len(shapes) and all(
+        grad is None or grad == shape for grad, shape in zip(grads, shapes, strict=True)
+    )

@@ -1,0 +1,234 @@
+"""Flops: how much a model computes and moves, by operator and module."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import amanda
+
+from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
+from amanda_tools.flops.registry import TABLES
+from amanda_tools.flops.table import Table
+from amanda_tools.place import Place
+from amanda_tools.report import Column, count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass
+class TotalFlops:
+    """Sums over operators; see :class:`OperatorFlops`.
+
+    Attributes:
+        operators: how many there are.
+        params: elements of the parameters that they are given, each parameter counted once.
+        uncounted: executions whose FLOPs no formula tells, by operator type.
+        uncounted_backward: gradients that no formula tells, by operator type.
+    """
+
+    operators: int = 0
+    calls: int = 0
+    forward: int = 0
+    backward: int = 0
+    macs: int = 0
+    params: int = 0
+    bytes: int = 0
+    uncounted: dict[str, int] = field(default_factory=dict)
+    uncounted_backward: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def flops(self) -> int:
+        """FLOPs, forward and backward."""
+        return self.forward + self.backward
+
+
+class Flops(amanda.Tool):
+    """Counts FLOPs, multiply-adds, parameters and bytes, by operator and module.
+
+    FLOPs are those of contractions: products of matrices, convolutions, attention; two for each
+    multiply-add. That is the convention of ``torch.utils.flop_counter``, whose totals are the
+    same. Operators that run inside of another one (``addmm`` in ``lstm``) count for the outer
+    one. Operators that only move data have no FLOPs. All others, also additions, activations and
+    normalizations, are listed as uncounted until somebody gives a :func:`formula`; what they cost
+    is the bytes that they move. Gradients are counted where they flow, those of gradients not.
+
+    Everything comes from the shapes at each execution; attributes (as whether a convolution is
+    transposed) are taken from the first one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: dict[Place, OperatorFlops] = {}
+        self._parameters: dict[Place, dict[int, int]] = {}
+        self._number = _Numbering()
+        self._known: weakref.WeakKeyDictionary[amanda.Operator, Call | Counter]
+        self._known = weakref.WeakKeyDictionary()
+        self._thread = Thread()
+        self._lock = threading.Lock()
+        counted = [type for table in TABLES.values() for type in table.formulas]
+        self.add_inst_for_op(self._analyze)
+        self.add_inst_for_op(self._analyze_formula, ops=counted)
+        self.add_inst_for_gradient(self._analyze_gradient, ops=counted)
+
+    # What was counted
+
+    def rows(self) -> list[OperatorFlops]:
+        """What each operator did, in the order in which they first ran."""
+        return [replace(row) for row in self._rows.values()]
+
+    def total(self) -> TotalFlops:
+        """The sum over all operators."""
+        return self._sum(self._rows.values())
+
+    def by_type(self) -> dict[str, TotalFlops]:
+        """Sums over the operators of each type."""
+        groups: dict[str, list[OperatorFlops]] = {}
+        for row in self._rows.values():
+            groups.setdefault(row.place.type, []).append(row)
+        return {type: self._sum(rows) for type, rows in groups.items()}
+
+    def by_module(self) -> dict[str, TotalFlops]:
+        """Sums over what runs in each module, and in those inside of it, by the module's path.
+
+        The path of everything is ``""``.
+        """
+        groups: dict[str, list[OperatorFlops]] = {"": list(self._rows.values())}
+        for row in self._rows.values():
+            for path in itertools.accumulate(row.place.modules, "{}.{}".format):
+                groups.setdefault(path, []).append(row)
+        return {path: self._sum(rows) for path, rows in groups.items()}
+
+    def columns(self) -> Sequence[Column]:
+        """FLOPs, parameters and bytes, for a table beside those of other tools.
+
+        A parameter that several operators share is shown at the first of them.
+        """
+        columns = [
+            Column("FLOPs", {place: row.forward for place, row in self._rows.items()}),
+            Column("Backward FLOPs", {place: row.backward for place, row in self._rows.items()}),
+            Column("Params", self._first_uses()),
+            Column("Moved", {place: row.bytes for place, row in self._rows.items()}, "bytes"),
+        ]
+        return [column for column in columns if any(column.values.values())]
+
+    def report(self) -> str:
+        """The totals, and what is not in them."""
+        total = self.total()
+        lines = [
+            f"flops: {count(total.forward)} forward, {count(total.backward)} backward, "
+            f"{count(total.params)} parameters"
+        ]
+        if total.uncounted:
+            lines.append(f"no formula: {_listed(total.uncounted)}")
+        if total.uncounted_backward:
+            lines.append(f"no formula for the gradient: {_listed(total.uncounted_backward)}")
+        return "\n".join(lines)
+
+    def _sum(self, rows: Iterable[OperatorFlops]) -> TotalFlops:
+        total = TotalFlops()
+        parameters: dict[int, int] = {}
+        for row in rows:
+            total.operators += 1
+            total.calls += row.calls
+            total.forward += row.forward
+            total.backward += row.backward
+            total.macs += row.macs
+            total.bytes += row.bytes
+            parameters.update(self._parameters[row.place])
+            for executions, missing in (
+                (row.uncounted, total.uncounted),
+                (row.uncounted_backward, total.uncounted_backward),
+            ):
+                if executions:
+                    missing[row.place.type] = missing.get(row.place.type, 0) + executions
+        total.params = sum(parameters.values())
+        return total
+
+    def _first_uses(self) -> dict[Place, int]:
+        seen: set[int] = set()
+        first: dict[Place, int] = {}
+        for place, parameters in self._parameters.items():
+            first[place] = sum(size for number, size in parameters.items() if number not in seen)
+            seen.update(parameters)
+        return first
+
+    # Analysis
+
+    def _analyze(self, ctx: amanda.OpContext) -> None:
+        """An operator that the program calls."""
+        call = self._known.get(ctx.op)
+        if call is None:
+            call = self._known[ctx.op] = self._call(ctx)
+        ctx.insert_before_op(call.begin)
+        ctx.insert_after_op(call.end)
+
+    def _analyze_formula(self, ctx: amanda.OpContext) -> None:
+        """An operator that has a formula: one that the program calls, or one inside of another."""
+        if ctx.op.on_request:  # an optimizer's, which an analysis of all operators does not see
+            self._analyze(ctx)
+            return
+        counter = self._known.get(ctx.op)
+        if isinstance(counter, Call):
+            return
+        if counter is None:
+            counter = self._counter(ctx)
+            assert counter is not None
+            self._known[ctx.op] = counter
+        ctx.insert_before_op(counter.begin)
+        ctx.insert_after_op(counter.end)
+
+    def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
+        known = self._known[ctx.op]
+        counter = known.counter if isinstance(known, Call) else known
+        assert counter is not None
+        ctx.insert_on_grad_outputs(counter.on_grad_outputs)
+        ctx.insert_on_grad_inputs(counter.on_grad_inputs)
+
+    def _call(self, ctx: amanda.OpContext) -> Call:
+        place = Place.of(ctx.op)
+        row = self._rows.setdefault(place, OperatorFlops(place))
+        table = self._table(ctx)
+        parameters = self._parameters.setdefault(place, {})
+        for tensor in ctx.inputs:
+            if table.is_parameter(tensor):
+                parameters[self._number(tensor)] = prod(tensor.shape)
+        row.params = sum(parameters.values())
+        return Call(row, self._counter(ctx), table, ctx.op.type, self._thread, self._lock)
+
+    def _counter(self, ctx: amanda.OpContext) -> Counter | None:
+        table = self._table(ctx)
+        formula = table.formulas.get(ctx.op.type)
+        if formula is None:
+            return None
+        return Counter(formula, ctx.attrs, table, self._thread, self._lock)
+
+    def _table(self, ctx: amanda.OpContext) -> Table:
+        return TABLES.get(self.vocabulary or ctx.op.backend, _NOTHING)
+
+
+class _Numbering:
+    """A number for each object, which it does not share with one that is gone."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+
+    def __call__(self, thing: Any) -> int:
+        known = self._known.get(id(thing))
+        if known is None or known[0]() is not thing:
+            known = self._known[id(thing)] = weakref.ref(thing), next(self._numbers)
+        return known[1]
+
+
+_NOTHING = Table()
+
+
+def _listed(executions: Mapping[str, int]) -> str:
+    ranked = sorted(executions, key=lambda type: -executions[type])
+    return ", ".join(f"{type} ({executions[type]:,})" for type in ranked)

@@ -1,0 +1,340 @@
+"""Formulas for the operators of PyTorch, which count what ``torch.utils.flop_counter`` counts.
+
+An operator that is made of others (``einsum``, ``lstm``, ``scaled_dot_product_attention``) needs
+no formula: what runs inside of it is counted. Those that have one here are the contractions, and
+the fused kernels that nobody can look into. Types are base names of ``aten``.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from amanda_tools.flops.table import Table
+
+if TYPE_CHECKING:
+    from amanda_tools.flops.table import Attrs, Flows, Shape, Shapes
+
+
+def _is_parameter(tensor: Any) -> bool:
+    return isinstance(tensor, sys.modules["torch"].nn.Parameter)
+
+
+def _nbytes(tensor: Any) -> int:
+    if tensor.is_sparse or tensor.is_sparse_csr:
+        return int(tensor._nnz() * tensor.element_size())  # its values
+    return int(tensor.nbytes)
+
+
+def _shape(tensor: Any) -> Shape | None:
+    return None if tensor.is_nested else tuple(tensor.shape)
+
+
+TABLE = Table(
+    is_parameter=_is_parameter,
+    shape=_shape,
+    nbytes=_nbytes,
+    views=[
+        "_conj",
+        "_neg_view",
+        "_reshape_alias",
+        "adjoint",
+        "as_strided",
+        "broadcast_to",
+        "chunk",
+        "conj",
+        "diagonal",
+        "dsplit",
+        "expand",
+        "expand_as",
+        "hsplit",
+        "imag",
+        "linalg_diagonal",
+        "mH",
+        "mT",
+        "matrix_H",
+        "moveaxis",
+        "movedim",
+        "narrow",
+        "numpy_T",
+        "permute",
+        "positive",
+        "real",
+        "resolve_conj",
+        "resolve_neg",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "squeeze_",
+        "swapaxes",
+        "swapdims",
+        "t",
+        "t_",
+        "tensor_split",
+        "transpose",
+        "transpose_",
+        "unbind",
+        "unflatten",
+        "unfold",
+        "unsafe_chunk",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
+        "unsqueeze",
+        "unsqueeze_",
+        "view",
+        "view_as",
+        "view_as_complex",
+        "view_as_real",
+        "vsplit",
+    ],
+    copies=[
+        "_to_copy",
+        "_unsafe_index",
+        "_unsafe_view",
+        "arange",
+        "block_diag",
+        "cat",
+        "channel_shuffle",
+        "clone",
+        "column_stack",
+        "concat",
+        "concatenate",
+        "constant_pad_nd",
+        "contiguous",
+        "copy",
+        "copy_",
+        "diag",
+        "diag_embed",
+        "dstack",
+        "embedding",
+        "eye",
+        "fill",
+        "fill_",
+        "flatten",
+        "flip",
+        "fliplr",
+        "flipud",
+        "full",
+        "full_like",
+        "gather",
+        "hstack",
+        "im2col",
+        "index",
+        "index_copy",
+        "index_copy_",
+        "index_fill",
+        "index_fill_",
+        "index_put",
+        "index_put_",
+        "index_select",
+        "masked_fill",
+        "masked_fill_",
+        "masked_scatter",
+        "masked_scatter_",
+        "masked_select",
+        "meshgrid",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "pad",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "ravel",
+        "reflection_pad1d",
+        "reflection_pad2d",
+        "reflection_pad3d",
+        "repeat",
+        "repeat_interleave",
+        "replication_pad1d",
+        "replication_pad2d",
+        "replication_pad3d",
+        "reshape",
+        "reshape_as",
+        "roll",
+        "rot90",
+        "row_stack",
+        "scatter",
+        "scatter_",
+        "select_scatter",
+        "slice_scatter",
+        "stack",
+        "take",
+        "take_along_dim",
+        "tile",
+        "to",
+        "tril",
+        "tril_",
+        "triu",
+        "triu_",
+        "type_as",
+        "vstack",
+        "where",
+        "zero_",
+        "zeros",
+        "zeros_like",
+    ],
+)
+formula = TABLE.formula
+
+
+@formula(
+    "mm", "bmm", "matmul", "linear", "mv", "dot", "vdot", "_int_mm", "_scaled_mm", operands=(0, 1)
+)
+def product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """Each element of the output sums over the last dimension of the first operand."""
+    return 2 * prod(outputs[0]) * inputs[0][-1]
+
+
+@formula("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_", operands=(1, 2))
+def added_product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """A product that is added to the first input; that addition is not counted."""
+    return 2 * prod(outputs[0]) * inputs[1][-1]
+
+
+@formula("addbmm", "addbmm_", operands=(1, 2))
+def added_sum_of_products(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """(b, m, k) by (b, k, n), summed over the batch."""
+    return 2 * prod(inputs[1]) * inputs[2][-1]
+
+
+@formula("_grouped_mm", operands=(0, 1))
+def grouped_product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """Products of groups of rows or columns, as in a mixture of experts.
+
+    Two matrices are split along the dimension that is summed over: each group has a share of it.
+    """
+    left, right = inputs[:2]
+    if len(left) == len(right) == 2:
+        return 2 * prod(left) * right[-1]
+    return 2 * prod(outputs[0]) * left[-1]
+
+
+@formula(
+    "conv1d", "conv2d", "conv3d", "_convolution_mode", "cudnn_convolution", "mkldnn_convolution",
+    "_slow_conv2d_forward", operands=(0, 1),
+)  # fmt: skip
+def convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """Each element of the output sums over a window of the channels of its group.
+
+    Windows that reach into the padding count in full.
+    """
+    return 2 * prod(outputs[0]) * prod(inputs[1][1:])
+
+
+@formula("conv_transpose1d", "conv_transpose2d", "conv_transpose3d", operands=(0, 1))
+def transposed_convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """Each element of the input adds to a window of the channels of its group."""
+    return 2 * prod(inputs[0]) * prod(inputs[1][1:])
+
+
+@formula("convolution", "_convolution", "convolution_overrideable", operands=(0, 1))
+def any_convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """Plain or transposed."""
+    kind = transposed_convolution if attrs["transposed"] else convolution
+    return kind.forward(inputs, outputs, attrs)
+
+
+@convolution.gradient
+def convolution_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
+    """As many for the input again, and for the weight times the number of groups.
+
+    ``torch.utils.flop_counter`` takes the gradient of the weight for a convolution of all input
+    channels with all output channels, so that it comes out too large for grouped convolutions;
+    this is the same.
+    """
+    groups = _channels(inputs[0], inputs[1]) // inputs[1][1]
+    return convolution.forward(inputs, outputs, attrs) * (flows[0] + groups * flows[1])
+
+
+@transposed_convolution.gradient
+def transposed_convolution_gradient(
+    inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows
+) -> int:
+    """As for a plain convolution."""
+    groups = _channels(outputs[0], inputs[1]) // inputs[1][1]
+    return transposed_convolution.forward(inputs, outputs, attrs) * (flows[0] + groups * flows[1])
+
+
+@any_convolution.gradient
+def any_convolution_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
+    """Plain or transposed."""
+    gradient = transposed_convolution_gradient if attrs["transposed"] else convolution_gradient
+    return gradient(inputs, outputs, attrs, flows)
+
+
+def _channels(image: Shape, weight: Shape) -> int:
+    """Channels of an image, which may lack the batch dimension."""
+    return image[1 - len(weight)]
+
+
+@formula("conv_tbc", operands=(0, 1))
+def convolution_of_sequence(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """(time, batch, channels) with a weight of (window, input channels, output channels)."""
+    return 2 * prod(outputs[0]) * prod(inputs[1][:2])
+
+
+@formula(
+    "_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable", operands=(0, 1, 2),
+)  # fmt: skip
+def attention(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """Scores and their product with the values; a mask, also a causal one, saves nothing."""
+    query, key, value = inputs[:3]
+    return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
+
+
+@attention.gradient
+def attention_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
+    """Fused kernels compute the scores again, and then all gradients, wanted or not."""
+    query, key, value = inputs[:3]
+    return 2 * prod(query[:-1]) * key[-2] * (3 * query[-1] + 2 * value[-1]) * any(flows[:3])
+
+
+@formula("bilinear", operands=(0, 1, 2))
+def bilinear(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """A product of the first input with the weight, and of that with the second input."""
+    _, right, (out, left, _) = inputs[:3]
+    return 2 * prod(right) * out * (left + 1)
+
+
+@bilinear.gradient
+def bilinear_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
+    """Two products for each gradient, in the order in which ATen's ``_trilinear`` takes them."""
+    _, _, (out, left, right) = inputs[:3]
+    whole = out * left * right
+    samples = prod(outputs[0][:-1])
+    products = (whole + left * right, whole + out * right, whole + out * left)
+    return 2 * samples * sum(n for n, flow in zip(products, flows, strict=False) if flow)
+
+
+@formula("mkldnn_rnn_layer", operands=(0, 1, 2))
+def recurrent_layer(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """At each step, the products of input and state with the weights of all gates."""
+    steps = prod(inputs[0][:-1])
+    return 2 * steps * (prod(inputs[1]) + prod(inputs[2]))
+
+
+@recurrent_layer.gradient
+def recurrent_layer_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
+    """The kernel computes all gradients, wanted or not."""
+    return 2 * recurrent_layer.forward(inputs, outputs, attrs)
+
+
+@formula("_cudnn_rnn", operands=(0,))
+def recurrent_layers(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """At each step, a product with each weight matrix."""
+    sequence, *rest = inputs
+    return 2 * prod(sequence[:-1]) * sum(prod(shape) for shape in rest if len(shape) == 2)
+
+
+@recurrent_layers.gradient
+def recurrent_layers_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
+    """The kernel computes the gradients of the inputs always, of the weights if any is wanted."""
+    weights = any(f for s, f in zip(inputs[1:], flows[1:], strict=True) if len(s) == 2)
+    return recurrent_layers.forward(inputs, outputs, attrs) * (1 + weights)
