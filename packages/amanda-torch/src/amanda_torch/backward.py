@@ -9,7 +9,7 @@ from amanda import Operator
 from amanda.engine import ByOperator
 
 from amanda_torch.straight import straight_through
-from amanda_torch.thread import thread
+from amanda_torch.thread import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,9 +156,9 @@ def in_force(engine: Engine) -> bool:
     Not when it runs after their scope, nor when the thread that runs it has no tools in force
     (``amanda.disabled()``); a thread that autograd started for the backward has never had any.
     """
-    if thread.probing or not engine.open:
+    if local.thread.probing or not engine.open:
         return False
-    return thread.engine is not None or not thread.known
+    return local.thread.engine is not None or not local.thread.known
 
 
 def _backward_operator(operator: Operator, type: str, count: int) -> Operator:

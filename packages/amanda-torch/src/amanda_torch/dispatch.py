@@ -7,20 +7,21 @@ operator of another library carries its namespace (``mylib::op``).
 from __future__ import annotations
 
 import threading
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import UnsupportedError
 
+from amanda_torch.execute import Target, make_kernel
+from amanda_torch.identity import skip_frames
 from amanda_torch.signature import OperatorSignature
-from amanda_torch.thread import KEY_NAME
+from amanda_torch.thread import KEY, KEY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from amanda.engine import Engine
-
-    MakeKernel = Callable[[str, OperatorSignature, Any], Callable[..., Any]]
 
 # What torch's own C++ calls on tensors that are still being made, or to ask about a tensor: a
 # Python kernel in between would break it, and no tool means them by "all operators".
@@ -110,8 +111,7 @@ class Interception:
     opening the next scope is then free; they go when that one does not want them.
     """
 
-    def __init__(self, make_kernel: MakeKernel) -> None:
-        self._make_kernel = make_kernel
+    def __init__(self) -> None:
         self._engines: dict[int, Engine] = {}
         self._libraries: dict[str, torch.library.Library] = {}
         self._overloads: dict[str, list[str]] = {}
@@ -173,10 +173,22 @@ class Interception:
             operator = getattr(
                 getattr(getattr(torch.ops, namespace), packet), overload or "default"
             )
-            signature = OperatorSignature(operator)
-            kernel = self._make_kernel(type, signature, operator._op)
-            library.impl(name, kernel)
+            target = Target(type, OperatorSignature(operator), operator._op, _past_us(operator))
+            library.impl(name, make_kernel(target), with_keyset=True)
         return library
+
+
+_PAST_US = torch._C._dispatch_keyset_full_after(KEY)
+
+
+def _past_us(operator: Any) -> Callable[..., Any]:
+    """Runs an operator from the dispatch key after ours."""
+    redispatch = operator._handle.redispatch_boxed
+
+    def resume(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        return redispatch(keys & _PAST_US, *args, **kwargs)
+
+    return resume
 
 
 def type_of(name: str) -> str:
@@ -195,3 +207,6 @@ def is_forward_type(type: str) -> bool:
     """Whether the dispatcher knows an operator of this type."""
     namespace, _, name = type.rpartition("::")
     return hasattr(getattr(torch.ops, namespace or "aten"), name)
+
+
+skip_frames(*(c for c in _past_us.__code__.co_consts if isinstance(c, CodeType)))

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from amanda_torch.dispatch import Interception, is_forward_type
-from amanda_torch.execute import make_kernel
 from amanda_torch.identity import Node
 from amanda_torch.patches import Patches
-from amanda_torch.thread import intercept, thread
+from amanda_torch.thread import intercept, local
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -50,13 +49,14 @@ class TorchDriver(amanda.Driver):
     xp = array_api_compat.torch
 
     def __init__(self) -> None:
-        self._interception = Interception(make_kernel)
+        self._interception = Interception()
         self._patches = Patches(self._interception.refresh)
         os.register_at_fork(after_in_child=_leave)
 
     def activate(self, engine: Engine | None) -> None:
         """Have this thread run under ``engine``."""
         self._interception.serve(engine)
+        thread = local.thread
         if engine is not None and engine.contexts is not thread.session():
             # Operators outside of modules are known as long as the outermost scope is open.
             thread.session = weakref.ref(engine.contexts)
@@ -94,7 +94,7 @@ class TorchDriver(amanda.Driver):
             expected, given = getattr(original, what), getattr(substitute, what)
             if expected != given:
                 return f"returned {what} {given} for {expected}"
-        if thread.tracking and original.requires_grad and original.shape != substitute.shape:
+        if local.thread.tracking and original.requires_grad and original.shape != substitute.shape:
             return (
                 f"returned shape {tuple(substitute.shape)} for {tuple(original.shape)}, through "
                 "which no gradient passes; insert it with differentiable=True"
@@ -108,7 +108,7 @@ class TorchDriver(amanda.Driver):
 
 def _leave() -> None:
     """A forked process (a worker of a DataLoader) is not in the scope of the thread it copied."""
-    thread.engine = None
+    local.thread.engine = None
     intercept(False)
 
 

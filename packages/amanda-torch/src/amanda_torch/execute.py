@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import sys
+from sys import _getframe as getframe
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -17,10 +18,10 @@ from amanda_torch.identity import locate, skip_frames
 from amanda_torch.opaque import opaque
 from amanda_torch.signature import outputs_of, with_outputs
 from amanda_torch.straight import overwrite, straight_through
-from amanda_torch.thread import intercept, thread
+from amanda_torch.thread import intercept, local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from amanda import Operator
     from amanda.action import Action
@@ -33,28 +34,38 @@ _is_grad_enabled = torch.is_grad_enabled
 
 
 class Target(NamedTuple):
-    """What a kernel stands in front of: an operator's type, its signature and itself."""
+    """What a kernel stands in front of.
+
+    Attributes:
+        type: the operator's type.
+        signature: its signature.
+        run: runs it, from the start.
+        resume: runs it past our kernel, given the dispatch keys with which it arrived there; what
+            it calls may arrive at our kernels again. None for what the dispatcher does not know.
+    """
 
     type: str
     signature: Signature
     run: Callable[..., Any]
+    resume: Callable[..., Any] | None = None
 
 
-def make_kernel(type: str, signature: Signature, run: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel for the interception key."""
-    target = Target(type, signature, run)
+def make_kernel(target: Target) -> Callable[..., Any]:
+    """A kernel for the interception key; it is given the dispatch keys first."""
+    type, _, run, _ = target
 
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        engine = thread.engine
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        thread = local.thread
         intercept(False)
         try:
-            if engine is None:
+            engine = thread.engine
+            if engine is None:  # a thread of autograd
                 return run(*args, **kwargs)
-            operator = locate(type, sys._getframe(1))
+            operator = locate(type, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
-            if plan is not None and plan.idle:
-                return _run(engine, target, args, kwargs)
-            return _execute(engine, target, operator, plan, args, kwargs)
+            if plan is not None and plan.idle and engine.inside(type) is None:
+                return run(*args, **kwargs)
+            return Call(engine, target, operator, keys).execute(plan, args, kwargs)
         finally:
             intercept(thread.engine is not None)
 
@@ -63,197 +74,240 @@ def make_kernel(type: str, signature: Signature, run: Callable[..., Any]) -> Cal
 
 def execute(target: Target, args: Args, kwargs: Kwargs) -> Any:
     """Run an operator that the dispatcher does not know, under the tools in force."""
+    thread = local.thread
     engine = thread.engine
     assert engine is not None
     if not engine.wants(target.type):
         return target.run(*args, **kwargs)
-    operator = locate(target.type, sys._getframe(1))
+    operator = locate(target.type, getframe(1), thread)
     intercept(False)
     try:
-        return _execute(engine, target, operator, engine.plans.get(operator.serial), args, kwargs)
+        plan = engine.plans.get(operator.serial)
+        return Call(engine, target, operator, None).execute(plan, args, kwargs)
     finally:
         intercept(thread.engine is not None)
 
 
-def _run(engine: Engine, target: Target, args: Args, kwargs: Kwargs) -> Any:
-    """Run the operator itself; only tools that do not want it see what is inside."""
-    inner = engine.inside(target.type)
-    if inner is None:
-        return target.run(*args, **kwargs)
-    thread.engine = inner
-    intercept(True)
-    try:
-        return target.run(*args, **kwargs)
-    finally:
-        intercept(False)
-        thread.engine = engine
+class Call:
+    """One execution of an operator under the tools in force."""
 
+    __slots__ = ("engine", "keys", "operator", "target")
 
-def _execute(
-    engine: Engine,
-    target: Target,
-    operator: Operator,
-    plan: Plan | None,
-    args: Args,
-    kwargs: Kwargs,
-) -> Any:
-    signature = target.signature
-    inputs: Sequence[Tensor] = signature.tensors(args, kwargs)
-    if opaque(inputs):
-        return _run(engine, target, args, kwargs)
+    def __init__(self, engine: Engine, target: Target, operator: Operator, keys: Any) -> None:
+        self.engine = engine
+        self.target = target
+        self.operator = operator
+        self.keys = keys
 
-    def shown(outputs: Sequence[Tensor] | None = None) -> Execution:
-        return Execution(
-            operator,
-            inputs,
-            signature.input_names(args, kwargs),
-            signature.attrs(args, kwargs),
-            outputs,
-        )
+    def execute(self, plan: Plan | None, args: Args, kwargs: Kwargs) -> Any:
+        """Run the operator by its plan, or by the one that is now made."""
+        signature = self.target.signature
+        if plan is not None and plan.idle:
+            return self.run(args, kwargs)
+        inputs = signature.tensors(args, kwargs)
+        if opaque(inputs):
+            return self.run(args, kwargs)
+        if plan is None:
+            plan = self.engine.analyze(self.shown(inputs, args, kwargs))
+            if plan.idle:
+                return self.run(args, kwargs)
+        if signature.writes or plan.replace or plan.pending or plan.backward or plan.gradient:
+            return self._carry_out(plan, inputs, args, kwargs)
 
-    if plan is None:
-        plan = engine.analyze(shown())
-        if plan.idle:
-            return _run(engine, target, args, kwargs)
-
-    tracked = _is_grad_enabled() and any(t.requires_grad for t in inputs)
-    given = _routines(engine, plan.before, inputs, operator)
-
-    gradient = None
-    if plan.gradient and tracked:
-        gradient_plan = engine.known_gradient_plan(operator)
-        if gradient_plan is None or not gradient_plan.idle:
-            gradient = Gradient(engine, operator, gradient_plan)
-            if not signature.is_view:
-                given = gradient.enter(given)
-
-    # An in-place operator that is interfered with runs on a copy, which is written back in the
-    # end: what its backward needs stays, and gradients and substitutes go where they should.
-    destinations = signature.destinations(args, kwargs)
-    new_args, new_kwargs = args, kwargs
-    if given is not inputs:
-        new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
-    if signature.written:
-        touched = plan.after or plan.replace or gradient is not None
-        writes_to = signature.destinations(new_args, new_kwargs)
-        moved = any(a is not b for a, b in zip(writes_to, destinations, strict=True))
-        if moved or (tracked and touched):
-            new_args = tuple(
-                _copies(a) if i in signature.written else a for i, a in enumerate(new_args)
-            )
-
-    before_nodes = [t.grad_fn for t in given] if plan.backward and tracked else None
-    replaced = plan.replace
-    try:
-        if replaced is None:
-            result = _run(engine, target, new_args, new_kwargs)
+        # The common case, routines before and after, without what the others need.
+        given = self._routines(plan.before, inputs)
+        if given is inputs:
+            result = self.run(args, kwargs)
         else:
-            result = _replace(engine, target, operator, replaced, new_args, new_kwargs, tracked)
-    except AmandaError:
-        raise
-    except Exception as error:
-        if given is inputs or replaced is not None or not plan.before:
-            raise
-        reason = f"the operator cannot take what was substituted: {error}"
-        raise plan.before[-1].error(reason, operator) from error
+            args, kwargs = signature.with_tensors(args, kwargs, given)
+            with self._blaming(plan.before):
+                result = self.run(args, kwargs)
+        if not plan.after:
+            return result
+        outputs = outputs_of(result)
+        finished = self._routines(plan.after, outputs)
+        return result if finished is outputs else with_outputs(result, finished)
 
-    outputs: Sequence[Tensor] = outputs_of(result)
-    if destinations and not outputs:
-        outputs = signature.destinations(new_args, new_kwargs)
+    def run(self, args: Args, kwargs: Kwargs) -> Any:
+        """Run the operator itself; only tools that do not want it see what is inside."""
+        target = self.target
+        inner = self.engine.inside(target.type)
+        if inner is None:
+            return target.run(*args, **kwargs)
+        thread = local.thread
+        thread.engine = inner
+        intercept(True)
+        try:
+            if target.resume is None:
+                return target.run(*args, **kwargs)
+            return target.resume(self.keys, *args, **kwargs)
+        finally:
+            intercept(False)
+            thread.engine = self.engine
 
-    if plan.pending:
-        completed = engine.complete(plan, shown([t.detach() for t in outputs]))
-        if completed.before != plan.before or completed.replace is not plan.replace:
-            if not signature.repeatable:
-                raise UnsupportedError(
-                    f"{operator.id}: an analysis with require_outputs=True inserted before or "
-                    "instead of an operator that cannot be run a second time; insert after it, "
-                    "or analyze without outputs"
-                )
-            return _execute(engine, target, operator, completed, args, kwargs)
-        plan = completed
+    def shown(
+        self,
+        inputs: Sequence[Tensor],
+        args: Args,
+        kwargs: Kwargs,
+        outputs: Sequence[Tensor] | None = None,
+    ) -> Execution:
+        """This execution as analysis routines see it."""
+        signature = self.target.signature
+        names, attrs = signature.input_names(args, kwargs), signature.attrs(args, kwargs)
+        return Execution(self.operator, inputs, names, attrs, outputs)
 
-    if before_nodes is not None:
-        watch_backward(engine, operator, outputs, before_nodes, shown)
-    if gradient is not None and signature.is_view:
-        gradient.hook(given, outputs, shown, lambda tensors: _rerun(target, args, kwargs, tensors))
-    elif gradient is not None:
-        outputs = gradient.leave(given, outputs, shown)
-    finished = _routines(engine, plan.after, outputs, operator)
+    def _carry_out(self, plan: Plan, inputs: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Any:
+        """Carry out any plan at any operator."""
+        signature, engine, operator = self.target.signature, self.engine, self.operator
 
-    if destinations:
-        finished = [
-            d if v is d else overwrite(d, v) for d, v in zip(destinations, finished, strict=True)
-        ]
+        def shown(outputs: Sequence[Tensor]) -> Execution:
+            return self.shown(inputs, args, kwargs, outputs)
+
+        tracked = _is_grad_enabled() and any(t.requires_grad for t in inputs)
+        given = self._routines(plan.before, inputs)
+        gradient = self._gradient(plan) if tracked else None
+        if gradient is not None and not signature.is_view:
+            given = gradient.enter(given)
+        new_args, new_kwargs = args, kwargs
+        if given is not inputs:
+            new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
+
+        # An in-place operator that is interfered with runs on a copy, which is written back in
+        # the end: what its backward needs stays, and gradients and substitutes go where they
+        # should.
+        destinations = signature.destinations(args, kwargs)
+        if signature.written:
+            written = signature.destinations(new_args, new_kwargs)
+            moved = any(a is not b for a, b in zip(written, destinations, strict=True))
+            touched = tracked and (plan.after or plan.replace or gradient is not None)
+            if moved or touched:
+                new_args = signature.with_copies(new_args)
+
+        starts = [t.grad_fn for t in given] if plan.backward and tracked else None
+        with self._blaming(() if given is inputs else plan.before):
+            if plan.replace is None:
+                result = self.run(new_args, new_kwargs)
+            else:
+                result = self._replace(plan.replace, new_args, new_kwargs, tracked)
+        outputs: Sequence[Tensor] = outputs_of(result)
+        if destinations and not outputs:
+            outputs = signature.destinations(new_args, new_kwargs)
+
+        if plan.pending:
+            completed = engine.complete(plan, shown([t.detach() for t in outputs]))
+            if completed.before != plan.before or completed.replace is not plan.replace:
+                if not signature.repeatable:
+                    raise UnsupportedError(
+                        f"{operator.id}: an analysis with require_outputs=True inserted before or "
+                        "instead of an operator that cannot be run a second time; insert after "
+                        "it, or analyze without outputs"
+                    )
+                return self._carry_out(completed, inputs, args, kwargs)
+            plan = completed
+
+        if starts is not None:
+            watch_backward(engine, operator, outputs, starts, shown)
+        if gradient is not None and signature.is_view:
+            gradient.hook(given, outputs, shown, lambda ts: self._rerun(args, kwargs, ts))
+        elif gradient is not None:
+            outputs = gradient.leave(given, outputs, shown)
+        finished = self._routines(plan.after, outputs)
+
+        if destinations:
+            finished = [
+                d if v is d else overwrite(d, v)
+                for d, v in zip(destinations, finished, strict=True)
+            ]
         return with_outputs(result, finished)
-    return result if finished is outputs and gradient is None else with_outputs(result, finished)
 
+    def _gradient(self, plan: Plan) -> Gradient | None:
+        """A watch on the gradient of this execution, if any tool may have use for it."""
+        if not plan.gradient:
+            return None
+        known = self.engine.known_gradient_plan(self.operator)
+        if known is not None and known.idle:
+            return None
+        return Gradient(self.engine, self.operator, known)
 
-def _routines(
-    engine: Engine, actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator
-) -> Sequence[Tensor]:
-    """Run routines; gradients of what they return pass straight to what it replaced."""
-    if not actions:
+    def _routines(self, actions: Sequence[Action], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Run routines; gradients of what they return pass straight to what it replaced."""
+        if not actions:
+            return tensors
+        if not _is_grad_enabled():
+            return self.engine.run(actions, tensors, self.operator)
+        if not any(map(_is_differentiable, actions)):
+            return self._constant(actions, tensors)
+        for differentiable, group in itertools.groupby(actions, _is_differentiable):
+            if differentiable:
+                tensors = self.engine.run(tuple(group), tensors, self.operator)
+            else:
+                tensors = self._constant(tuple(group), tensors)
         return tensors
-    if not _is_grad_enabled():
-        return engine.run(actions, tensors, operator)
-    for differentiable, group in itertools.groupby(actions, _is_differentiable):
-        if differentiable:
-            tensors = engine.run(tuple(group), tensors, operator)
-            continue
+
+    def _constant(self, actions: Sequence[Action], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Run routines that are not differentiated, while gradients are recorded."""
+        thread = local.thread
         thread.tracking = True
         _set_grad_enabled(False)
         try:
-            returned = engine.run(tuple(group), tensors, operator)
+            returned = self.engine.run(actions, tensors, self.operator)
         finally:
             _set_grad_enabled(True)
             thread.tracking = False
-        if returned is not tensors:
-            constant = [
-                s if s is t or not s.requires_grad else s.detach()
-                for s, t in zip(returned, tensors, strict=True)
-            ]
-            tensors = straight_through(tensors, constant)
-    return tensors
+        if returned is tensors:
+            return tensors
+        constant = [
+            s if s is t or not s.requires_grad else s.detach()
+            for s, t in zip(returned, tensors, strict=True)
+        ]
+        return straight_through(tensors, constant)
+
+    def _replace(self, action: Action, args: Args, kwargs: Kwargs, tracked: bool) -> Any:
+        """What a replacement returns, with the gradient of the original unless differentiable."""
+        operator, signature = self.operator, self.target.signature
+        inputs = signature.tensors(args, kwargs)
+        if action.differentiable or not tracked:
+            return _as_returned(signature, action, operator, action.call(inputs, operator))
+        _set_grad_enabled(False)
+        try:
+            values = action.call(inputs, operator)
+        finally:
+            _set_grad_enabled(True)
+        result = self.run(args, kwargs)
+        originals = outputs_of(result)
+        values = action.substitutes(values, len(originals), operator)
+        for original, value in zip(originals, values, strict=True):
+            reason = self.engine.driver.refusal(original, value)
+            if reason is None and original.shape != value.shape:
+                reason = (
+                    f"returned shape {tuple(value.shape)} for {tuple(original.shape)}, which "
+                    "cannot have the original's gradient; insert it with differentiable=True"
+                )
+            if reason is not None:
+                raise action.error(reason, operator)
+        return with_outputs(result, straight_through(originals, [v.detach() for v in values]))
+
+    def _rerun(self, args: Args, kwargs: Kwargs, tensors: Sequence[Tensor]) -> Any:
+        args, kwargs = self.target.signature.with_tensors(args, kwargs, tensors)
+        return self.target.run(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _blaming(self, actions: Sequence[Action]) -> Iterator[None]:
+        """Name the routines that substituted something when the operator cannot take it."""
+        try:
+            yield
+        except AmandaError:
+            raise
+        except Exception as error:
+            if not actions:
+                raise
+            reason = f"the operator cannot take what was substituted: {error}"
+            raise actions[-1].error(reason, self.operator) from error
 
 
 def _is_differentiable(action: Action) -> bool:
     return action.differentiable
-
-
-def _replace(
-    engine: Engine,
-    target: Target,
-    operator: Operator,
-    action: Action,
-    args: Args,
-    kwargs: Kwargs,
-    tracked: bool,
-) -> Any:
-    """What a replacement returns, with the gradient of the original unless differentiable."""
-    inputs = target.signature.tensors(args, kwargs)
-    if action.differentiable or not tracked:
-        values = action.call(inputs, operator)
-        return _as_returned(target.signature, action, operator, values)
-    _set_grad_enabled(False)
-    try:
-        values = action.call(inputs, operator)
-    finally:
-        _set_grad_enabled(True)
-    result = _run(engine, target, args, kwargs)
-    originals = outputs_of(result)
-    values = action.substitutes(values, len(originals), operator)
-    for original, value in zip(originals, values, strict=True):
-        reason = engine.driver.refusal(original, value)
-        if reason is None and original.shape != value.shape:
-            reason = (
-                f"returned shape {tuple(value.shape)} for {tuple(original.shape)}, which cannot "
-                "have the original's gradient; insert it with differentiable=True"
-            )
-        if reason is not None:
-            raise action.error(reason, operator)
-    substitutes = straight_through(originals, [value.detach() for value in values])
-    return with_outputs(result, substitutes)
 
 
 def _as_returned(signature: Signature, action: Action, operator: Operator, values: Any) -> Any:
@@ -267,21 +321,8 @@ def _as_returned(signature: Signature, action: Action, operator: Operator, value
     return values[0] if signature.returns == 1 else tuple(values)
 
 
-def _rerun(target: Target, args: Args, kwargs: Kwargs, tensors: Sequence[Tensor]) -> Any:
-    args, kwargs = target.signature.with_tensors(args, kwargs, tensors)
-    return target.run(*args, **kwargs)
-
-
-def _copies(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.clone()
-    return [tensor.clone() for tensor in value]
-
-
 skip_frames(
     execute.__code__,
-    _execute.__code__,
-    _run.__code__,
-    _replace.__code__,
-    make_kernel("", None, None).__code__,  # type: ignore[arg-type]
+    make_kernel(Target("", None, None)).__code__,  # type: ignore[arg-type]
+    *(method.__code__ for name, method in vars(Call).items() if hasattr(method, "__code__")),
 )

@@ -17,7 +17,7 @@ from torch import Tensor
 from amanda_torch.backward import in_force, nodes_between, run_on_gradients
 from amanda_torch.signature import outputs_of
 from amanda_torch.straight import straight_through
-from amanda_torch.thread import thread
+from amanda_torch.thread import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -145,7 +145,7 @@ def _grad_inputs(
     """The operator's gradients of its inputs, for the gradients of its outputs that come in."""
     wanted = [i for i, t in enumerate(inputs) if t.requires_grad]
     flowing = [i for i, g in enumerate(grads) if g is not None]
-    probing, thread.probing = thread.probing, True
+    probing, local.thread.probing = local.thread.probing, True
     try:
         found = torch.autograd.grad(
             [outputs[i] for i in flowing],
@@ -155,7 +155,7 @@ def _grad_inputs(
             allow_unused=True,
         )
     finally:
-        thread.probing = probing
+        local.thread.probing = probing
     result: list[Tensor | None] = [None] * len(inputs)
     for i, grad in zip(wanted, found, strict=True):
         result[i] = grad

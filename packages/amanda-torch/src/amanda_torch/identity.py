@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import threading
 import weakref
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import Operator
 
-from amanda_torch.thread import thread
-
 if TYPE_CHECKING:
-    from types import CodeType, FrameType
+    from types import FrameType
+
+    from amanda_torch.thread import ThreadState
 
 # Call sites looked at for one address, and turns told apart at one site: recursion and endless
 # loops within one call must not make the cache grow without bound.
@@ -29,16 +30,20 @@ _TURNS = 4096
 
 _Module = torch.nn.Module
 
-# Frames at which the code of a module begins; how a call gets there depends on its hooks.
-_BOUNDARY: set[int] = {
-    id(_Module._wrapped_call_impl.__code__),
-    id(_Module._call_impl.__code__),
-    *(id(c) for c in _Module._call_impl.__code__.co_consts if hasattr(c, "co_code")),
+
+# Frames that are no call sites of the model: the code of a module begins; an address goes on as it
+# was when a checkpoint was made; ours, or what runs code again.
+_ENDS, _RESUMES, _SKIPPED = "ends", "resumes", "skipped"
+
+# By identity of the code. How a call gets to a module's forward depends on its hooks.
+_SPECIAL: dict[int, str] = {
+    id(code): _ENDS
+    for code in (
+        _Module._wrapped_call_impl.__code__,
+        _Module._call_impl.__code__,
+        *(c for c in _Module._call_impl.__code__.co_consts if isinstance(c, CodeType)),
+    )
 }
-# Frames from which an address goes on as it was when a checkpoint was made.
-_RESUMED: set[int] = set()
-# Frames of ours, and of what runs code again, which are no part of an address.
-_SKIPPED: set[int] = set()
 
 _operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
 _lock = threading.RLock()
@@ -46,17 +51,17 @@ _lock = threading.RLock()
 
 def skip_frames(*codes: CodeType) -> None:
     """Leave the frames of these functions out of every address."""
-    _SKIPPED.update(id(code) for code in codes)
+    _SPECIAL.update((id(code), _SKIPPED) for code in codes)
 
 
 def end_paths(*codes: CodeType) -> None:
     """Have every path end at the frames of these functions."""
-    _BOUNDARY.update(id(code) for code in codes)
+    _SPECIAL.update((id(code), _ENDS) for code in codes)
 
 
 def resume_paths(*codes: CodeType) -> None:
-    """Have paths go on from these functions with ``thread.origin``."""
-    _RESUMED.update(id(code) for code in codes)
+    """Have paths go on from these functions with the thread's ``origin``."""
+    _SPECIAL.update((id(code), _RESUMES) for code in codes)
 
 
 class Node:
@@ -103,57 +108,77 @@ class _Contexts:
 _contexts: dict[int, _Contexts] = {}
 
 
-def locate(type: str, frame: FrameType) -> Operator:
-    """The operator of a type that is called from a frame, in the current thread."""
+def locate(type: str, frame: FrameType, thread: ThreadState) -> Operator:
+    """The operator of a type that is called from a frame."""
     node = thread.node
-    visits = thread.visits
     if node is None:
         node = thread.outside
-    address = (type, *call_path(frame))
+        assert node is not None
+        address = (type, *call_path(frame, thread))
+    else:  # what call_path does, spelled out since it runs at every execution
+        path: list[object] = [type]
+        caller: FrameType | None = frame
+        while caller is not None:
+            code = id(caller.f_code)
+            kind = _SPECIAL.get(code)
+            if kind is None:
+                path.append(code)
+                path.append(caller.f_lasti)
+            elif kind is _ENDS:
+                break
+            elif kind is _RESUMES:
+                path += thread.origin
+                break
+            caller = caller.f_back
+        if len(path) > 2 * _DEEPEST:
+            del path[2 * _DEEPEST :]
+        address = tuple(path)
     site = node.sites.get(address)
     if site is None:
         site = _new_site(node, address, frame)
+    visits = thread.visits
     turn = 0
     if visits is not None:
         key = id(site)
         turn = visits.get(key, 0)
         visits[key] = turn + 1
-        if turn >= _TURNS:
-            turn = _TURNS - 1
     if turn < len(site):
         return site[turn]
+    if turn >= _TURNS:
+        return site[-1]
     return _new_operator(node, site, type, frame)
 
 
-def enter(module: _Module, frame: FrameType) -> Node:
+def enter(module: _Module, frame: FrameType, thread: ThreadState) -> Node:
     """The calling context for a module that is called from a frame."""
     parent = thread.node
     if parent is None:
         return _outermost(module, frame)
-    address = (id(module), *call_path(frame))
+    address = (id(module), *call_path(frame, thread))
     node = parent.children.get(address)
     if node is None or node.module is None or node.module() is not module:
         node = _child(parent, module, address, frame)
     return node
 
 
-def call_path(frame: FrameType | None) -> tuple[int, ...]:
-    """The call sites from a frame up to the module that it runs in."""
+def call_path(frame: FrameType | None, thread: ThreadState) -> tuple[int, ...]:
+    """The call sites from a frame up to the module that it runs in, or to the open scope."""
     path: list[int] = []
     floor = thread.floor if thread.node is None else 0
     while frame is not None and len(path) < 2 * _DEEPEST:
         code = id(frame.f_code)
-        if code in _BOUNDARY:
+        kind = _SPECIAL.get(code)
+        if kind is None:
+            path += (code, frame.f_lasti)
+        elif kind is _ENDS:
             break
-        if code in _RESUMED:
+        elif kind is _RESUMES:
             path += thread.origin
             break
-        if code not in _SKIPPED:
-            path += (code, frame.f_lasti)
         if id(frame) == floor:
             break
         frame = frame.f_back
-    return tuple(path)
+    return tuple(path[: 2 * _DEEPEST])
 
 
 def _codes(frame: FrameType | None) -> list[CodeType]:

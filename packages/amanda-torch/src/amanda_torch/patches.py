@@ -20,7 +20,7 @@ import torch.utils.checkpoint as checkpointing
 from amanda_torch.execute import Target, execute
 from amanda_torch.identity import call_path, end_paths, enter, resume_paths, skip_frames
 from amanda_torch.signature import FunctionSignature
-from amanda_torch.thread import intercept, intercepting, thread
+from amanda_torch.thread import intercept, intercepting, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,10 +36,11 @@ _compile = torch.compile
 
 
 def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    thread = local.thread
     if thread.engine is None:
         return _call(self, *args, **kwargs)
     node, visits = thread.node, thread.visits
-    thread.node = enter(self, sys._getframe(1))
+    thread.node = enter(self, sys._getframe(1), thread)
     if node is None:
         thread.visits = {}
     try:
@@ -75,14 +76,16 @@ def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., Any]:
     """A function that always runs where in the model, and under which tools, it is made now."""
+    thread = local.thread
     engine, node, visits = thread.engine, thread.node, thread.visits
     if engine is None:
         return function
-    passed, origin = dict(visits or {}), call_path(frame)
+    passed, origin = dict(visits or {}), call_path(frame, thread)
 
     def resumed(*args: Any, **kwargs: Any) -> Any:
         if not engine.open:
             return function(*args, **kwargs)
+        thread = local.thread
         before = thread.engine, thread.node, thread.visits, thread.origin, intercepting()
         thread.engine, thread.node, thread.origin = engine, node, origin
         thread.visits = None if visits is None else dict(passed)

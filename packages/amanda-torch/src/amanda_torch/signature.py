@@ -22,12 +22,14 @@ class Signature:
         written: positions of the arguments that the operator writes its results to.
         out: names of the keyword arguments that it writes its results to (``out=``).
         returns: how many tensors it returns; None for a list, or when that is not known.
+        writes: whether it writes to any of its arguments.
         is_view: whether what it returns shares memory with an argument that it does not write to.
         repeatable: whether running it twice does no more than running it once.
     """
 
     written: tuple[int, ...] = ()
     out: tuple[str, ...] = ()
+    writes = False
     is_view = False
     repeatable = True
     returns: int | None = None
@@ -67,6 +69,10 @@ class Signature:
         """The tensors that the results are written to, in the order of the results."""
         values = [args[i] for i in self.written] + [kwargs[n] for n in self.out if n in kwargs]
         return outputs_of(values)
+
+    def with_copies(self, args: Args) -> Args:
+        """The arguments, with copies of those that are written to."""
+        return tuple(_copies(a) if i in self.written else a for i, a in enumerate(args))
 
     def input_names(self, args: Args, kwargs: Kwargs) -> list[str]:
         """Names of the tensors that :meth:`tensors` finds; ``name[i]`` for elements of a list."""
@@ -112,6 +118,15 @@ class OperatorSignature(Signature):
             pairs = list(enumerate(zip(schema.arguments, writes, strict=True)))
             self.written = tuple(i for i, (a, write) in pairs if write and not a.kwarg_only)
             self.out = tuple(a.name for _, (a, write) in pairs if write and a.kwarg_only)
+        self.writes = any(writes)
+        tensors = [
+            i
+            for i, argument in enumerate(schema.arguments)
+            if "Tensor" in str(argument.type) and not argument.kwarg_only
+        ]
+        named = any("Tensor" in str(a.type) for a in schema.arguments if a.kwarg_only)
+        # Where to look for tensors, when that can be said by position.
+        self._places = None if named else tuple(tensors)
         kinds = [str(r.type) for r in schema.returns]
         self.returns = len(kinds) if all(kind == "Tensor" for kind in kinds) else None
         self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
@@ -121,6 +136,22 @@ class OperatorSignature(Signature):
             for argument in schema.arguments
             if argument.has_default_value()
         }
+
+    def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
+        """The tensors among the arguments, lists flattened, destinations (``out=``) left out."""
+        if self._places is None:
+            return super().tensors(args, kwargs)
+        found: list[Tensor] = []
+        count = len(args)
+        for i in self._places:
+            if i >= count:
+                break
+            value = args[i]
+            if isinstance(value, Tensor):
+                found.append(value)
+            elif type(value) is list:
+                found += [element for element in value if isinstance(element, Tensor)]
+        return found
 
     def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
         """The arguments that are no tensors, by name, with the schema's defaults filled in."""
@@ -171,6 +202,10 @@ def _refill(value: Any, rest: Iterator[Any]) -> Any:
         fill: Callable[..., Any] = getattr(type(value), "_make", type(value))
         return fill([_refill(element, rest) for element in value])
     return value
+
+
+def _copies(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else [tensor.clone() for tensor in value]
 
 
 def _draws(overload: Any) -> bool:

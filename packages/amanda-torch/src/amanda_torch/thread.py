@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import TYPE_CHECKING
 
@@ -17,46 +18,65 @@ if TYPE_CHECKING:
 # A dispatch key that nothing else uses. While it is included in a thread, operators that have a
 # kernel on it arrive there first; all others fall through at no cost.
 KEY_NAME = "TESTING_ONLY_GenericMode"
-_KEY = torch._C._dispatch_key_parse(KEY_NAME)
-_include = torch._C._dispatch_tls_set_dispatch_key_included
+KEY = torch._C._dispatch_key_parse(KEY_NAME)
 
 
-class ThreadState(threading.local):
-    """State of the current thread.
+class ThreadState:
+    """State of one thread.
 
     Attributes:
         engine: the tools in force, None for none.
         node: the calling context of the innermost module, None outside of modules.
         visits: how often each site was passed within the outermost module call.
-        floor: identity of the frame that entered the outermost scope; call paths end there.
-        origin: the path that led to the checkpoint that is being run again.
         session: gives what identifies the outermost scope that was entered last.
         outside: the calling context of operators outside of modules, as long as a scope is open.
+        floor: identity of the frame that entered the outermost scope; call paths end there.
+        origin: the path that led to the checkpoint that is being run again.
         tracking: whether what the current routine returns will have gradients passed through.
-        known: whether a scope was ever entered in this thread.
         probing: whether a gradient is being computed just to show it to an analysis.
+        known: whether a scope was ever entered in this thread.
     """
 
-    engine: Engine | None = None
-    node: Node | None = None
-    visits: dict[int, int] | None = None
-    floor: int = 0
-    origin: tuple[int, ...] = ()
-    session: Callable[[], ByOperator | None] = staticmethod(lambda: None)
-    outside: Node
-    tracking: bool = False
-    known: bool = False
-    probing: bool = False
+    __slots__ = (
+        "engine",
+        "floor",
+        "known",
+        "node",
+        "origin",
+        "outside",
+        "probing",
+        "session",
+        "tracking",
+        "visits",
+    )
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self.node: Node | None = None
+        self.visits: dict[int, int] | None = None
+        self.session: Callable[[], ByOperator | None] = lambda: None
+        self.outside: Node | None = None
+        self.floor = 0
+        self.origin: tuple[int, ...] = ()
+        self.tracking = False
+        self.probing = False
+        self.known = False
 
 
-thread = ThreadState()
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.thread = ThreadState()
 
 
-def intercept(on: bool) -> None:
-    """Have operators of this thread arrive at our kernels, or not."""
-    _include(_KEY, on)
+local = _Local()
+
+
+# Has operators of this thread arrive at our kernels, or not.
+intercept: Callable[[bool], None] = functools.partial(
+    torch._C._dispatch_tls_set_dispatch_key_included, KEY
+)
 
 
 def intercepting() -> bool:
     """Whether operators of this thread arrive at our kernels."""
-    return torch._C._dispatch_tls_is_dispatch_key_included(_KEY)
+    return torch._C._dispatch_tls_is_dispatch_key_included(KEY)
