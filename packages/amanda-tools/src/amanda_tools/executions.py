@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import weakref
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import amanda
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Listener = Callable[["Execution"], None]
 
 Direction = Literal["forward", "backward"]
+
+_serials = itertools.count()
 
 
 class Tensors(NamedTuple):
@@ -74,9 +76,9 @@ class _Running:
 
 
 class _Site:
-    """What is known of an operator at all its executions. It must not keep the operator alive."""
+    """What is known of an operator at all its executions."""
 
-    __slots__ = ("__weakref__", "direction", "executed", "forward", "listeners", "place", "running")
+    __slots__ = ("direction", "executed", "forward", "listeners", "place", "running")
 
     def __init__(self, place: Place, forward: Place, direction: Direction) -> None:
         self.place = place
@@ -124,36 +126,36 @@ class Executions(amanda.Tool):
         super().__init__()
         self.overhead = 0
         self._origin = perf_counter_ns()
-        self._sites: weakref.WeakKeyDictionary[amanda.Operator, _Site] = weakref.WeakKeyDictionary()
+        self._key = f"{__name__} {next(_serials)}"  # under which sites are in their contexts
         self._thread = _Thread()
         self.add_inst_for_op(self._forward)
         self.add_inst_for_op(self._backward, backward=True)
 
     def observe(self, ctx: amanda.OpContext, listener: Listener) -> None:
         """Have ``listener`` called after each execution of the operator under analysis."""
-        listeners = self._sites[ctx.backward_op or ctx.op].listeners
+        listeners = self._site(ctx).listeners
         if listener not in listeners:
             listeners.append(listener)
 
     def _forward(self, ctx: amanda.OpContext) -> None:
-        begin, end = self._routines(ctx.op, ctx.op, "forward")
+        begin, end = self._routines(self._site(ctx))
         ctx.insert_before_op(begin)
         ctx.insert_after_op(end)
 
     def _backward(self, ctx: amanda.OpContext) -> None:
-        assert ctx.backward_op is not None
-        begin, end = self._routines(ctx.backward_op, ctx.op, "backward")
+        begin, end = self._routines(self._site(ctx))
         ctx.insert_before_backward_op(begin)
         ctx.insert_after_backward_op(end)
 
-    def _routines(
-        self, operator: amanda.Operator, forward: amanda.Operator, direction: Direction
-    ) -> tuple[Callable[..., None], Callable[..., None]]:
-        site = self._sites.get(operator)
-        if site is None:
-            site = _Site(Place.of(operator), Place.of(forward), direction)
-            self._sites[operator] = site
+    def _site(self, ctx: amanda.OpContext) -> _Site:
+        sites = ctx.setdefault(self._key, {})
+        operator = ctx.backward_op or ctx.op
+        if operator not in sites:
+            direction: Direction = "forward" if ctx.is_forward() else "backward"
+            sites[operator] = _Site(Place.of(operator), Place.of(ctx.op), direction)
+        return cast("_Site", sites[operator])
 
+    def _routines(self, site: _Site) -> tuple[Callable[..., None], Callable[..., None]]:
         def begin(*tensors: Any) -> None:
             self._begin(site, tensors)
 

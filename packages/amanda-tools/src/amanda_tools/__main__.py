@@ -1,0 +1,6 @@
+"""``python -m amanda_tools`` is the ``amanda`` command."""
+
+from amanda_tools.command import main
+
+if __name__ == "__main__":
+    main()

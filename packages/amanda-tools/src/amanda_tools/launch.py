@@ -1,0 +1,96 @@
+"""Running a script or a module under tools, as Python itself would run it without."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import runpy
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+import amanda
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+# Packages whose frames a traceback of the script leaves out.
+_OURS = {"amanda", "amanda_tools", "amanda_torch", "amanda_tensorflow", "runpy"}
+
+
+class Outcome(NamedTuple):
+    """How a script ended.
+
+    Attributes:
+        code: its exit code.
+        ended_by: the exception that ended it early, which has been shown.
+    """
+
+    code: int = 0
+    ended_by: BaseException | None = None
+
+
+def launch(
+    target: str, args: Sequence[str], tools: Sequence[amanda.Tool], *, module: bool
+) -> Outcome:
+    """Run a script, or the module of that name, as ``__main__`` under ``tools``.
+
+    An exception that ends it is shown as Python would show it, without the frames of Amanda.
+    """
+    sys.argv[:] = [target, *args]
+    try:
+        with amanda.apply(*tools):
+            if module:
+                runpy.run_module(target, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(target, run_name="__main__")
+    except SystemExit as exit:
+        if exit.code is None or isinstance(exit.code, int):
+            return Outcome(exit.code or 0)
+        print(exit.code, file=sys.stderr)
+        return Outcome(1)
+    except BaseException as error:
+        traceback = _of_script(error)
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
+        return Outcome(1, error)
+    return Outcome()
+
+
+def set_first_path(target: str, *, module: bool) -> None:
+    """Make ``sys.path`` begin as it does when Python runs the target.
+
+    That is the folder of a script, the current folder for a module; a folder or an archive that
+    is run is put there by runpy.
+    """
+    if sys.flags.safe_path:
+        return
+    if module:
+        sys.path[0] = os.getcwd()
+    elif pkgutil.get_importer(target) is None:
+        sys.path[0] = os.path.dirname(os.path.realpath(target))
+    else:
+        del sys.path[0]
+
+
+def _of_script(error: BaseException) -> TracebackType | None:
+    """The traceback of an error from the script's own frame on.
+
+    Our frames further in are left out too, but for an error of a tool, which they explain.
+    """
+    frames = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    while frames and _is_ours(frames[0]):
+        del frames[0]
+    if not isinstance(error, amanda.AmandaError):
+        frames = [frame for frame in frames if not _is_ours(frame)]
+    for frame, following in zip(frames, [*frames[1:], None], strict=True):
+        frame.tb_next = following
+    return frames[0] if frames else None
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    name = traceback.tb_frame.f_globals.get("__name__", "")
+    return name.partition(".")[0] in _OURS

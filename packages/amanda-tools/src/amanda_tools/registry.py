@@ -1,0 +1,197 @@
+"""Tools by name: where they are found, which options they take, and how a line builds one.
+
+A line is ``NAME`` or ``package.module:Class``, with options behind it if there are any:
+``NAME:key=value,key=value``. A comma belongs to a value unless ``key=`` follows it. Packages add
+names by entry points in the group ``amanda.tools``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterable
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import amanda
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from importlib.metadata import EntryPoint
+
+_LINE = re.compile(
+    r"(?P<name>[^:=]+)"
+    r"(?: : (?P<cls>[A-Za-z_][\w.]*) (?=:|$) )?"
+    r"(?: : (?P<options>.*) )?",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Option(NamedTuple):
+    """An option of a tool: an argument of its class."""
+
+    name: str
+    annotation: Any
+    default: Any
+    help: str
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is inspect.Parameter.empty
+
+
+def named_tools() -> dict[str, EntryPoint]:
+    """The tools that have a name, by name."""
+    entries = entry_points(group="amanda.tools")
+    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to add to the complaint that ``word`` is unknown."""
+    known = list(known)
+    if matches := difflib.get_close_matches(word, known, n=1):
+        return f"; did you mean {matches[0]!r}?"
+    return f"; there are {', '.join(sorted(known))}" if 0 < len(known) <= 20 else ""
+
+
+def build(line: str) -> amanda.Tool:
+    """The tool that a line describes.
+
+    Raises:
+        click.UsageError: there is no such tool or option, or a value does not fit.
+    """
+    match = _LINE.fullmatch(line)
+    if match is None:
+        raise click.UsageError(f"{line!r} is no tool; write NAME:key=value or module:Class")
+    name, cls_name = match["name"], match["cls"]
+    named = named_tools()
+    if cls_name is None and name not in named:
+        hint = nearest(name, named)
+        raise click.UsageError(f"no tool {name!r}{hint}; a tool of your own is module:Class")
+    if cls_name is not None and name in named:
+        raise click.UsageError(f"option {cls_name!r} of {name} has no value; {cls_name}=...")
+    cls = named[name].load() if cls_name is None else _load(name, cls_name)
+    label = name if cls_name is None else cls_name
+    try:
+        return cls(**_arguments(label, options_of(cls), match["options"] or ""))  # type: ignore[no-any-return]
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{label}: {error}") from error
+
+
+def options_of(cls: type[amanda.Tool]) -> list[Option]:
+    """The options of a tool: what its class takes, explained in its docstring."""
+    helps = _argument_docs(inspect.getdoc(cls) or "")
+    return [
+        Option(
+            parameter.name,
+            _type_of(parameter, cls),
+            parameter.default,
+            helps.get(parameter.name, ""),
+        )
+        for parameter in inspect.signature(cls).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    ]
+
+
+def _load(module_name: str, cls_name: str) -> type[amanda.Tool]:
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports what is not
+        raise click.UsageError(f"no module {module_name!r} to take {cls_name} from") from None
+    tools = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type) and issubclass(value, amanda.Tool) and value is not amanda.Tool
+    ]
+    if cls_name not in tools:
+        hint = nearest(cls_name, tools)
+        raise click.UsageError(f"no tool {cls_name!r} in {module_name}{hint}")
+    return typing.cast("type[amanda.Tool]", getattr(module, cls_name))
+
+
+def _arguments(label: str, options: list[Option], text: str) -> Mapping[str, Any]:
+    known = {option.name: option for option in options}
+    arguments = {}
+    for part in re.split(r",(?=[A-Za-z_]\w*=)", text) if text else ():
+        key, equals, value = part.partition("=")
+        if key not in known:
+            hint = nearest(key, known) if known else "; it has none"
+            raise click.UsageError(f"{label} has no option {key!r}{hint}")
+        if not equals:
+            raise click.UsageError(f"option {key!r} of {label} has no value; {key}=...")
+        try:
+            arguments[key] = _converted(value, known[key].annotation)
+        except (ValueError, click.BadParameter) as error:
+            raise click.UsageError(f"{label}:{key}={value}: {error}") from None
+    missing = [o.name for o in options if o.required and o.name not in arguments]
+    if missing:
+        raise click.UsageError(f"{label} needs an option; {label}:{missing[0]}=...")
+    return arguments
+
+
+def _converted(text: str, annotation: Any) -> Any:
+    """An option's text as the type that its annotation says; text if it says nothing."""
+    origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return _first_that_fits(text, inner)
+    if origin is Literal:
+        choices = {str(choice): choice for choice in inner}
+        if text not in choices:
+            raise ValueError(f"{text!r} is none of {', '.join(choices)}")
+        return choices[text]
+    if origin is types.NoneType:
+        if text.lower() != "none":
+            raise ValueError(f"{text!r} is not none")
+        return None
+    if origin in (str, Any) or not isinstance(origin, type):
+        return text
+    if issubclass(origin, Iterable):
+        element = inner[0] if inner else str
+        items = [_converted(item, element) for item in text.split(",")]
+        return items if inspect.isabstract(origin) else origin(items)
+    if inspect.isabstract(origin):  # os.PathLike
+        return text
+    return click.types.convert_type(origin).convert(text, None, None)
+
+
+def _first_that_fits(text: str, annotations: Iterable[Any]) -> Any:
+    """Converted as the first alternative that takes it; text takes anything and comes last."""
+    errors = []
+    for annotation in sorted(annotations, key=lambda a: a is str):
+        try:
+            return _converted(text, annotation)
+        except (ValueError, click.BadParameter) as error:
+            errors.append(str(error))
+    raise ValueError(" ".join(errors))
+
+
+def _type_of(parameter: inspect.Parameter, cls: type) -> Any:
+    """What a parameter's annotation says, or else its default; text if neither says anything."""
+    annotation, default = parameter.annotation, parameter.default
+    if annotation is parameter.empty:
+        return str if default is None or default is parameter.empty else type(default)
+    if not isinstance(annotation, str):
+        return annotation
+    module = inspect.getmodule(cls)
+    try:
+        return eval(annotation, vars(module) if module else {})
+    except NameError:  # imported for type checkers alone
+        return str
+
+
+def _argument_docs(doc: str) -> dict[str, str]:
+    """The section ``Args:`` of a docstring."""
+    section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)*)", doc, re.MULTILINE)
+    if section is None:
+        return {}
+    text = inspect.cleandoc(section[1])
+    entries = re.findall(r"^(\w+)(?: \(.*?\))?: (.*(?:\n[ ]+.*)*)", text, re.MULTILINE)
+    return {name: " ".join(help.split()) for name, help in entries}
