@@ -159,17 +159,49 @@ def run_routines(
     """
     for action in actions:
         result = action.call(tensors, operator)
-        if result is None:
-            continue
         indices = range(len(tensors)) if action.indices is None else action.indices
-        values = action.substitutes(result, len(indices), operator)
-        replaced = list(tensors)
-        for index, value in zip(indices, values, strict=True):
-            if value is None:
-                continue
-            reason = None if action.differentiable else refusal(tensors[index], value)
-            if reason is not None:
-                raise action.error(reason, operator)
-            replaced[index] = value
-        tensors = replaced
+        tensors = _replaced(action, result, tensors, indices, operator, refusal)
     return tensors
+
+
+def run_replacement(
+    action: Action,
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    operator: Operator,
+    refusal: Callable[[Any, Any], str | None],
+) -> Sequence[Any]:
+    """Run a routine in place of an operator; see :func:`run_routines`.
+
+    Args:
+        action: the replacement.
+        inputs: what it may select from.
+        outputs: those of the original, which what it returns must be able to stand for.
+        operator: the operator that it replaces.
+        refusal: tells why a substitute cannot stand for the tensor it replaces, or None.
+    """
+    result = action.call(inputs, operator)
+    return _replaced(action, result, outputs, range(len(outputs)), operator, refusal)
+
+
+def _replaced(
+    action: Action,
+    result: Any,
+    tensors: Sequence[Any],
+    indices: Sequence[int],
+    operator: Operator,
+    refusal: Callable[[Any, Any], str | None],
+) -> Sequence[Any]:
+    """``tensors`` with what a routine returned in place of those at ``indices``."""
+    if result is None:
+        return tensors
+    replaced = list(tensors)
+    values = action.substitutes(result, len(indices), operator)
+    for index, value in zip(indices, values, strict=True):
+        if value is None:
+            continue
+        reason = None if action.differentiable else refusal(tensors[index], value)
+        if reason is not None:
+            raise action.error(reason, operator)
+        replaced[index] = value
+    return replaced

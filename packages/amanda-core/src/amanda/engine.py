@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from amanda.action import Action, Point, name_of, run_routines
+from amanda.action import Action, Point, name_of, run_replacement, run_routines
 from amanda.context import Analysis, Execution, OpContext
 from amanda.errors import ActionError, AmandaError, RoutineError
 from amanda.tool import View
@@ -300,6 +300,16 @@ class Engine:
     ) -> Sequence[Any]:
         """Run routines in order; see :func:`amanda.action.run_routines`."""
         return run_routines(actions, tensors, operator, self.driver.refusal)
+
+    def replace(
+        self,
+        action: Action,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        operator: Operator,
+    ) -> Sequence[Any]:
+        """Run a replacement; see :func:`amanda.action.run_replacement`."""
+        return run_replacement(action, inputs, outputs, operator, self.driver.refusal)
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Those of ``actions`` whose tools are still in force."""

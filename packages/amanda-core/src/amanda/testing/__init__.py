@@ -13,9 +13,13 @@ operators may change a tensor that the program holds, in addition. Needs the ext
 ``amanda-core[testing]``.
 """
 
+import pkgutil
+
 import pytest
 
-pytest.register_assert_rewrite(__name__)
+pytest.register_assert_rewrite(
+    *(module.name for module in pkgutil.iter_modules(__path__, f"{__name__}."))
+)
 
 from amanda.testing.adapter import Adapter, Model  # noqa: E402
 from amanda.testing.caching import Caching  # noqa: E402

@@ -166,7 +166,7 @@ class ReturnValues:
         error = caught.value
         assert error.tool == "Insert"
         assert error.routine.endswith("wrong")
-        assert error.operator_id.endswith(self.adapter.types["multiply"])
+        assert self.adapter.types["multiply"] in error.operator_id
         assert error.point == insertion.removeprefix("insert_")
         for part in (error.tool, error.routine, error.operator_id):
             assert part in str(error)

@@ -1,0 +1,100 @@
+"""Has the conformance suite drive the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import amanda
+import numpy as np
+from amanda.testing import Adapter, Model, Program, Step
+from numpy_backend import framework
+from numpy_backend.driver import driver
+from numpy_backend.framework import Module, Tensor
+
+Array = np.ndarray[Any, Any]
+FUNCTIONS = {
+    "matmul": framework.matmul,
+    "add": framework.add,
+    "multiply": framework.multiply,
+    "relu": framework.relu,
+    "sigmoid": framework.sigmoid,
+    "select": framework.where,
+    "unstack": framework.unstack,
+}
+
+amanda.register_driver(driver)
+
+
+class Layer(Module):
+    """A layer of a program."""
+
+    def forward(self, step: Step, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        result = FUNCTIONS[step.kind](*operands)
+        return [result] if isinstance(result, Tensor) else result
+
+
+class Network(Module):
+    """A program as a module."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        for step in program.steps:
+            setattr(self, step.layer, Layer())
+
+    def forward(self, values: Mapping[str, Tensor], switches: Collection[str]) -> Tensor:
+        def call(step: Step, operands: list[Tensor]) -> Sequence[Tensor]:
+            return getattr(self, step.layer)(step, operands)
+
+        return self._program.run(call, values, switches)
+
+
+class NumpyModel(Model):
+    def __init__(self, program: Program, parameters: Mapping[str, Array]) -> None:
+        self._network = Network(program)
+        self._parameters = {name: array.copy() for name, array in parameters.items()}
+
+    def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
+        values = {name: Tensor(a) for name, a in {**self._parameters, **inputs}.items()}
+        return self._network(values, switches).array
+
+    def gradients(
+        self, wrt: Sequence[str], inputs: Mapping[str, Array], switches: Collection[str] = ()
+    ) -> dict[str, Array]:
+        values = {
+            name: Tensor(array, needs_gradient=name in wrt)
+            for name, array in {**self._parameters, **inputs}.items()
+        }
+        output = self._network(values, switches)
+        found = framework.gradients(output, [values[name] for name in wrt])
+        return {
+            name: np.zeros_like(values[name].array) if grad is None else grad.array
+            for name, grad in zip(wrt, found, strict=True)
+        }
+
+    def train(self, mode: bool) -> None:
+        self._network.training = mode
+
+    def parameter(self, name: str) -> Array:
+        return self._parameters[name]
+
+
+class NumpyAdapter(Adapter):
+    backend = "numpy"
+    vocabulary = "numpy"
+    types = {kind: kind for kind in FUNCTIONS} | {"select": "where"}
+    input_names = {"matmul": ("a", "b")}
+    attrs = {"unstack": {"axis": 0}}
+    eager = True
+    differentiable = True
+    none_for_unneeded_inputs = True
+    none_for_unused_outputs = True
+
+    def build(self, program: Program, parameters: Mapping[str, Array]) -> NumpyModel:
+        return NumpyModel(program, parameters)
+
+    def tensor(self, array: Array) -> Tensor:
+        return Tensor(array)
+
+    def array(self, tensor: Tensor) -> Array:
+        return tensor.array
