@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import amanda
 import numpy as np
 from amanda.testing import Adapter, Model, Program, Step
+
 from numpy_backend import framework
 from numpy_backend.driver import driver
 from numpy_backend.framework import Module, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
 
 Array = np.ndarray[Any, Any]
 FUNCTIONS = {

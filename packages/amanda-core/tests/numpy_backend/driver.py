@@ -7,16 +7,20 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from amanda import Driver, Operator
-from amanda.action import Action
 from amanda.context import Execution
-from amanda.engine import Engine
+
 from numpy_backend import framework
 from numpy_backend.framework import Grads, Kernel, Module, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from amanda.action import Action
+    from amanda.engine import Engine
 
 # Identity: the place in the model that an operator is
 

@@ -16,6 +16,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Grads = Sequence["Tensor | None"]
+Interceptor = Callable[["Kernel", Sequence["Tensor"], Mapping[str, Any]], Sequence["Tensor"]]
 
 
 class Kernel(NamedTuple):
@@ -81,8 +82,7 @@ class _Thread(threading.local):
         run: a number for each call of an outermost module.
     """
 
-    interceptor: Callable[[Kernel, Sequence[Tensor], Mapping[str, Any]], Sequence[Tensor]] | None
-    interceptor = None
+    interceptor: Interceptor | None = None
     modules: tuple[Module, ...] = ()
     run = 0
 
@@ -266,7 +266,7 @@ def unstack(x: Tensor, axis: int = 0) -> list[Tensor]:
     return call(_UNSTACK, x, axis=axis)
 
 
-def abs(x: Tensor) -> Tensor:  # noqa: A001 : the array API's name
+def abs(x: Tensor) -> Tensor:
     return call(_ABS, x)
 
 

@@ -89,6 +89,11 @@ class Adapter(abc.ABC):
         return re.split(r"[./]", re.sub(r"#\d+", "", operator.scope))[-1]
 
 
+def assert_close(actual: Array, expected: Array) -> None:
+    """Equal up to float32 rounding of numbers of order one."""
+    np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)
+
+
 def numbers(*shape: int, seed: int = 0) -> Array:
     """Random float32 multiples of 1/4 in (-2, 2), whose short sums and products are exact."""
     random = np.random.default_rng([seed, *shape])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda.testing.adapter import Adapter, numbers
+from amanda.testing.adapter import Adapter, assert_close, numbers
 from amanda.testing.probes import W1, W2, Insert, Watch, X, perceptron, sigmoid
 from amanda.testing.program import Program
 
@@ -89,7 +89,7 @@ class Contexts:
     def test_the_value_of_an_activation(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
             if self.adapter.eager:
-                np.testing.assert_allclose(ctx.value(0), X @ W1, rtol=1e-6)
+                assert_close(ctx.value(0), X @ W1)
             else:
                 with pytest.raises(amanda.ValueUnavailableError):
                     ctx.value(0)
@@ -113,7 +113,7 @@ class Contexts:
             assert len(ctx.inputs) == 1
             if self.adapter.eager:
                 (output,) = ctx.outputs
-                np.testing.assert_allclose(self.adapter.array(output), sigmoid(X @ W1), rtol=1e-6)
+                assert_close(self.adapter.array(output), sigmoid(X @ W1))
 
         self.look("sigmoid", analyze, require_outputs=True)
 
@@ -138,7 +138,7 @@ class Contexts:
         with amanda.apply(tool):
             for _ in range(2):
                 result = model.forward({"x": X})
-                np.testing.assert_allclose(result, 2 * sigmoid(X @ W1) @ W2, rtol=1e-6)
+                assert_close(result, 2 * sigmoid(X @ W1) @ W2)
 
     def test_input_gradients_are_shown_when_they_are_required(self) -> None:
         counts = []
@@ -173,7 +173,7 @@ class Contexts:
         plain = sigmoid(X @ W1) @ W2
         with amanda.apply(tool):
             for factor in (2, 4, 8):
-                np.testing.assert_allclose(model.forward({"x": X}), factor * plain, rtol=1e-6)
+                assert_close(model.forward({"x": X}), factor * plain)
                 variables[0].assign(np.float32(2 * factor))
         assert len(tool.analyzed) == 1
 
@@ -193,7 +193,7 @@ class Contexts:
             model.forward({"x": X})
             masks[0].assign(half)
             result = model.forward({"x": X})
-        np.testing.assert_allclose(result, sigmoid(X @ (W1 * half)) @ W2, rtol=1e-6)
+        assert_close(result, sigmoid(X @ (W1 * half)) @ W2)
 
     def test_a_variable_keeps_its_value_through_a_new_analysis(self) -> None:
         variables = []
@@ -209,7 +209,7 @@ class Contexts:
             variables[0].assign(np.float32(4))
             tool.invalidate()
             result = model.forward({"x": X})
-        np.testing.assert_allclose(result, 4 * sigmoid(X @ W1) @ W2, rtol=1e-6)
+        assert_close(result, 4 * sigmoid(X @ W1) @ W2)
         assert variables[0] is variables[1]
 
     def test_two_tools_have_variables_of_their_own(self) -> None:
@@ -236,4 +236,4 @@ class Contexts:
             result = model.forward({"x": X})
         h = X @ W1
         expected = sigmoid(np.where(abs(h) > 1, h, np.zeros_like(h))) @ W2
-        np.testing.assert_allclose(result, expected, rtol=1e-6)
+        assert_close(result, expected)

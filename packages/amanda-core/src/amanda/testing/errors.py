@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 import amanda
+from amanda.testing.adapter import assert_close
 from amanda.testing.probes import W1, W2, Executions, Insert, Watch, X, perceptron, sigmoid
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Errors:
     def works(self, model: Model) -> None:
         """A perceptron runs as if nothing had happened."""
         expected = sigmoid(X @ W1) @ W2
-        np.testing.assert_allclose(model.forward({"x": X}), expected, rtol=1e-6)
+        assert_close(model.forward({"x": X}), expected)
         model.gradients(["x", "w1", "w2"], {"x": X})
 
     @pytest.mark.parametrize("insertion", FORWARD + BACKWARD)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda.testing.adapter import Adapter, numbers
+from amanda.testing.adapter import Adapter, assert_close, numbers
 from amanda.testing.probes import W1, W2, Executions, Insert, Watch, X, perceptron, sigmoid
 from amanda.testing.program import Program
 
@@ -51,10 +51,6 @@ def _plain(w1: Array = W1, a: Array | None = None) -> _Plain:
     return _Plain(act, x=act @ w1.T, w1=X.T @ act, w2=(own if a is None else a).T @ ONES)
 
 
-def _close(actual: Array, expected: Array) -> None:
-    np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)
-
-
 class Gradients:
     """S3."""
 
@@ -72,9 +68,9 @@ class Gradients:
 
     def test_without_tools_they_are_the_references(self) -> None:
         actual, plain = self.gradients(), _plain()
-        _close(actual["x"], plain.x)
-        _close(actual["w1"], plain.w1)
-        _close(actual["w2"], plain.w2)
+        assert_close(actual["x"], plain.x)
+        assert_close(actual["w1"], plain.w1)
+        assert_close(actual["w2"], plain.w2)
 
     # Routines are not differentiated
 
@@ -87,9 +83,9 @@ class Gradients:
             )
         )
         plain = _plain(w1=W1 * MASK)
-        _close(actual["x"], plain.act @ (W1 * MASK).T)
-        _close(actual["w1"], X.T @ plain.act)
-        _close(actual["w2"], plain.w2)
+        assert_close(actual["x"], plain.act @ (W1 * MASK).T)
+        assert_close(actual["w1"], X.T @ plain.act)
+        assert_close(actual["w2"], plain.w2)
 
     @host_and_pure
     def test_the_operators_own_gradient_sees_its_substituted_inputs(self, pure: bool) -> None:
@@ -97,23 +93,23 @@ class Gradients:
             self.insert("insert_before_op", lambda h: h + 1, "sigmoid", pure=pure)
         )
         s = sigmoid(X @ W1 + 1)
-        _close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
-        _close(actual["w2"], s.T @ ONES)
+        assert_close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
+        assert_close(actual["w2"], s.T @ ONES)
 
     @host_and_pure
     def test_downstream_gradients_see_the_substituted_output(self, pure: bool) -> None:
         actual = self.gradients(
             self.insert("insert_after_op", lambda a: a * 2 + 1, "sigmoid", pure=pure)
         )
-        _close(actual["w2"], (2 * sigmoid(X @ W1) + 1).T @ ONES)
+        assert_close(actual["w2"], (2 * sigmoid(X @ W1) + 1).T @ ONES)
 
     @host_and_pure
     def test_an_operators_own_gradient_uses_its_original_output(self, pure: bool) -> None:
         actual = self.gradients(
             self.insert("insert_after_op", lambda a: a * 2 + 1, "sigmoid", pure=pure)
         )
-        _close(actual["w1"], _plain().w1)
-        _close(actual["x"], _plain().x)
+        assert_close(actual["w1"], _plain().w1)
+        assert_close(actual["x"], _plain().x)
 
     @host_and_pure
     def test_substituted_inputs_and_outputs_together(self, pure: bool) -> None:
@@ -122,8 +118,8 @@ class Gradients:
             self.insert("insert_after_op", lambda a: a * 2, "sigmoid", pure=pure),
         )
         s = sigmoid(X @ W1 + 1)
-        _close(actual["w2"], (2 * s).T @ ONES)
-        _close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
+        assert_close(actual["w2"], (2 * s).T @ ONES)
+        assert_close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
 
     @host_and_pure
     def test_a_chain_of_substitutes_passes_gradients_through(self, pure: bool) -> None:
@@ -131,7 +127,7 @@ class Gradients:
             self.insert("insert_before_op", lambda h: h * 2, "sigmoid", pure=pure) for _ in range(3)
         ]
         s = sigmoid(X @ W1 * 8)
-        _close(self.gradients(*doubling)["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
+        assert_close(self.gradients(*doubling)["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
 
     @host_and_pure
     def test_both_inputs_of_an_operator_substituted(self, pure: bool) -> None:
@@ -160,9 +156,9 @@ class Gradients:
     def test_a_replaced_operator_keeps_its_gradient(self, pure: bool) -> None:
         actual = self.gradients(self.insert("replace_op", lambda h: h * 2, "sigmoid", pure=pure))
         plain = _plain(a=X @ W1 * 2)
-        _close(actual["w2"], plain.w2)
-        _close(actual["w1"], plain.w1)
-        _close(actual["x"], plain.x)
+        assert_close(actual["w2"], plain.w2)
+        assert_close(actual["w1"], plain.w1)
+        assert_close(actual["x"], plain.x)
 
     @host_and_pure
     def test_a_replaced_operators_gradient_sees_substituted_inputs(self, pure: bool) -> None:
@@ -171,15 +167,15 @@ class Gradients:
             self.insert("replace_op", lambda h: h * 2, "sigmoid", pure=pure),
         )
         s = sigmoid(X @ W1 + 1)
-        _close(actual["w2"], ((X @ W1 + 1) * 2).T @ ONES)
-        _close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
+        assert_close(actual["w2"], ((X @ W1 + 1) * 2).T @ ONES)
+        assert_close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
 
     def test_a_replaced_operator_without_need_of_a_gradient(self) -> None:
         tool = self.insert("replace_op", lambda h: h * 2, "sigmoid")
         model = perceptron(self.adapter)
         with amanda.apply(tool):
             actual = model.gradients(["w2"], {"x": X})
-        _close(actual["w2"], (X @ W1 * 2).T @ ONES)
+        assert_close(actual["w2"], (X @ W1 * 2).T @ ONES)
 
     # differentiable=True
 
@@ -213,7 +209,7 @@ class Gradients:
         tool = self.insert(insertion, noting, "sigmoid", pure=pure, differentiable=True)
         if self.adapter.differentiable:
             derivative = expected()
-            _close(self.gradients(tool)["w1"], X.T @ (ONES @ W2.T * derivative))
+            assert_close(self.gradients(tool)["w1"], X.T @ (ONES @ W2.T * derivative))
         else:
             with pytest.raises(amanda.UnsupportedError):
                 self.gradients(tool)
@@ -233,10 +229,10 @@ class Gradients:
         )
         plain = _plain()
         (g,) = seen["outputs"]
-        _close(g, plain.act)
+        assert_close(g, plain.act)
         dx, dw = seen["inputs"]
-        _close(dx, plain.x)
-        _close(dw, plain.w1)
+        assert_close(dx, plain.x)
+        assert_close(dw, plain.w1)
 
     def test_the_context_counts_them(self) -> None:
         counts: list[tuple[int, int, bool, bool]] = []
@@ -275,9 +271,9 @@ class Gradients:
             )
         )
         plain = _plain()
-        _close(actual["w2"], plain.w2 * weight)
-        _close(actual["w1"], plain.w1 * upstream)
-        _close(actual["x"], plain.x * upstream)
+        assert_close(actual["w2"], plain.w2 * weight)
+        assert_close(actual["w1"], plain.w1 * upstream)
+        assert_close(actual["x"], plain.x * upstream)
 
     @host_and_pure
     def test_replaced_gradients_of_outputs_reach_all_inputs(self, pure: bool) -> None:
@@ -285,8 +281,8 @@ class Gradients:
             self.insert("insert_on_grad_outputs", lambda g: g * 8, "matmul", "head", pure=pure)
         )
         plain = _plain()
-        _close(actual["w2"], plain.w2 * 8)
-        _close(actual["w1"], plain.w1 * 8)
+        assert_close(actual["w2"], plain.w2 * 8)
+        assert_close(actual["w1"], plain.w1 * 8)
 
     def test_gradient_routines_see_what_the_one_before_returned(self) -> None:
         actual = self.gradients(
@@ -296,7 +292,7 @@ class Gradients:
         )
         s = sigmoid(X @ W1)
         expected = (2 * (ONES @ W2.T) + 1) * s * (1 - s) * 4
-        _close(actual["w1"], X.T @ expected)
+        assert_close(actual["w1"], X.T @ expected)
 
     def test_they_compose_with_a_substituted_weight(self) -> None:
         mask = self.adapter.tensor(MASK)
@@ -307,8 +303,8 @@ class Gradients:
             ),
         )
         plain = _plain(w1=W1 * MASK)
-        _close(actual["w1"], X.T @ plain.act * MASK)
-        _close(actual["x"], plain.act @ (W1 * MASK).T)
+        assert_close(actual["w1"], X.T @ plain.act * MASK)
+        assert_close(actual["x"], plain.act @ (W1 * MASK).T)
 
     def test_only_one_consumers_share_of_a_gradient_is_replaced(self) -> None:
         x, u, v = (numbers(2, 3, seed=seed) for seed in (9, 10, 11))
@@ -344,11 +340,11 @@ class Gradients:
         with amanda.apply(tool):
             model.gradients(["w1"], {"x": X})
         dx, dw = seen
-        _close(self.adapter.array(dw), _plain().w1)
+        assert_close(self.adapter.array(dw), _plain().w1)
         if self.adapter.none_for_unneeded_inputs:
             assert dx is None
         else:
-            _close(self.adapter.array(dx), _plain().x)
+            assert_close(self.adapter.array(dx), _plain().x)
 
     def test_an_output_that_nothing_uses(self) -> None:
         x, z = numbers(2, 3, seed=15), numbers(3, seed=16)

@@ -28,7 +28,7 @@ class InPlace:
 
     adapter: Adapter
 
-    def run(self, insertion: str, routine: Any) -> tuple[Array, Array]:
+    def aliased(self, insertion: str, routine: Any) -> tuple[Array, Array]:
         """The output, and the gradient for x."""
         model = self.adapter.build(ALIASED, {"b": B})
         with amanda.apply(Insert(self.adapter, insertion, routine, "relu_")):
@@ -38,25 +38,25 @@ class InPlace:
         assert self.adapter.types["relu_"] != self.adapter.types["relu"]
 
     def test_observing_leaves_aliases_alone(self) -> None:
-        output, gradient = self.run("insert_before_op", lambda h: None)
+        output, gradient = self.aliased("insert_before_op", lambda h: None)
         a = np.maximum(X + B, 0)
         np.testing.assert_array_equal(output, a * a)
         np.testing.assert_array_equal(gradient, 2 * a)
 
     def test_a_replaced_result_is_seen_by_every_alias(self) -> None:
-        output, gradient = self.run("insert_after_op", lambda a: a * 2 + 1)
+        output, gradient = self.aliased("insert_after_op", lambda a: a * 2 + 1)
         a = np.maximum(X + B, 0) * 2 + 1
         np.testing.assert_array_equal(output, a * a)
         np.testing.assert_array_equal(gradient, np.where(X + B > 0, 2 * a, 0))
 
     def test_a_substituted_input_still_updates_the_programs_tensor(self) -> None:
-        output, gradient = self.run("insert_before_op", lambda h: h + 1)
+        output, gradient = self.aliased("insert_before_op", lambda h: h + 1)
         a = np.maximum(X + B + 1, 0)
         np.testing.assert_array_equal(output, a * a)
         np.testing.assert_array_equal(gradient, np.where(X + B + 1 > 0, 2 * a, 0))
 
     def test_a_replacement_is_seen_by_every_alias(self) -> None:
-        output, gradient = self.run("replace_op", lambda h: h * 4)
+        output, gradient = self.aliased("replace_op", lambda h: h * 4)
         a = (X + B) * 4
         np.testing.assert_array_equal(output, a * a)
         np.testing.assert_array_equal(gradient, np.where(X + B > 0, 2 * a, 0))

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import amanda
-from amanda.testing.adapter import Adapter, numbers
+from amanda.testing.adapter import Adapter, assert_close, numbers
 from amanda.testing.probes import W1, W2, Insert, X, perceptron, sigmoid
 from amanda.testing.program import Program
 
@@ -126,7 +126,7 @@ class Order:
         after = Insert(adapter, "insert_after_op", lambda a: a * 4, "sigmoid")
         with amanda.apply(after, before):
             result = perceptron(adapter).forward({"x": X})
-        np.testing.assert_allclose(result, (4 * sigmoid(X @ W1 * 2)) @ W2, rtol=1e-6)
+        assert_close(result, (4 * sigmoid(X @ W1 * 2)) @ W2)
 
     def test_tools_of_the_outer_scope_come_first(self) -> None:
         adapter = self.adapter

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda.testing.adapter import Adapter, numbers
+from amanda.testing.adapter import Adapter, assert_close, numbers
 from amanda.testing.probes import W1, W2, Insert, X, perceptron, sigmoid
 from amanda.testing.program import Program
 
@@ -179,15 +179,13 @@ class ReturnValues:
 
     @pytest.mark.parametrize("insertion", ["insert_before_op", "insert_after_op", "replace_op"])
     def test_another_dtype_is_an_error_never_a_cast(self, insertion: str) -> None:
-        def widen(*tensors: Any) -> Any:
-            wide = self.adapter.array(tensors[0]).astype(np.float64)
-            return (self.adapter.tensor(wide), *(None for _ in others(tensors)))
+        def widen(tensor: Any) -> Any:
+            return self.adapter.tensor(self.adapter.array(tensor).astype(np.float64))
 
-        def others(tensors: Any) -> Any:
-            return tensors[1:] if insertion == "insert_before_op" else ()
-
-        with pytest.raises(amanda.RoutineError, match="float64"):
-            self.product(widen, insertion)
+        tool = Insert(self.adapter, insertion, widen, "sigmoid")
+        model = perceptron(self.adapter)
+        with pytest.raises(amanda.RoutineError, match="float64"), amanda.apply(tool):
+            model.gradients(["w1"], {"x": X})
 
     def test_what_is_no_tensor_is_an_error(self) -> None:
         with pytest.raises(amanda.RoutineError, match="Insert"):
@@ -205,4 +203,4 @@ class ReturnValues:
         tool = Insert(self.adapter, "insert_after_op", lambda a: (a, a), "sigmoid")
         with pytest.raises(amanda.RoutineError), amanda.apply(tool):
             model.forward({"x": X})
-        np.testing.assert_allclose(model.forward({"x": X}), sigmoid(X @ W1) @ W2, rtol=1e-6)
+        assert_close(model.forward({"x": X}), sigmoid(X @ W1) @ W2)
