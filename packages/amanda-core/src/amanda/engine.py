@@ -198,11 +198,12 @@ class Engine:
         except KeyError:
             pass
         with self._lock:
-            rest = tuple(
-                s
+            satisfied = {
+                s.tool
                 for s in self._subscriptions
-                if (ops := _forward_types(s, self.driver)) is not None and type not in ops
-            )
+                if (ops := _forward_types(s, self.driver)) is None or type in ops
+            }
+            rest = tuple(s for s in self._subscriptions if s.tool not in satisfied)
             engine: Engine | None
             if not rest:
                 engine = None
