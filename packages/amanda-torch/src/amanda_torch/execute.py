@@ -40,8 +40,8 @@ class Target(NamedTuple):
         type: the operator's type.
         signature: its signature.
         run: runs it, from the start.
-        resume: runs it past our kernel, given the dispatch keys with which it arrived there; what
-            it calls may arrive at our kernels again. None for what the dispatcher does not know.
+        resume: runs it past our kernel, given the dispatch keys with which it arrived there, so
+            that what it is made of may arrive at our kernels. None if it is not made of others.
     """
 
     type: str
@@ -52,7 +52,7 @@ class Target(NamedTuple):
 
 def make_kernel(target: Target) -> Callable[..., Any]:
     """A kernel for the interception key; it is given the dispatch keys first."""
-    type, _, run, _ = target
+    type, _, run, resume = target
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
         thread = local.thread
@@ -61,9 +61,11 @@ def make_kernel(target: Target) -> Callable[..., Any]:
             engine = thread.engine
             if engine is None:  # a thread of autograd
                 return run(*args, **kwargs)
+            if not engine.wants(type):
+                return run_inside(engine, target, keys, args, kwargs)
             operator = locate(type, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
-            if plan is not None and plan.idle and engine.inside(type) is None:
+            if plan is not None and plan.idle and (resume is None or engine.inside(type) is None):
                 return run(*args, **kwargs)
             return Call(engine, target, operator, keys).execute(plan, args, kwargs)
         finally:
@@ -86,6 +88,22 @@ def execute(target: Target, args: Args, kwargs: Kwargs) -> Any:
         return Call(engine, target, operator, None).execute(plan, args, kwargs)
     finally:
         intercept(thread.engine is not None)
+
+
+def run_inside(engine: Engine, target: Target, keys: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Run an operator itself; only tools that do not want it see what it is made of."""
+    inner = None if target.resume is None else engine.inside(target.type)
+    if inner is None:
+        return target.run(*args, **kwargs)
+    assert target.resume is not None
+    thread = local.thread
+    thread.engine = inner
+    intercept(True)
+    try:
+        return target.resume(keys, *args, **kwargs)
+    finally:
+        intercept(False)
+        thread.engine = engine
 
 
 class Call:
@@ -129,21 +147,8 @@ class Call:
         return result if finished is outputs else with_outputs(result, finished)
 
     def run(self, args: Args, kwargs: Kwargs) -> Any:
-        """Run the operator itself; only tools that do not want it see what is inside."""
-        target = self.target
-        inner = self.engine.inside(target.type)
-        if inner is None:
-            return target.run(*args, **kwargs)
-        thread = local.thread
-        thread.engine = inner
-        intercept(True)
-        try:
-            if target.resume is None:
-                return target.run(*args, **kwargs)
-            return target.resume(self.keys, *args, **kwargs)
-        finally:
-            intercept(False)
-            thread.engine = self.engine
+        """Run the operator itself."""
+        return run_inside(self.engine, self.target, self.keys, args, kwargs)
 
     def shown(
         self,
@@ -323,6 +328,7 @@ def _as_returned(signature: Signature, action: Action, operator: Operator, value
 
 skip_frames(
     execute.__code__,
+    run_inside.__code__,
     make_kernel(Target("", None, None)).__code__,  # type: ignore[arg-type]
     *(method.__code__ for name, method in vars(Call).items() if hasattr(method, "__code__")),
 )

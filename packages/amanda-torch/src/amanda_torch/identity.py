@@ -10,6 +10,7 @@ second step the operators of the first one.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from types import CodeType
@@ -269,11 +270,9 @@ def _owner(module: _Module, frame: FrameType | None) -> _Module | None:
     """
     owner = None
     while frame is not None:
-        names = frame.f_code.co_varnames
-        if frame.f_code.co_argcount and names:
-            candidate: Any = frame.f_locals.get(names[0])
-            if isinstance(candidate, _Module) and _name_in(candidate, module) is not None:
-                owner = candidate
+        candidate = _first_argument(frame)
+        if isinstance(candidate, _Module) and _name_in(candidate, module) is not None:
+            owner = candidate
         frame = frame.f_back
     return owner
 
@@ -281,9 +280,26 @@ def _owner(module: _Module, frame: FrameType | None) -> _Module | None:
 def _optimizer(frame: FrameType | None) -> str | None:
     """The class of the optimizer whose ``step`` is running, if one is."""
     while frame is not None:
-        if frame.f_code.co_name == "step" and frame.f_code.co_argcount:
-            candidate = frame.f_locals.get(frame.f_code.co_varnames[0])
+        if frame.f_code.co_name == "step":
+            candidate = _first_argument(frame)
             if isinstance(candidate, torch.optim.Optimizer):
                 return type(candidate).__name__
         frame = frame.f_back
     return None
+
+
+def _first_argument(frame: FrameType) -> Any:
+    """What a function was given first (``self`` in a method), None if it takes nothing.
+
+    Before Python 3.13 a look at the local variables leaves a copy of them in the frame, which
+    would keep a model alive that the program has let go of. It is emptied, unless the program
+    holds it too (``locals()``).
+    """
+    if not frame.f_code.co_argcount:
+        return None
+    variables = frame.f_locals
+    first = variables.get(frame.f_code.co_varnames[0])
+    held_by_frame_alone = 3  # the frame, this function, and the call that counts
+    if sys.version_info < (3, 13) and sys.getrefcount(variables) == held_by_frame_alone:
+        variables.clear()
+    return first

@@ -71,7 +71,8 @@ def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     run = functools.partial(_apply.__func__, cls)
     if not intercepting():
         return run(*args, **kwargs)
-    return execute(Target(cls.__name__, FunctionSignature(cls), run), args, kwargs)
+    target = Target(cls.__name__, FunctionSignature(cls), run, lambda _, *a, **k: run(*a, **k))
+    return execute(target, args, kwargs)
 
 
 def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., Any]:

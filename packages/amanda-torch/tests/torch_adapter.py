@@ -1,0 +1,105 @@
+"""Has the conformance suite drive PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from amanda.testing import Adapter, Model, Program, Step
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+Array = np.ndarray[Any, Any]
+FUNCTIONS = {
+    "matmul": torch.matmul,
+    "add": torch.add,
+    "multiply": torch.mul,
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "select": torch.where,
+    "unstack": torch.unbind,
+    "relu_": torch.relu_,
+}
+
+
+class Layer(nn.Module):
+    """A layer of a program."""
+
+    def forward(self, step: Step, operands: Sequence[Tensor]) -> Sequence[Tensor]:
+        result = FUNCTIONS[step.kind](*operands)
+        return [result] if isinstance(result, Tensor) else result
+
+
+class Network(nn.Module):
+    """A program as a module."""
+
+    def __init__(self, program: Program, parameters: Mapping[str, Array]) -> None:
+        super().__init__()
+        self._program = program
+        self.values = nn.ParameterDict(
+            {name: nn.Parameter(torch.tensor(array)) for name, array in parameters.items()}
+        )
+        self.layers = nn.ModuleDict({step.layer: Layer() for step in program.steps})
+
+    def forward(self, inputs: Mapping[str, Tensor], switches: Collection[str]) -> Tensor:
+        def call(step: Step, operands: list[Tensor]) -> Sequence[Tensor]:
+            return self.layers[step.layer](step, operands)
+
+        return self._program.run(call, {**self.values, **inputs}, switches)
+
+
+class TorchModel(Model):
+    def __init__(self, program: Program, parameters: Mapping[str, Array]) -> None:
+        self._network = Network(program, parameters)
+
+    def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
+        tensors = {name: torch.tensor(array) for name, array in inputs.items()}
+        with torch.no_grad():
+            return self._network(tensors, switches).numpy()
+
+    def gradients(
+        self, wrt: Sequence[str], inputs: Mapping[str, Array], switches: Collection[str] = ()
+    ) -> dict[str, Array]:
+        tensors = {name: torch.tensor(array) for name, array in inputs.items()}
+        values = {**self._network.values, **tensors}
+        for name, value in values.items():
+            value.requires_grad_(name in wrt)
+        output = self._network(tensors, switches)
+        found = torch.autograd.grad(
+            output.sum(), [values[name] for name in wrt], allow_unused=True, materialize_grads=True
+        )
+        return {name: grad.numpy() for name, grad in zip(wrt, found, strict=True)}
+
+    def train(self, mode: bool) -> None:
+        self._network.train(mode)
+
+    def parameter(self, name: str) -> Array:
+        return self._network.state_dict()[f"values.{name}"].numpy()
+
+
+class TorchAdapter(Adapter):
+    backend = "torch"
+    vocabulary = "torch"
+    types = {kind: kind for kind in FUNCTIONS} | {
+        "multiply": "mul",
+        "select": "where",
+        "unstack": "unbind",
+    }
+    input_names = {"matmul": ("self", "other")}
+    attrs = {"unstack": {"dim": 0}}
+    eager = True
+    differentiable = True
+    none_for_unneeded_inputs = True
+    none_for_unused_outputs = True
+
+    def build(self, program: Program, parameters: Mapping[str, Array]) -> TorchModel:
+        return TorchModel(program, parameters)
+
+    def tensor(self, array: Array) -> Tensor:
+        return torch.tensor(array)
+
+    def array(self, tensor: Tensor) -> Array:
+        return tensor.detach().numpy()
