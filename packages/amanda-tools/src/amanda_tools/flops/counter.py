@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from typing import TypeGuard
-
-    from amanda_tools.flops.table import Attrs, Formula, Shape, Table
+    from amanda_tools.flops.table import Attrs, Formula, Table
     from amanda_tools.place import Place
 
     # None stands for a shape that cannot be told, and for a gradient that does not flow.
-    Shapes = tuple[Shape | None, ...]
+    Shapes = tuple[Any, ...]
 
 # Shapes at which one operator ran are kept until its gradient comes, the latest of them.
 _KEPT = 1024
@@ -190,7 +188,7 @@ def has_gradient(tensor: Any) -> bool:
     return getattr(tensor, "requires_grad", False)
 
 
-def _are_known(shapes: Shapes) -> TypeGuard[tuple[Shape, ...]]:
+def _are_known(shapes: Shapes) -> bool:
     return all(
         shape is not None and all(isinstance(size, int) for size in shape) for shape in shapes
     )

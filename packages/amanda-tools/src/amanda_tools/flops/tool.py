@@ -18,7 +18,7 @@ from amanda_tools.place import Place
 from amanda_tools.report import Column, count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 @dataclass
@@ -48,6 +48,14 @@ class TotalFlops:
         return self.forward + self.backward
 
 
+class _Calls(amanda.Tool):
+    """Sees all operators that the program calls."""
+
+    def __init__(self, analyze: Callable[[amanda.OpContext], None]) -> None:
+        super().__init__()
+        self.add_inst_for_op(analyze)
+
+
 class Flops(amanda.Tool):
     """Counts FLOPs, multiply-adds, parameters and bytes, by operator and module.
 
@@ -72,7 +80,8 @@ class Flops(amanda.Tool):
         self._thread = Thread()
         self._lock = threading.Lock()
         counted = [type for table in TABLES.values() for type in table.formulas]
-        self.add_inst_for_op(self._analyze)
+        # Two tools, since one that takes an operator as a whole does not see what runs inside.
+        self.depends_on(_Calls(self._analyze))
         self.add_inst_for_op(self._analyze_formula, ops=counted)
         self.add_inst_for_gradient(self._analyze_gradient, ops=counted)
 
