@@ -16,6 +16,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Grads = Sequence["Tensor | None"]
+Backward = Callable[[Grads], Grads]
 Interceptor = Callable[["Kernel", Sequence["Tensor"], Mapping[str, Any]], Sequence["Tensor"]]
 
 
@@ -64,9 +65,7 @@ class Node:
 
     _serials = itertools.count()
 
-    def __init__(
-        self, inputs: Sequence[Tensor], outputs: int, backward: Callable[[Grads], Grads]
-    ) -> None:
+    def __init__(self, inputs: Sequence[Tensor], outputs: int, backward: Backward) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.backward = backward

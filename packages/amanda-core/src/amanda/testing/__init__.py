@@ -33,6 +33,7 @@ from amanda.testing.program import Program, Step  # noqa: E402
 from amanda.testing.return_values import ReturnValues  # noqa: E402
 from amanda.testing.scopes import Scopes  # noqa: E402
 from amanda.testing.untouched import Untouched  # noqa: E402
+from amanda.testing.way_back import WayBack  # noqa: E402
 
 __all__ = [
     "Adapter",
@@ -50,10 +51,11 @@ __all__ = [
     "Scopes",
     "Step",
     "Untouched",
+    "WayBack",
 ]
 
 
 class Conformance(
-    Order, ReturnValues, Gradients, Identity, Caching, Scopes, Untouched, Errors, Contexts
+    Order, ReturnValues, Gradients, WayBack, Identity, Caching, Scopes, Untouched, Errors, Contexts
 ):
     """S1 to S8 of the design, and what a context shows."""

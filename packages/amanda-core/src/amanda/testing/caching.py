@@ -10,7 +10,8 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close
-from amanda.testing.probes import W1, W2, Executions, Insert, Watch, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.probes import Executions, Insert, Watch
 
 if TYPE_CHECKING:
     from amanda.testing.adapter import Adapter, Model

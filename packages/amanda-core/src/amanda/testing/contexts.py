@@ -9,7 +9,8 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import Adapter, assert_close, numbers
-from amanda.testing.probes import W1, W2, Insert, Watch, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.probes import Insert, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ HALVES = Program("""
     top, bottom = cut/unstack(x)
     y = join/multiply(top, bottom)
 """)
-
-host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 
 class Contexts:
@@ -139,6 +138,24 @@ class Contexts:
             for _ in range(2):
                 result = model.forward({"x": X})
                 assert_close(result, 2 * sigmoid(X @ W1) @ W2)
+
+    def test_a_routine_inserted_in_front_after_seeing_the_outputs_runs_at_once(self) -> None:
+        """And the routines that were there already still run once an execution."""
+        ran: list[bool] = []
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            count = len(ctx.outputs)
+            ctx.insert_before_op(lambda h: h * (2 * count))
+
+        tools = [
+            Insert(self.adapter, "insert_before_op", lambda h: ran.append(True), "sigmoid"),
+            Watch(analyze, [self.adapter.types["sigmoid"]], require_outputs=True),
+        ]
+        model = perceptron(self.adapter)
+        with amanda.apply(*tools):
+            for _ in range(2):
+                assert_close(model.forward({"x": X}), sigmoid(2 * X @ W1) @ W2)
+        assert len(ran) == 2
 
     def test_input_gradients_are_shown_when_they_are_required(self) -> None:
         counts = []

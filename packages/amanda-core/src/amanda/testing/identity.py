@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 import amanda
-from amanda.testing.probes import Executions, X, perceptron
+from amanda.testing.models import X, perceptron
+from amanda.testing.probes import Executions
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import amanda
 from amanda.testing.adapter import Adapter, assert_close, numbers
-from amanda.testing.probes import W1, W2, Insert, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.probes import Insert
 from amanda.testing.program import Program
 
 RELU = Program("y = act/relu(x)")

@@ -1,31 +1,19 @@
-"""The tools that the suite instruments with, and the models that it instruments."""
+"""The tools that the suite instruments with."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import amanda
-from amanda.testing.adapter import numbers
-from amanda.testing.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amanda.testing.adapter import Adapter, Array, Model
+    from amanda.testing.adapter import Adapter
 
-PERCEPTRON = Program("""
-    h = hidden/matmul(x, w1)
-    a = act/sigmoid(h)
-    y = head/matmul(a, w2)
-""")
-X = numbers(2, 3)
-W1 = numbers(3, 4, seed=1)
-W2 = numbers(4, 2, seed=2)
-
-
-def perceptron(adapter: Adapter) -> Model:
-    """Two matrix products with a sigmoid between them; its input is ``x``, of the shape of X."""
-    return adapter.build(PERCEPTRON, {"w1": W1, "w2": W2})
+host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 
 class Watch(amanda.Tool):
@@ -103,10 +91,3 @@ class Executions:
     def note(self, *tensors: Any, id: str) -> None:
         """The routine."""
         self.ids.append(id)
-
-
-def sigmoid(x: Array) -> Array:
-    """The plain reference."""
-    import numpy as np
-
-    return np.asarray(1 / (1 + np.exp(-x)), x.dtype)

@@ -10,7 +10,8 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import Adapter, assert_close, numbers
-from amanda.testing.probes import W1, W2, Insert, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.probes import Insert, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ HALVES = Program("""
     y = join/multiply(half, bottom)
 """)
 A, B = numbers(2, 3, seed=3), numbers(2, 3, seed=4)
-
-host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 
 class ReturnValues:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda.testing.probes import Executions, Insert, X, perceptron
+from amanda.testing.models import X, perceptron
+from amanda.testing.probes import Executions, Insert
 
 if TYPE_CHECKING:
     from collections.abc import Callable
