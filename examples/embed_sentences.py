@@ -43,7 +43,7 @@ def main():
     partner = torch.tensor([1, 0, 3, 2])
     for step in range(args.steps):
         vectors = embed(model, tokenizer, SENTENCES)
-        logits = vectors @ vectors.T / 0.05
+        logits = vectors @ vectors.T
         logits = logits.masked_fill(torch.eye(len(SENTENCES), dtype=torch.bool), float("-inf"))
         loss = torch.nn.functional.cross_entropy(logits, partner)
         optimizer.zero_grad()

@@ -14,31 +14,12 @@ from typing import TYPE_CHECKING, Any
 from amanda_tools.log import Log
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from amanda_tools.executions import Direction, Execution
+    from amanda_tools.executions import Direction, Execution, Tensors
 
-
-class _Slice:
-    """A module that is running; its time is that from its first operator to its last."""
-
-    __slots__ = ("end", "name", "start")
-
-    def __init__(self, name: str, start: int, end: int) -> None:
-        self.name = name
-        self.start = start
-        self.end = end
-
-
-class _Row:
-    """One track of the trace: what runs one after the other."""
-
-    __slots__ = ("met", "number", "open")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.open: list[_Slice] = []
-        self.met: set[str] = set()
+_WAITING = 10_000  # executions that may wait for the one that they ran inside of
 
 
 class ChromeTrace:
@@ -56,8 +37,7 @@ class ChromeTrace:
         self._log = Log(path, header="[\n", separator=",\n", footer="\n]\n")
         self._rows: dict[tuple[Direction, int], _Row] = {}
         self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._metadata("process_name", name="amanda")
+        self._write(_metadata("process_name", name="amanda"))
 
     @property
     def path(self) -> Path:
@@ -67,91 +47,179 @@ class ChromeTrace:
     def add(self, execution: Execution) -> None:
         """Add an execution that has ended."""
         with self._lock:
-            row = self._row(execution.direction)
-            self._enter(row, execution)
-            self._slice(
-                row,
-                execution.place.type,
-                "operator",
-                execution.start,
-                execution.duration,
-                id=execution.place.id,
-                scope=execution.place.scope,
-                iteration=execution.iteration,
-                inputs=_signature(execution.inputs.shapes, execution.inputs.dtypes),
-                outputs=_signature(execution.outputs.shapes, execution.outputs.dtypes),
-            )
+            self._write(*self._row(execution.direction).add(execution))
             if execution.allocated is not None:
                 at = (execution.start + execution.duration) / 1000
-                self._event(ph="C", name="memory", ts=at, args={"allocated": execution.allocated})
+                memory = {"allocated": execution.allocated}
+                self._write(_event(ph="C", name="memory", ts=at, args=memory))
 
     def flush(self) -> None:
         """End the modules that are open, and bring the file up to date."""
         with self._lock:
             for row in self._rows.values():
-                self._leave(row, 0)
+                self._write(*row.close())
             self._log.flush()
 
     def _row(self, direction: Direction) -> _Row:
         key = (direction, threading.get_ident())
         if key not in self._rows:
-            row = self._rows[key] = _Row(len(self._rows) + 1)
+            number = len(self._rows) + 1
+            self._rows[key] = _Row(number)
             others = sum(other == direction for other, _ in self._rows)
             name = direction if others == 1 else f"{direction}, thread {others}"
-            self._metadata("thread_name", row.number, name=name)
-            self._metadata("thread_sort_index", row.number, sort_index=row.number)
+            self._write(
+                _metadata("thread_name", number, name=name),
+                _metadata("thread_sort_index", number, sort_index=number),
+            )
         return self._rows[key]
 
-    def _enter(self, row: _Row, execution: Execution) -> None:
-        """Have exactly the modules open that the operator is in."""
+    def _write(self, *events: str) -> None:
+        for event in events:
+            self._log.write(event)
+
+
+class _Row:
+    """One track of the trace. An execution waits for the one that it ran inside of."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._modules = _Modules(number)
+        self._waiting: list[Execution] = []
+
+    def add(self, execution: Execution) -> list[str]:
+        """Take an execution; the events that can be written now."""
+        self._waiting.append(execution)
+        if execution.depth and len(self._waiting) < _WAITING:
+            return []
+        self._place_waiting()
+        return self._modules.take()
+
+    def close(self) -> list[str]:
+        """End everything; the events that are left."""
+        self._place_waiting()
+        self._modules.leave(0)
+        return self._modules.take()
+
+    def _place_waiting(self) -> None:
+        self._place(sorted(self._waiting, key=lambda e: e.start), self._modules)
+        self._waiting.clear()
+
+    def _place(self, executions: Sequence[Execution], modules: _Modules) -> None:
+        """Put executions into modules, in the order of their start, with what ran inside them."""
+        position = 0
+        while position < len(executions):
+            execution = executions[position]
+            end = execution.start + execution.duration
+            following = position + 1
+            while following < len(executions) and executions[following].start < end:
+                following += 1
+            inside = _Modules(self._number)
+            self._place(executions[position + 1 : following], inside)
+            inside.leave(0)
+            modules.add(execution, [_operator(self._number, execution), *inside.take()])
+            position = following
+
+
+class _Module:
+    """A module that is running; its time is that from its first operator to its last."""
+
+    __slots__ = ("end", "events", "name", "start")
+
+    def __init__(self, name: str, start: int, end: int) -> None:
+        self.name = name
+        self.start = start
+        self.end = end
+        self.events: list[str] = []
+
+
+class _Modules:
+    """The modules around executions that run one after the other.
+
+    What is in a module waits until it has ended, so that it follows the module itself: of two
+    slices that take the same time, readers nest the second one in the first.
+    """
+
+    def __init__(self, row: int) -> None:
+        self._row = row
+        self._open: list[_Module] = []
+        self._met: set[str] = set()
+        self._ended: list[str] = []
+
+    def add(self, execution: Execution, events: list[str]) -> None:
+        """Add the events of an execution, with exactly the modules open that it is in."""
         scope = execution.place.modules
         start, end = execution.start, execution.start + execution.duration
         depth = 0
-        if execution.place.id in row.met:
-            row.met.clear()
+        if execution.place.id in self._met:
+            self._met.clear()
         else:
-            for module, name in zip(row.open, scope, strict=False):
+            for module, name in zip(self._open, scope, strict=False):
                 if module.name != name:
                     break
                 depth += 1
-        row.met.add(execution.place.id)
-        self._leave(row, depth)
-        for module in row.open:
-            module.start = min(module.start, start)  # it began before what ran inside it
-            module.end = max(module.end, end)
-        row.open += (_Slice(name, start, end) for name in scope[depth:])
+        self._met.add(execution.place.id)
+        self.leave(depth)
+        for module in self._open:
+            module.end = end
+        self._open += (_Module(name, start, end) for name in scope[depth:])
+        self._emit(events)
 
-    def _leave(self, row: _Row, depth: int) -> None:
-        for level in reversed(range(depth, len(row.open))):
-            module = row.open[level]
-            scope = ".".join(m.name for m in row.open[: level + 1])
+    def leave(self, depth: int) -> None:
+        """End the modules that are open, down to ``depth`` of them."""
+        while len(self._open) > depth:
+            scope = ".".join(module.name for module in self._open)
+            module = self._open.pop()
             duration = module.end - module.start
-            self._slice(row, module.name, "module", module.start, duration, scope=scope)
-        del row.open[depth:]
+            event = _slice(self._row, module.name, "module", module.start, duration, scope=scope)
+            self._emit([event, *module.events])
 
-    def _slice(
-        self, row: _Row, name: str, category: str, start: int, duration: int, **args: Any
-    ) -> None:
-        self._event(
-            ph="X",
-            tid=row.number,
-            name=name,
-            cat=category,
-            ts=start / 1000,
-            dur=duration / 1000,
-            args=args,
-        )
+    def take(self) -> list[str]:
+        """The events of what has ended since the last time."""
+        events, self._ended = self._ended, []
+        return events
 
-    def _metadata(self, what: str, row: int = 0, **args: Any) -> None:
-        self._event(ph="M", tid=row, name=what, args=args)
-
-    def _event(self, **fields: Any) -> None:
-        self._log.write(json.dumps({"pid": self._process, **fields}))
+    def _emit(self, events: list[str]) -> None:
+        (self._open[-1].events if self._open else self._ended).extend(events)
 
 
-def _signature(shapes: list[list[int | None] | None], dtypes: list[str | None]) -> list[str]:
+def _operator(row: int, execution: Execution) -> str:
+    return _slice(
+        row,
+        execution.place.type,
+        "operator",
+        execution.start,
+        execution.duration,
+        id=execution.place.id,
+        scope=execution.place.scope,
+        iteration=execution.iteration,
+        inputs=_signature(execution.inputs),
+        outputs=_signature(execution.outputs),
+    )
+
+
+def _slice(row: int, name: str, category: str, start: int, duration: int, **args: Any) -> str:
+    return _event(
+        ph="X",
+        tid=row,
+        name=name,
+        cat=category,
+        ts=start / 1000,
+        dur=duration / 1000,
+        args=args,
+    )
+
+
+def _metadata(what: str, row: int = 0, **args: Any) -> str:
+    return _event(ph="M", tid=row, name=what, args=args)
+
+
+def _event(**fields: Any) -> str:
+    return json.dumps({"pid": os.getpid(), **fields})
+
+
+def _signature(tensors: Tensors) -> list[str]:
     """Tensors as ``float32[8, 128]``."""
     return [
         "none" if shape is None else f"{dtype}{shape}"
-        for shape, dtype in zip(shapes, dtypes, strict=True)
+        for shape, dtype in zip(tensors.shapes, tensors.dtypes, strict=True)
     ]

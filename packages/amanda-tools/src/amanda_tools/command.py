@@ -66,7 +66,7 @@ def commands() -> None:
     "`amanda tools`, or package.module:Class for one of your own. Without any: flops and profile.",
 )
 @click.option("--ops", metavar="TYPE,...", help="Look at operators of these types alone.")
-@click.option("--depth", default=3, show_default=True, help="Levels of modules in the table.")
+@click.option("--depth", default=2, show_default=True, help="Levels of modules in the table.")
 @click.option("-m", "module", is_flag=True, help="TARGET is a module, as for `python -m`.")
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
@@ -154,7 +154,9 @@ def _check_module(target: str) -> None:
         raise
     if found is None:
         package = importlib.util.find_spec(parent) if parent else None
-        beside = pkgutil.iter_modules(package and package.submodule_search_locations)
+        beside = pkgutil.iter_modules(
+            None if package is None else package.submodule_search_locations
+        )
         names = [f"{parent}.{module.name}".lstrip(".") for module in beside]
         raise click.UsageError(f"no module {target!r}{nearest(target, names)}")
     if found.submodule_search_locations and not importlib.util.find_spec(f"{target}.__main__"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
     from amanda_tools.accelerator import Accelerator
 
-    Listener = Callable[["Execution"], None]
-
 Direction = Literal["forward", "backward"]
+
+# Operators inside each other. Those that failed never end, and make room at last.
+_DEEPEST = 256
 
 _serials = itertools.count()
 
@@ -42,6 +44,7 @@ class Execution(NamedTuple):
         start: since the clock of its :class:`Executions` started.
         duration: from beginning to end.
         self_time: the duration, without the operators that ran inside this one.
+        depth: how many operators of the same direction it ran inside of.
         inputs: what it was given; for a backward operator, gradients.
         outputs: what it gave.
         allocated: bytes of the accelerator's memory in use afterwards, None if it ran on the host.
@@ -55,6 +58,7 @@ class Execution(NamedTuple):
     start: int
     duration: int
     self_time: int
+    depth: int
     inputs: Tensors
     outputs: Tensors
     allocated: int | None
@@ -64,9 +68,16 @@ class Execution(NamedTuple):
 class _Running:
     """An execution that has begun; ``inside`` is the time spent on those inside it."""
 
-    __slots__ = ("accelerator", "allocated", "entered", "inputs", "inside", "start")
+    __slots__ = ("accelerator", "allocated", "direction", "entered", "inputs", "inside", "start")
 
-    def __init__(self, entered: int, inputs: Tensors, accelerator: Accelerator | None) -> None:
+    def __init__(
+        self,
+        direction: Direction,
+        entered: int,
+        inputs: Tensors,
+        accelerator: Accelerator | None,
+    ) -> None:
+        self.direction = direction
         self.entered = entered
         self.inputs = inputs
         self.accelerator = accelerator
@@ -78,20 +89,20 @@ class _Running:
 class _Site:
     """What is known of an operator at all its executions."""
 
-    __slots__ = ("direction", "executed", "forward", "listeners", "place", "running")
+    __slots__ = ("direction", "executed", "forward", "latest", "place", "running")
 
     def __init__(self, place: Place, forward: Place, direction: Direction) -> None:
         self.place = place
         self.forward = forward
         self.direction = direction
         self.executed = 0
-        self.listeners: list[Listener] = []
-        self.running: list[_Running] = []
+        self.latest: Execution | None = None
+        self.running: deque[_Running] = deque(maxlen=_DEEPEST)
 
 
 class _Thread(threading.local):
     def __init__(self) -> None:
-        self.running: list[_Running] = []
+        self.running: deque[_Running] = deque(maxlen=_DEEPEST)
 
 
 class Executions(amanda.Tool):
@@ -131,11 +142,23 @@ class Executions(amanda.Tool):
         self.add_inst_for_op(self._forward)
         self.add_inst_for_op(self._backward, backward=True)
 
-    def observe(self, ctx: amanda.OpContext, listener: Listener) -> None:
-        """Have ``listener`` called after each execution of the operator under analysis."""
-        listeners = self._site(ctx).listeners
-        if listener not in listeners:
-            listeners.append(listener)
+    def observe(self, ctx: amanda.OpContext, listener: Callable[[Execution], None]) -> None:
+        """Have ``listener`` called after each execution of the operator under analysis.
+
+        It is inserted on behalf of the tool whose analysis this is, and with it leaves force.
+        """
+        site = self._site(ctx)
+
+        def tell() -> None:
+            entered = perf_counter_ns()
+            assert site.latest is not None
+            listener(site.latest)
+            self._spend(perf_counter_ns() - entered)
+
+        if ctx.is_forward():
+            ctx.insert_after_op(tell, outputs=[])
+        else:
+            ctx.insert_after_backward_op(tell, grad_inputs=[])
 
     def _forward(self, ctx: amanda.OpContext) -> None:
         begin, end = self._routines(self._site(ctx))
@@ -168,9 +191,10 @@ class Executions(amanda.Tool):
         entered = perf_counter_ns()
         around = self._thread.running
         if site.running and site.running[-1] in around:
-            # it began here before and failed: neither it nor what began since will ever end
-            del around[around.index(site.running.pop()) :]
-        execution = _Running(entered, _describe(tensors), accelerator_of(tensors))
+            # it began here before and failed: what began since then will never end
+            while around.pop() is not site.running[-1]:
+                pass
+        execution = _Running(site.direction, entered, _describe(tensors), accelerator_of(tensors))
         site.running.append(execution)
         around.append(execution)
         if execution.accelerator is not None:
@@ -188,10 +212,11 @@ class Executions(amanda.Tool):
             allocated = accelerator.allocated()
             kept = None if execution.allocated is None else allocated - execution.allocated
         around = self._thread.running
-        if execution in around:
-            del around[around.index(execution) :]
+        if execution in around:  # and not begun in another thread
+            while around.pop() is not execution:
+                pass  # failed inside of it
         duration = now - execution.start
-        record = Execution(
+        site.latest = Execution(
             site.place,
             site.forward,
             site.direction,
@@ -199,18 +224,23 @@ class Executions(amanda.Tool):
             execution.start - self._origin,
             duration,
             duration - execution.inside,
+            sum(other.direction == site.direction for other in around),
             execution.inputs,
             _describe(tensors),
             allocated,
             kept,
         )
         site.executed += 1
-        for listener in site.listeners:
-            listener(record)
         left = perf_counter_ns()
         self.overhead += left - now
         if around:
             around[-1].inside += left - execution.entered
+
+    def _spend(self, time: int) -> None:
+        """Count time that was ours, and take it from the operator that it was inside of."""
+        self.overhead += time
+        if around := self._thread.running:
+            around[-1].inside += time
 
 
 def _describe(tensors: Sequence[Any]) -> Tensors:

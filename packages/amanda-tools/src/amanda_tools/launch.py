@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import pkgutil
 import runpy
@@ -73,9 +74,9 @@ def set_first_path(target: str, *, module: bool) -> None:
 
 
 def _of_script(error: BaseException) -> TracebackType | None:
-    """The traceback of an error from the script's own frame on.
+    """The traceback of an error from the script's own frame on, without frames of ours.
 
-    Our frames further in are left out too, but for an error of a tool, which they explain.
+    Those of an error of a tool stay, and those of an error that is our own fault.
     """
     frames = []
     traceback = error.__traceback__
@@ -84,8 +85,9 @@ def _of_script(error: BaseException) -> TracebackType | None:
         traceback = traceback.tb_next
     while frames and _is_ours(frames[0]):
         del frames[0]
-    if not isinstance(error, amanda.AmandaError):
-        frames = [frame for frame in frames if not _is_ours(frame)]
+    if frames and not isinstance(error, amanda.AmandaError):
+        fault = _is_ours(frames[-1]) and not _calls(frames[-1])
+        frames = [frame for frame in frames if fault or not _is_ours(frame)]
     for frame, following in zip(frames, [*frames[1:], None], strict=True):
         frame.tb_next = following
     return frames[0] if frames else None
@@ -94,3 +96,10 @@ def _of_script(error: BaseException) -> TracebackType | None:
 def _is_ours(traceback: TracebackType) -> bool:
     name = traceback.tb_frame.f_globals.get("__name__", "")
     return name.partition(".")[0] in _OURS
+
+
+def _calls(traceback: TracebackType) -> bool:
+    """Whether the last frame was calling what is not Python, as the operator itself is."""
+    code = dis.get_instructions(traceback.tb_frame.f_code)
+    name = next(step.opname for step in code if step.offset == traceback.tb_lasti)
+    return name.startswith("CALL")

@@ -10,14 +10,14 @@ _BATCH = 1000
 
 
 class Log:
-    """Lines written to a file in batches; what has been written is complete after each one.
+    """A file written in batches of entries; what is in it is complete after each one.
 
     Only the process that made it writes: a forked worker leaves the file alone.
 
     Args:
         path: the file, overwritten if it exists.
         header: what it begins with.
-        separator: what stands between two lines.
+        separator: what stands between two entries.
         footer: what it ends with, wherever that is for now.
 
     Raises:
@@ -29,8 +29,8 @@ class Log:
         path: str | os.PathLike[str],
         *,
         header: str = "",
-        separator: str = "\n",
-        footer: str = "\n",
+        separator: str = "",
+        footer: str = "",
     ) -> None:
         self.path = Path(path).expanduser().absolute()
         self._separator = separator
@@ -44,12 +44,12 @@ class Log:
             self._end = file.tell()
             file.write(self._footer)
 
-    def write(self, line: str) -> None:
-        """Add a line."""
+    def write(self, entry: str) -> None:
+        """Add an entry."""
         if os.getpid() != self._process:
             return
         with self._lock:
-            self._pending.append(line)
+            self._pending.append(entry)
             full = len(self._pending) >= _BATCH
         if full:
             self.flush()

@@ -74,6 +74,9 @@ class Profile(amanda.Tool):
     def report(self) -> str:
         """How much was measured, and where it was written."""
         summary = f"profile: {nanoseconds(self.time)} in {self.executed:,} executions"
+        if self.executed:
+            overhead = self.dependency(Executions).overhead
+            summary += f", and {nanoseconds(overhead)} for measuring them"
         if self._chrome is not None:
             summary += f"; {self._chrome.path} opens in https://ui.perfetto.dev"
         return summary

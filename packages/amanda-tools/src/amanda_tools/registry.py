@@ -76,10 +76,11 @@ def build(line: str) -> amanda.Tool:
         raise click.UsageError(f"no tool {name!r}{hint}; a tool of your own is module:Class")
     if cls_name is not None and name in named:
         raise click.UsageError(f"option {cls_name!r} of {name} has no value; {cls_name}=...")
+    cls: type[amanda.Tool]
     cls = named[name].load() if cls_name is None else _load(name, cls_name)
     label = name if cls_name is None else cls_name
     try:
-        return cls(**_arguments(label, options_of(cls), match["options"] or ""))  # type: ignore[no-any-return]
+        return cls(**_arguments(label, options_of(cls), match["options"] or ""))
     except (OSError, ValueError) as error:
         raise click.UsageError(f"{label}: {error}") from error
 
@@ -156,7 +157,7 @@ def _converted(text: str, annotation: Any) -> Any:
     if issubclass(origin, Iterable):
         element = inner[0] if inner else str
         items = [_converted(item, element) for item in text.split(",")]
-        return items if inspect.isabstract(origin) else origin(items)
+        return items if inspect.isabstract(origin) else origin(items)  # type: ignore[call-arg]
     if inspect.isabstract(origin):  # os.PathLike
         return text
     return click.types.convert_type(origin).convert(text, None, None)

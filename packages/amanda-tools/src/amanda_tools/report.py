@@ -61,7 +61,7 @@ def columns_of(tools: Iterable[object]) -> list[Column]:
     return [c for tool in tools if isinstance(tool, HasColumns) for c in tool.columns()]
 
 
-def by_module(columns: Sequence[Column], depth: int = 3) -> Table:
+def by_module(columns: Sequence[Column], depth: int = 2) -> Table:
     """A table with a row for each module down to ``depth`` levels, indented as they nest."""
     table = _table("Module", columns)
     total = _Module("total", len(columns))
@@ -78,7 +78,7 @@ def by_type(columns: Sequence[Column], limit: int = 10) -> Table:
 
     Where no column is a share, those with the largest number in the first column.
     """
-    table = _table("Operator", [Column("Places", {}), *columns])
+    table = _table("Type", [Column("Operators", {}), *columns])
     places: dict[str, set[Place]] = {}
     values: dict[str, list[float]] = {}
     for index, column in enumerate(columns):
@@ -134,7 +134,7 @@ class _Module:
             sums = [sum(column) for column in zip(*(m.values for m in rest), strict=True)]
             yield Text(f"{indent}  {len(rest)} more", style="dim"), sums
         if any(self.own):
-            yield Text(f"{indent}  operators right here", style="dim"), self.own
+            yield Text(f"{indent}  (own operators)", style="dim"), self.own
 
 
 if TYPE_CHECKING:

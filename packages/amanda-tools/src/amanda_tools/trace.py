@@ -65,7 +65,7 @@ class Trace(amanda.Tool):
             "output_shapes": execution.outputs.shapes,
             "output_dtypes": execution.outputs.dtypes,
         }
-        self._log.write(json.dumps(row))
+        self._log.write(json.dumps(row) + "\n")
         self.written += 1
 
 
