@@ -37,21 +37,35 @@ def name_of(routine: Callable[..., Any]) -> str:
 
 
 def checked_indices(
-    indices: Iterable[int] | None, count: int | None, *, what: str, where: str
+    indices: Iterable[int | str] | None,
+    count: int | None,
+    names: Sequence[str] = (),
+    *,
+    what: str,
+    where: str,
 ) -> tuple[int, ...] | None:
     """Index list of an insertion, made non-negative and checked.
 
-    ``count`` is the number of tensors to choose from, or None while it is not known.
+    Args:
+        indices: indices, or names out of ``names``; None for all.
+        count: the number of tensors to choose from, None while it is not known.
+        names: their names, if they have any.
+        what: what the list is called in messages.
+        where: where it was given, for messages.
 
     Raises:
-        ActionError: an index is no integer, out of range, or given twice.
+        ActionError: an index is no integer, out of range, or given twice; a name is not known.
     """
     if indices is None:
         return None
-    if not hasattr(indices, "__iter__"):
+    if isinstance(indices, str) or not hasattr(indices, "__iter__"):
         raise ActionError(f"{where}: {what} is a list of indices; write {what}=[{indices!r}]")
     chosen: list[int] = []
     for given in indices:
+        if isinstance(given, str):
+            if given not in names:
+                raise ActionError(f"{where}: {what}={given!r} is none of {list(names)}")
+            given = names.index(given)
         try:
             index = builtin_operator.index(given)
         except TypeError:

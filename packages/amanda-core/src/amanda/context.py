@@ -67,6 +67,20 @@ class Analysis:
         self.execution = execution
         self.actions: list[Action] = []
 
+    def value(self, index: int) -> Any:
+        """An input as a NumPy array."""
+        return self.driver.value(self.execution.inputs[index])
+
+    def weight(self) -> int | None:
+        """Index of the first input that is a parameter."""
+        inputs = self.execution.inputs
+        return next((i for i, t in enumerate(inputs) if self.driver.is_parameter(t)), None)
+
+    def insert(self, action: Action) -> None:
+        """Take an action; its indices are those of ``execution``."""
+        self.driver.check_action(self.execution.operator, action)
+        self.actions.append(action)
+
 
 class OpContext(dict[str, "Any"]):
     """An operator as its analysis routines see it.
@@ -91,6 +105,8 @@ class OpContext(dict[str, "Any"]):
     @property
     def op(self) -> Operator:
         """The forward operator, also on the backward side."""
+        if self._analysis is not None:
+            return self._analysis.execution.operator.record()
         return self._operator
 
     @property
@@ -201,7 +217,13 @@ class OpContext(dict[str, "Any"]):
             ValueUnavailableError: it is known only at execution.
         """
         (position,) = checked_indices([index], len(self.inputs), what="input", where=self.op_id)  # type: ignore[misc]
-        return self._now.driver.value(self.inputs[position])
+        return self._now.value(position)
+
+    @property
+    def weight(self) -> int | None:
+        """Index of the input that is a parameter of the model (the first, if several are), also
+        through reads, casts, transposes and views of it; None if there is none."""
+        return self._now.weight()
 
     # What a routine may use
 
@@ -226,7 +248,7 @@ class OpContext(dict[str, "Any"]):
     def insert_before_op(
         self,
         routine: Callable[..., Any],
-        inputs: Iterable[int] | None = None,
+        inputs: Iterable[int | str] | None = None,
         *,
         pure: bool = False,
         differentiable: bool = False,
@@ -236,7 +258,7 @@ class OpContext(dict[str, "Any"]):
 
         Args:
             routine: returns None, one tensor, or as many as it was given.
-            inputs: which inputs it is given, all of them by default.
+            inputs: which inputs it is given, by index or by name, all of them by default.
             pure: it is a pure tensor function, which a graph backend may compile.
             differentiable: gradients flow through it, rather than straight to what it replaced.
             **kwargs: passed on to the routine.
@@ -258,7 +280,7 @@ class OpContext(dict[str, "Any"]):
     def replace_op(
         self,
         routine: Callable[..., Any],
-        inputs: Iterable[int] | None = None,
+        inputs: Iterable[int | str] | None = None,
         *,
         pure: bool = False,
         differentiable: bool = False,
@@ -320,7 +342,7 @@ class OpContext(dict[str, "Any"]):
     def insert_on_grad_inputs(
         self,
         routine: Callable[..., Any],
-        inputs: Iterable[int] | None = None,
+        inputs: Iterable[int | str] | None = None,
         *,
         pure: bool = False,
         **kwargs: Any,
@@ -382,7 +404,7 @@ class OpContext(dict[str, "Any"]):
         self,
         point: Point,
         routine: Callable[..., Any],
-        indices: Iterable[int] | None,
+        indices: Iterable[int | str] | None,
         what: str,
         pure: bool,
         differentiable: bool,
@@ -399,10 +421,10 @@ class OpContext(dict[str, "Any"]):
                 f"{', '.join(p.value for p in allowed)}; {_WAY_OUT[point]}"
             )
         count = _count(now.execution, point)
-        chosen = checked_indices(indices, count, what=what, where=where)
+        names = now.execution.input_names if what == "inputs" else ()
+        chosen = checked_indices(indices, count, names, what=what, where=where)
         action = Action(point, routine, now.tool, chosen, kwargs, pure, differentiable)
-        now.driver.check_action(self.op, action)
-        now.actions.append(action)
+        now.insert(action)
 
 
 _POINTS = {

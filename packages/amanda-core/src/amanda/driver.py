@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from amanda.action import Action
     from amanda.context import Execution
+    from amanda.context_map import Layout
     from amanda.engine import Engine
     from amanda.operator import Operator
 
@@ -67,6 +68,14 @@ class Driver(abc.ABC):
     @abc.abstractmethod
     def refusal(self, original: Any, substitute: Any) -> str | None:
         """Why ``substitute`` cannot stand for ``original``; None if it can."""
+
+    def is_parameter(self, tensor: Any) -> bool:
+        """Whether a tensor is a parameter of the model, or a read, cast or view of one."""
+        return False
+
+    def turned(self, tensor: Any, layout: Layout) -> Any:
+        """A tensor as an analysis routine sees it that speaks a vocabulary of another layout."""
+        return layout.to_canonical(tensor, self.xp)
 
     def check_action(self, operator: Operator, action: Action) -> None:  # noqa: B027
         """Raise :class:`UnsupportedError` for an action that this backend cannot carry out."""

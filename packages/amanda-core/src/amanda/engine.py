@@ -11,6 +11,7 @@ import weakref
 
 from amanda.action import Action, Point, name_of, run_replacement, run_routines
 from amanda.context import Analysis, Execution, OpContext
+from amanda.context_map import TranslatedAnalysis, context_map
 from amanda.errors import ActionError, AmandaError, RoutineError
 from amanda.tool import View
 
@@ -355,7 +356,7 @@ class Engine:
             self._matching_cache[key] = tuple(
                 s
                 for s in self._subscriptions
-                if s.view is view
+                if _native_view(s, self.driver) is view
                 and not (s.ops is None and operator.on_request)
                 and ((ops := _forward_types(s, self.driver)) is None or operator.type in ops)
             )
@@ -399,7 +400,9 @@ class Engine:
         if context is None:
             context = OpContext(operator)
             self.contexts.keep(operator, context)
-        analysis = Analysis(self.driver, subscription.tool, subscription.view, execution)
+        analysis = _analysis(self.driver, subscription, execution)
+        if analysis is None:
+            return ()
         previous, context._analysis = context._analysis, analysis
         try:
             subscription.callback(context)
@@ -445,10 +448,39 @@ def clear_cache() -> None:
         engine.forget()
 
 
+def _speaks_natively(subscription: Subscription, driver: Driver) -> bool:
+    return subscription.tool.vocabulary in (None, driver.vocabulary)
+
+
+def _native_view(subscription: Subscription, driver: Driver) -> View:
+    """Backward operators of another vocabulary are gradients as a whole."""
+    if subscription.view is View.BACKWARD and not _speaks_natively(subscription, driver):
+        return View.GRADIENT
+    return subscription.view
+
+
 def _forward_types(subscription: Subscription, driver: Driver) -> frozenset[str] | None:
-    if subscription.ops is not None and subscription.view is View.BACKWARD:
-        return driver.forward_types(subscription.ops)
-    return subscription.ops
+    """The backend's types of forward operators that a subscription looks at; None for all."""
+    ops, tool = subscription.ops, subscription.tool
+    if ops is None:
+        return None
+    if tool.vocabulary is not None and not _speaks_natively(subscription, driver):
+        if subscription.view is View.BACKWARD:
+            ops = frozenset(type.removesuffix("Grad") for type in ops)
+        return context_map(driver.vocabulary, tool.vocabulary).native_types(ops)
+    return driver.forward_types(ops) if subscription.view is View.BACKWARD else ops
+
+
+def _analysis(driver: Driver, subscription: Subscription, execution: Execution) -> Analysis | None:
+    """What a subscription's callback sees; None if it is no operator that it wants."""
+    tool, view = subscription.tool, subscription.view
+    if tool.vocabulary is None or _speaks_natively(subscription, driver):
+        return Analysis(driver, tool, view, execution)
+    translation = context_map(driver.vocabulary, tool.vocabulary).translate(execution)
+    type = translation.type
+    if subscription.ops is not None and not {type, type + "Grad"} & subscription.ops:
+        return None
+    return TranslatedAnalysis(driver, tool, view, execution, translation)
 
 
 def _at(point: Point, decisions: _Decisions) -> tuple[Action, ...]:

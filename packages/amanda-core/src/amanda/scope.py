@@ -6,6 +6,7 @@ import contextlib
 import copy
 import threading
 
+from amanda.context_map import context_map
 from amanda.driver import Driver, ImportWatch, known_drivers, loaded_drivers
 from amanda.engine import ByOperator, Engine, Scope
 from amanda.errors import MissingContextMapError
@@ -180,7 +181,8 @@ def _speaks(tool: Tool, driver: Driver) -> bool:
         return True
     if tool.vocabulary in _NATIVE | {known.vocabulary for known in known_drivers()}:
         return False  # it sees nothing of other backends
-    raise MissingContextMapError(
-        f"{tool.name} speaks {tool.vocabulary!r}, which nothing here translates for "
-        f"{driver.backend}; python -m pip install amanda-contextmap"
-    )
+    try:
+        context_map(driver.vocabulary, tool.vocabulary)
+    except MissingContextMapError as missing:
+        raise MissingContextMapError(f"{tool.name}: {missing}") from None
+    return True

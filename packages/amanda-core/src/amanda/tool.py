@@ -58,9 +58,14 @@ class Tool:
         namespace: the vocabulary that the tool speaks: ``torch``, ``tensorflow``, ``onnx``. By
             default it speaks whatever the backend at hand does. A tool that speaks one backend's
             own vocabulary sees nothing of the others.
+        layout: how a tool that speaks another vocabulary than the backend's sees tensors:
+            ``canonical``, as that vocabulary has them, or ``native``, as the backend does.
     """
 
-    def __init__(self, namespace: str | None = None) -> None:
+    def __init__(self, namespace: str | None = None, *, layout: str = "canonical") -> None:
+        if layout not in ("canonical", "native"):
+            raise ValueError(f"layout is 'canonical' or 'native', not {layout!r}")
+        self.layout = layout
         self.vocabulary: str | None = _NAMESPACES.get(namespace or "amanda", namespace)
         self.subscriptions: list[Subscription] = []
         self.dependencies: list[Tool | type[Tool]] = []

@@ -1,0 +1,258 @@
+"""Context maps: what translates a backend's vocabulary into another one, ahead of the tools.
+
+A tool that speaks ``onnx`` runs unchanged on every backend whose vocabulary a map translates.
+Maps announce themselves by an entry point in the group ``amanda.context_maps`` whose name is
+``<backend's vocabulary>:<other vocabulary>``, e.g. ``torch:onnx``, and whose value is a
+:class:`ContextMap`; they are loaded when a tool first needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from amanda.action import Action, Point
+from amanda.context import Analysis, Execution
+from amanda.errors import MissingContextMapError, UnsupportedError
+from amanda.tool import View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any, Protocol
+
+    from amanda.driver import Driver
+    from amanda.tool import Tool
+
+    class Layout(Protocol):
+        """How a tensor is seen in another order of its axes.
+
+        Both turn a tensor of the backend, by its array namespace, and both are differentiable.
+        """
+
+        def to_canonical(self, tensor: Any, xp: Any) -> Any:
+            """The tensor as the vocabulary has it."""
+
+        def to_native(self, tensor: Any, xp: Any) -> Any:
+            """A tensor of the vocabulary as the backend has it."""
+
+    class ContextMap(Protocol):
+        """Translates one backend's vocabulary into another one."""
+
+        def native_types(self, types: frozenset[str]) -> frozenset[str] | None:
+            """Types of the backend that may be one of ``types`` in this map's vocabulary.
+
+            None when that cannot be said, and all operators must be looked at.
+            """
+
+        def translate(self, execution: Execution) -> Translation:
+            """What an execution is in this map's vocabulary."""
+
+
+class Translation:
+    """An operator in another vocabulary.
+
+    Args:
+        type: its type there.
+        inputs: for each input there, the index of the backend's input that it is.
+        input_names: the roles of the inputs.
+        attrs: its attributes in canonical form.
+        outputs: for each output there, the index of the backend's output; None for all as they are.
+        input_layouts: for each input there, the layout to turn it to, None where it agrees.
+        output_layouts: the same for the outputs; those that are left out agree.
+    """
+
+    __slots__ = (
+        "attrs",
+        "input_layouts",
+        "input_names",
+        "inputs",
+        "output_layouts",
+        "outputs",
+        "type",
+    )
+
+    def __init__(
+        self,
+        type: str,
+        inputs: Sequence[int],
+        input_names: Sequence[str],
+        attrs: Mapping[str, Any],
+        outputs: Sequence[int] | None = None,
+        input_layouts: Sequence[Layout | None] = (),
+        output_layouts: Sequence[Layout | None] = (),
+    ) -> None:
+        self.type = type
+        self.inputs = inputs
+        self.input_names = input_names
+        self.attrs = attrs
+        self.outputs = outputs
+        self.input_layouts = input_layouts
+        self.output_layouts = output_layouts
+
+
+_ON_GRADIENT = {
+    Point.BEFORE_BACKWARD_OP: Point.ON_GRAD_OUTPUTS,
+    Point.AFTER_BACKWARD_OP: Point.ON_GRAD_INPUTS,
+}
+_ON_INPUTS = {Point.BEFORE_OP, Point.REPLACE_OP, Point.ON_GRAD_INPUTS}
+
+
+class TranslatedAnalysis(Analysis):
+    """An analysis by a tool that speaks another vocabulary than the backend.
+
+    Its backward operators are gradients as a whole: ``ConvGrad`` has the roles of ``Conv``.
+    """
+
+    __slots__ = ("_native", "_translation")
+
+    def __init__(
+        self,
+        driver: Driver,
+        tool: Tool,
+        view: View,
+        execution: Execution,
+        translation: Translation,
+    ) -> None:
+        super().__init__(driver, tool, view, _translated(execution, translation, tool, driver))
+        self._native = execution
+        self._translation = translation
+        if tool.layout == "native":
+            translation.input_layouts = translation.output_layouts = ()
+        if view is View.BACKWARD:
+            name = translation.type + "Grad"
+            backward_operator = self.execution.operator.record()
+            backward_operator.type = backward_operator.name = name
+            backward_operator.id = f"{backward_operator.id}/{name}"
+            self.execution.backward_operator = backward_operator
+
+    def value(self, index: int) -> Any:
+        """An input as a NumPy array, in the vocabulary's layout."""
+        array = self.driver.value(self._native.inputs[self._translation.inputs[index]])
+        layout = _layout(self._translation.input_layouts, index)
+        return array if layout is None else layout.to_canonical(array, array.__array_namespace__())
+
+    def weight(self) -> int | None:
+        """Index of the first input that is a parameter."""
+        inputs = [self._native.inputs[i] for i in self._translation.inputs]
+        return next((i for i, t in enumerate(inputs) if self.driver.is_parameter(t)), None)
+
+    def insert(self, action: Action) -> None:
+        """Take an action, with its indices and tensors turned to what the backend has."""
+        translation = self._translation
+        if action.point is Point.REPLACE_BACKWARD_OP:
+            raise UnsupportedError(
+                f"{action.tool.name}: {self.execution.operator.id}: a gradient as a whole cannot "
+                "be replaced; insert before or after it, or register for the native operators"
+            )
+        point = _ON_GRADIENT.get(action.point, action.point)
+        places, layouts = translation.inputs, translation.input_layouts
+        if point not in _ON_INPUTS:
+            layouts = translation.output_layouts
+            places = translation.outputs or ()
+        indices = action.indices
+        if indices is None and (places or any(layouts)):
+            indices = tuple(range(len(places or layouts)))
+        turned = [_layout(layouts, i) for i in indices or ()]
+        results = turned if point is not Point.REPLACE_OP else translation.output_layouts
+        routine = action.routine
+        if any(turned) or any(results):
+            routine = _turning(routine, turned, results, self.driver.xp)
+        if indices is not None and places:
+            indices = tuple(places[i] for i in indices)
+        kwargs, pure, differentiable = action.kwargs, action.pure, action.differentiable
+        native = Action(point, routine, self.tool, indices, kwargs, pure, differentiable)
+        self.driver.check_action(self._native.operator, native)
+        self.actions.append(native)
+
+
+def _translated(
+    execution: Execution, translation: Translation, tool: Tool, driver: Driver
+) -> Execution:
+    """An execution as a tool sees it that speaks the vocabulary of the translation."""
+    operator = execution.operator.record()
+    operator.type = translation.type
+
+    def chosen(
+        tensors: Sequence[Any] | None,
+        places: Sequence[int] | None,
+        layouts: Sequence[Layout | None],
+    ) -> list[Any] | None:
+        if tensors is None:
+            return None
+        found = list(tensors) if places is None else [tensors[i] for i in places]
+        if tool.layout == "native":
+            return found
+        return [
+            t if t is None or (layout := _layout(layouts, i)) is None else driver.turned(t, layout)
+            for i, t in enumerate(found)
+        ]
+
+    inputs = translation.inputs, translation.input_layouts
+    outputs = translation.outputs, translation.output_layouts
+    grads = execution.grad_inputs
+    return Execution(
+        operator,
+        chosen(execution.inputs, *inputs) or [],
+        translation.input_names,
+        translation.attrs,
+        chosen(execution.outputs, *outputs),
+        None,
+        chosen(execution.grad_outputs, *outputs),
+        (lambda: chosen(grads(), *inputs) or []) if callable(grads) else chosen(grads, *inputs),
+    )
+
+
+def _layout(layouts: Sequence[Layout | None], index: int) -> Layout | None:
+    return layouts[index] if index < len(layouts) else None
+
+
+def _turning(
+    routine: Callable[..., Any],
+    given: Sequence[Layout | None],
+    returned: Sequence[Layout | None],
+    xp: Any,
+) -> Callable[..., Any]:
+    """A routine that is given, and returns, tensors in the backend's layout."""
+
+    @functools.wraps(routine)
+    def turning(*tensors: Any, **kwargs: Any) -> Any:
+        result = routine(
+            *(
+                t if t is None or layout is None else layout.to_canonical(t, xp)
+                for t, layout in zip(tensors, given, strict=True)
+            ),
+            **kwargs,
+        )
+        if result is None:
+            return None
+        single = not isinstance(result, (tuple, list))
+        values = [
+            v if v is None or (layout := _layout(returned, i)) is None else layout.to_native(v, xp)
+            for i, v in enumerate([result] if single else result)
+        ]
+        return values[0] if single else values
+
+    return turning
+
+
+_maps: dict[tuple[str, str], ContextMap] = {}
+
+
+def context_map(backend: str, vocabulary: str) -> ContextMap:
+    """The map from a backend's vocabulary to another one.
+
+    Raises:
+        MissingContextMapError: none is installed.
+    """
+    key = backend, vocabulary
+    if key not in _maps:
+        from importlib.metadata import entry_points
+
+        found = tuple(entry_points(group="amanda.context_maps", name=f"{backend}:{vocabulary}"))
+        if not found:
+            raise MissingContextMapError(
+                f"nothing here translates {backend!r} into {vocabulary!r}; "
+                "python -m pip install amanda-contextmap"
+            )
+        _maps[key] = found[0].load()
+    return _maps[key]
