@@ -153,7 +153,9 @@ class ImportWatch:
             return None
         spec = None
         for finder in sys.meta_path:
-            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+            if isinstance(finder, ImportWatch):  # that of an outer scope, or of another thread
+                continue
+            if (spec := finder.find_spec(name, path, target)) is not None:
                 break
         if spec is None or spec.loader is None:
             return spec

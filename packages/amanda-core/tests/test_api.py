@@ -1,0 +1,160 @@
+"""What a tool's author may rely on: names and signatures of the published system, and ours."""
+
+import inspect
+
+import amanda
+import amanda.tool
+import pytest
+from amanda import OpContext, Tool
+
+
+def parameters(function):
+    return list(inspect.signature(function).parameters)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Tool", "OpContext", "Operator", "apply"),
+        *("enabled", "disabled", "is_enabled"),
+        *("cache_enabled", "cache_disabled", "is_cache_enabled", "clear_cache"),
+        *("AmandaError", "RoutineError", "ActionError", "UnsupportedError"),
+        *("ValueUnavailableError", "DependencyCycleError"),
+        *("MissingDriverError", "MissingContextMapError"),
+        *("Driver", "register_driver", "unregister_driver"),
+    ],
+)
+def test_published(name):
+    assert name in amanda.__all__
+    assert hasattr(amanda, name)
+
+
+def test_everything_that_is_public_exists():
+    assert [name for name in amanda.__all__ if not hasattr(amanda, name)] == []
+
+
+def test_apply_is_also_found_in_the_tool_module():
+    assert amanda.tool.apply is amanda.apply
+    with pytest.raises(AttributeError, match="no attribute 'aply'"):
+        amanda.tool.aply  # noqa: B018
+
+
+class TestTool:
+    def test_add_inst_for_op(self):
+        expected = ["self", "callback", "backward", "require_outputs", "ops"]
+        assert parameters(Tool.add_inst_for_op) == expected
+        defaults = inspect.signature(Tool.add_inst_for_op).parameters
+        assert defaults["backward"].default is False
+        assert defaults["require_outputs"].default is False
+        assert defaults["ops"].default is None
+
+    def test_add_inst_for_gradient(self):
+        assert parameters(Tool.add_inst_for_gradient) == ["self", "callback", "ops"]
+
+    @pytest.mark.parametrize("name", ["depends_on", "dependency", "invalidate", "leave"])
+    def test_methods(self, name):
+        assert callable(getattr(Tool, name))
+
+    @pytest.mark.parametrize(
+        ("namespace", "vocabulary"),
+        [
+            (None, None),
+            ("amanda", None),
+            ("amanda/pytorch", "torch"),
+            ("amanda/tensorflow", "tensorflow"),
+            ("torch", "torch"),
+            ("tensorflow", "tensorflow"),
+            ("onnx", "onnx"),
+        ],
+    )
+    def test_namespaces(self, namespace, vocabulary):
+        assert Tool(namespace=namespace).vocabulary == vocabulary
+
+    def test_ops_must_be_a_list(self):
+        with pytest.raises(TypeError, match=r"write ops=\['conv2d'\]"):
+            Tool().add_inst_for_op(print, ops="conv2d")
+
+    def test_an_analysis_routine_must_be_callable(self):
+        with pytest.raises(TypeError, match="'conv2d' is not callable"):
+            Tool().add_inst_for_op("conv2d")
+
+
+class TestContext:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("op", "op_id", "backward_op", "backward_op_id"),
+            *("inputs", "outputs", "grad_outputs", "grad_inputs"),
+        ],
+    )
+    def test_what_it_shows_has_two_forms(self, name):
+        assert isinstance(inspect.getattr_static(OpContext, name), property)
+        assert parameters(getattr(OpContext, f"get_{name}")) == ["self"]
+
+    @pytest.mark.parametrize("name", ["is_forward", "is_backward"])
+    def test_which_side_it_is_on(self, name):
+        assert parameters(getattr(OpContext, name)) == ["self"]
+
+    @pytest.mark.parametrize("name", ["input_names", "attrs", "xp"])
+    def test_properties_beyond_the_published_ones(self, name):
+        assert isinstance(inspect.getattr_static(OpContext, name), property)
+
+    def test_methods_beyond_the_published_ones(self):
+        assert parameters(OpContext.input) == ["self", "name"]
+        assert parameters(OpContext.value) == ["self", "index"]
+        assert parameters(OpContext.variable) == ["self", "name", "initial"]
+
+    @pytest.mark.parametrize(
+        ("insertion", "indices"),
+        [
+            ("insert_before_op", "inputs"),
+            ("insert_after_op", "outputs"),
+            ("replace_op", "inputs"),
+            ("insert_before_backward_op", "grad_outputs"),
+            ("insert_after_backward_op", "grad_inputs"),
+            ("replace_backward_op", "grad_outputs"),
+            ("insert_on_grad_outputs", "outputs"),
+            ("insert_on_grad_inputs", "inputs"),
+        ],
+    )
+    def test_insertions(self, insertion, indices):
+        signature = inspect.signature(getattr(OpContext, insertion))
+        self_, routine, chosen, *options = signature.parameters.values()
+        assert (self_.name, routine.name, chosen.name) == ("self", "routine", indices)
+        assert chosen.default is None
+        assert options[0].name == "pure"
+        assert options[0].default is False
+        assert options[-1].kind is inspect.Parameter.VAR_KEYWORD
+
+    @pytest.mark.parametrize("insertion", ["insert_before_op", "insert_after_op", "replace_op"])
+    def test_forward_insertions_may_be_differentiable(self, insertion):
+        option = inspect.signature(getattr(OpContext, insertion)).parameters["differentiable"]
+        assert option.default is False
+
+    def test_it_is_a_dict(self):
+        assert issubclass(OpContext, dict)
+
+
+class TestOperator:
+    def operator(self, type):
+        return amanda.Operator(id=f"a.b/{type}", type=type, name="n", scope="a.b", backend="x")
+
+    def test_what_it_says_of_itself(self):
+        operator = self.operator("conv2d")
+        assert operator.id == "a.b/conv2d"
+        assert operator.type == "conv2d"
+        assert operator.name == "n"
+        assert operator.scope == "a.b"
+        assert operator.backend == "x"
+        assert "a.b/conv2d" in repr(operator)
+
+    def test_its_bare_name(self):
+        assert self.operator("conv2d").__name__ == "conv2d"
+        assert self.operator("mylib::op").__name__ == "op"
+
+    def test_a_record_of_it_is_equal_and_another_operator_is_not(self):
+        operator = self.operator("conv2d")
+        assert operator.record() == operator
+        assert operator.record() is not operator
+        assert len({operator, operator.record()}) == 1
+        assert self.operator("conv2d") != operator

@@ -1,0 +1,219 @@
+"""How drivers are found, in processes of their own with frameworks and drivers made up for it."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import amanda
+import pytest
+
+CORE = os.path.dirname(os.path.dirname(amanda.__file__))
+DRIVER = """
+import {framework}
+from amanda import Driver
+
+class Made(Driver):
+    backend = vocabulary = "{framework}"
+    xp = None
+    engines = []
+    def activate(self, engine): self.engines.append(engine)
+    def value(self, tensor): ...
+    def variable(self, initial, execution): ...
+    def refusal(self, original, substitute): ...
+
+driver = Made()
+"""
+
+
+class Site:
+    """A folder on the path of a Python process, with frameworks and drivers in it."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def module(self, name, source=""):
+        (self._path / f"{name}.py").write_text(textwrap.dedent(source))
+
+    def driver(self, framework, source=DRIVER, module=None):
+        """Install a driver for a framework the way a package does, by its metadata."""
+        module = module or f"amanda_{framework}"
+        self.module(module, source.format(framework=framework))
+        info = self._path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[amanda.drivers]\n{framework} = {module}:driver\n")
+
+    def run(self, program):
+        """What a program prints, line by line."""
+        done = subprocess.run(
+            # -S: without the packages installed here, so that what is in the folder is all there is
+            [sys.executable, "-S", "-W", "always", "-c", textwrap.dedent(program)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self._path), CORE])},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return (done.stdout + done.stderr).splitlines()
+
+
+@pytest.fixture
+def site(tmp_path):
+    return Site(tmp_path)
+
+
+def test_a_driver_is_loaded_when_its_framework_is_imported_already(site):
+    site.module("gluon")
+    site.driver("gluon")
+    assert site.run("""
+        import gluon, amanda
+        from amanda.driver import known_drivers
+        print([driver.backend for driver in known_drivers()])
+        tool = amanda.Tool()
+        tool.add_inst_for_op(print)
+        with amanda.apply(tool):
+            (driver,) = known_drivers()
+            print(driver.backend, driver.engines[-1] is not None)
+        print(driver.engines[-1])
+    """) == ["[]", "gluon True", "None"]
+
+
+def test_a_driver_whose_framework_is_not_imported_is_left_alone(site):
+    site.module("gluon", "raise SystemExit('imported')")
+    site.driver("gluon")
+    assert site.run("""
+        import sys, amanda
+        from amanda.driver import available_drivers
+        with amanda.apply(amanda.Tool()):
+            print("gluon" in sys.modules, "amanda_gluon" in sys.modules)
+        print([entry.name for entry in available_drivers()])
+    """) == ["False False", "['gluon']"]
+
+
+@pytest.mark.parametrize(
+    "statement", ["import gluon", "from gluon import anything", "import gluon.part"]
+)
+def test_a_framework_imported_inside_a_scope_is_instrumented_from_then_on(site, statement):
+    site.module("gluon", "anything = 1; __path__ = []")
+    site.module("gluon_part")
+    site.driver("gluon")
+    program = f"""
+        import sys, amanda
+        tool = amanda.Tool()
+        tool.add_inst_for_op(print)
+        sys.modules["gluon.part"] = sys
+        with amanda.apply(tool):
+            {statement}
+            from amanda_gluon import driver
+            print(driver.engines[-1] is not None)
+        print(driver.engines[-1])
+        print([finder for finder in sys.meta_path if "amanda" in type(finder).__module__])
+        print("exec_module" in vars(sys.modules["gluon"].__loader__))
+    """
+    assert site.run(program) == ["True", "None", "[]", "False"]
+
+
+def test_a_framework_imported_inside_nested_scopes(site):
+    site.module("gluon")
+    site.driver("gluon")
+    assert site.run("""
+        import sys, amanda
+        tools = [amanda.Tool(), amanda.Tool()]
+        for tool in tools:
+            tool.add_inst_for_op(print)
+        with amanda.apply(tools[0]):
+            with amanda.apply(tools[1]):
+                import gluon
+                from amanda_gluon import driver
+                inner = driver.engines[-1]
+            print(driver.engines[-1] not in (None, inner))
+        print(driver.engines[-1])
+    """) == ["True", "None"]
+
+
+def test_a_driver_imported_by_hand_inside_a_scope_does_no_harm(site):
+    site.module("gluon")
+    site.driver("gluon")
+    assert site.run("""
+        import amanda
+        tool = amanda.Tool()
+        tool.add_inst_for_op(print)
+        with amanda.apply(tool):
+            import amanda_gluon
+            with amanda.apply(tool):
+                print(amanda_gluon.driver.engines[-1] is not None)
+    """) == ["True"]
+
+
+def test_a_framework_that_fails_to_import_fails_as_it_would(site):
+    site.module("gluon", "raise RuntimeError('no device')")
+    site.driver("gluon")
+    assert site.run("""
+        import amanda
+        with amanda.apply(amanda.Tool()):
+            try:
+                import gluon
+            except RuntimeError as error:
+                print(error)
+    """) == ["no device"]
+
+
+@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+def test_a_missing_driver_names_the_package(site, framework):
+    site.module(framework)
+    assert site.run(f"""
+        import {framework}, amanda
+        try:
+            with amanda.apply(amanda.Tool()):
+                print("entered")
+        except amanda.MissingDriverError as error:
+            print(error)
+    """) == [f"{framework} has no driver; python -m pip install 'amanda-core[{framework}]'"]
+
+
+def test_a_driver_that_is_missing_for_an_import_inside_a_scope_is_a_warning(site):
+    site.module("torch")
+    (warning, *_) = site.run("""
+        import amanda
+        with amanda.apply(amanda.Tool()):
+            import torch
+    """)
+    assert "tools see nothing of it: torch has no driver" in warning
+    assert "pip install 'amanda-core[torch]'" in warning
+
+
+def test_a_framework_without_a_driver_beside_one_that_has_one_is_no_error(site):
+    site.module("torch")
+    site.module("gluon")
+    site.driver("gluon")
+    assert site.run("""
+        import torch, gluon, amanda
+        with amanda.apply(amanda.Tool()):
+            print("entered")
+    """) == ["entered"]
+
+
+def test_without_any_framework_a_scope_opens(site):
+    assert site.run("""
+        import amanda
+        with amanda.apply(amanda.Tool()):
+            print("entered")
+    """) == ["entered"]
+
+
+def test_a_driver_that_is_registered_by_hand(site):
+    site.module("gluon")
+    site.module("amanda_gluon", DRIVER.format(framework="gluon"))
+    assert site.run("""
+        import amanda
+        from amanda_gluon import driver
+        tool = amanda.Tool()
+        tool.add_inst_for_op(print)
+        amanda.register_driver(driver)
+        with amanda.apply(tool):
+            print(driver.engines[-1] is not None)
+        amanda.unregister_driver(driver)
+        count = len(driver.engines)
+        with amanda.apply(tool):
+            print(len(driver.engines) == count)
+    """) == ["True", "True"]
