@@ -171,6 +171,7 @@ class Call:
 
         tracked = _is_grad_enabled() and any(t.requires_grad for t in inputs)
         given = self._routines(plan.before, inputs)
+        substituting = () if given is inputs else plan.before
         gradient = self._gradient(plan) if tracked else None
         if gradient is not None and not signature.is_view:
             given = gradient.enter(given)
@@ -190,7 +191,7 @@ class Call:
                 new_args = signature.with_copies(new_args)
 
         starts = [t.grad_fn for t in given] if plan.backward and tracked else None
-        with self._blaming(() if given is inputs else plan.before):
+        with self._blaming(substituting):
             if plan.replace is None:
                 result = self.run(new_args, new_kwargs)
             else:
@@ -304,7 +305,7 @@ class Call:
             yield
         except AmandaError:
             raise
-        except Exception as error:
+        except (RuntimeError, TypeError, ValueError, LookupError) as error:
             if not actions:
                 raise
             reason = f"the operator cannot take what was substituted: {error}"

@@ -100,7 +100,11 @@ class Gradient:
         def before(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
             seen = [None if place is None else grads[place] for place in places]
             if execution is not None:
-                execution.grad_inputs = lambda: _grad_inputs_again(execution.inputs, run, seen)
+                execution.grad_inputs = lambda: _grad_inputs_again(
+                    [t.requires_grad_(i == source) for i, t in enumerate(execution.inputs)],
+                    run,
+                    seen,
+                )
             passed = list(grads)
             for place, grad in zip(places, self._on_outputs(seen, execution), strict=True):
                 if place is not None:
@@ -121,7 +125,7 @@ class Gradient:
         if self._plan is not None:
             return None
         execution = shown([t.detach() for t in outputs])
-        execution.inputs = [t.detach().requires_grad_(t.requires_grad) for t in execution.inputs]
+        execution.inputs = [t.detach() for t in execution.inputs]
         return execution
 
     def _on_outputs(self, grads: Grads, execution: Execution | None = None) -> Grads:

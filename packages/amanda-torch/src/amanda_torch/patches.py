@@ -69,7 +69,7 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     run = functools.partial(_apply.__func__, cls)
-    if not intercepting():
+    if not intercepting() or cls is checkpointing.CheckpointFunction:
         return run(*args, **kwargs)
     target = Target(cls.__name__, FunctionSignature(cls), run, lambda _, *a, **k: run(*a, **k))
     return execute(target, args, kwargs)
