@@ -47,6 +47,8 @@ _SPECIAL: dict[int, str] = {
 }
 
 _operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
+# The number that was given last for a scope and type, where to go on looking for a free one.
+_counts: dict[tuple[str, str], int] = {}
 _lock = threading.RLock()
 
 
@@ -215,11 +217,21 @@ def _new_operator(node: Node, site: list[Operator], type: str, frame: FrameType)
 
 
 def _free_id(scope: str, type: str) -> tuple[str, str]:
-    name, count = type, 1
-    while (id := f"{scope}/{name}" if scope else name) in _operators:
+    """The first id and name that no living operator has."""
+    prefix = f"{scope}/" if scope else ""
+    count = _counts.get((scope, type), 0)
+    if prefix + _numbered(type, count) not in _operators:
+        count = 0  # its model is gone, and lower numbers are free again
+    while True:
         count += 1
-        name = f"{type}#{count}"
-    return id, name
+        name = _numbered(type, count)
+        if prefix + name not in _operators:
+            _counts[scope, type] = count
+            return prefix + name, name
+
+
+def _numbered(type: str, count: int) -> str:
+    return type if count == 1 else f"{type}#{count}"
 
 
 def _contexts_of(module: _Module) -> _Contexts:
