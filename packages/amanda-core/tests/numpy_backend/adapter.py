@@ -10,7 +10,7 @@ from amanda.testing import Adapter, Model, Program, Step
 
 from numpy_backend import framework
 from numpy_backend.driver import driver
-from numpy_backend.framework import Module, Tensor
+from numpy_backend.framework import Module, Parameter, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -58,22 +58,23 @@ class NumpyModel(Model):
         self._parameters = {name: array.copy() for name, array in parameters.items()}
 
     def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
-        values = {name: Tensor(a) for name, a in {**self._parameters, **inputs}.items()}
-        return self._network(values, switches).array
+        return self._network(self._values(inputs), switches).array
 
     def gradients(
         self, wrt: Sequence[str], inputs: Mapping[str, Array], switches: Collection[str] = ()
     ) -> dict[str, Array]:
-        values = {
-            name: Tensor(array, needs_gradient=name in wrt)
-            for name, array in {**self._parameters, **inputs}.items()
-        }
+        values = self._values(inputs, wrt)
         output = self._network(values, switches)
         found = framework.gradients(output, [values[name] for name in wrt])
         return {
             name: np.zeros_like(values[name].array) if grad is None else grad.array
             for name, grad in zip(wrt, found, strict=True)
         }
+
+    def _values(self, inputs: Mapping[str, Array], wrt: Sequence[str] = ()) -> dict[str, Tensor]:
+        values = {name: Tensor(a, name in wrt) for name, a in inputs.items()}
+        values |= {name: Parameter(a, name in wrt) for name, a in self._parameters.items()}
+        return values
 
     def train(self, mode: bool) -> None:
         self._network.training = mode

@@ -11,7 +11,7 @@ from amanda import Driver, Operator
 from amanda.context import Execution
 
 from numpy_backend import framework
-from numpy_backend.framework import Grads, Kernel, Tensor
+from numpy_backend.framework import Grads, Kernel, Parameter, Tensor
 from numpy_backend.identity import Identities
 
 if TYPE_CHECKING:
@@ -54,6 +54,9 @@ class NumpyDriver(Driver):
                 f"for {expected.dtype} of shape {expected.shape}"
             )
         return None
+
+    def is_parameter(self, tensor: Tensor) -> bool:
+        return isinstance(tensor, Parameter)
 
     def _intercept(
         self, engine: Engine, kernel: Kernel, inputs: Sequence[Tensor], attrs: Mapping[str, Any]

@@ -58,6 +58,12 @@ class Tensor:
         return unstack(self)[index]
 
 
+class Parameter(Tensor):
+    """What a model learns."""
+
+    __slots__ = ()
+
+
 class Node:
     """One call of a kernel on the tape."""
 

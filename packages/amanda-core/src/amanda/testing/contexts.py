@@ -106,6 +106,13 @@ class Contexts:
         np.testing.assert_array_equal(seen[0], W1)
         np.testing.assert_array_equal(seen[1], W2)
 
+    def test_the_weight_is_the_input_that_is_a_parameter(self) -> None:
+        weights = []
+        types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
+        with amanda.apply(Watch(lambda ctx: weights.append(ctx.weight), types)):
+            perceptron(self.adapter).forward({"x": X})
+        assert sorted(weights, key=str) == [1, 1, None]
+
     def test_outputs_are_shown_when_they_are_required(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
             assert len(ctx.outputs) == 1

@@ -1,0 +1,3 @@
+"""Has the NumPy driver registered."""
+
+import numpy_backend.adapter  # noqa: F401

@@ -1,0 +1,39 @@
+"""A backend whose tensors are numbers, for the engine to be looked at without one."""
+
+from amanda import Driver, Operator
+from amanda.context import Execution
+from amanda.engine import ByOperator, Engine, Scope
+
+
+class FakeDriver(Driver):
+    backend = vocabulary = "fake"
+    xp = None
+
+    def activate(self, engine):
+        pass
+
+    def value(self, tensor):
+        return tensor
+
+    def variable(self, initial, execution):
+        return [initial]
+
+    def refusal(self, original, substitute):
+        return None
+
+
+def operator(type="conv2d", scope="a", **options):
+    id = f"{scope}/{type}"
+    return Operator(id=id, type=type, name=id, scope=scope, backend="fake", **options)
+
+
+def execution(of, inputs=(1, 2), names=("input", "weight"), **known):
+    return Execution(of, inputs, names, **known)
+
+
+def engine(*tools, driver=None, scope=None):
+    """The engine for tools that a scope has put in force."""
+    scope = scope or Scope()
+    subscriptions = [s for tool in tools for s in tool.subscriptions]
+    owners = dict.fromkeys(tools, scope)
+    return Engine(driver or FakeDriver(), subscriptions, owners, scope, ByOperator())

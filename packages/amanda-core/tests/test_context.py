@@ -1,0 +1,210 @@
+"""What a context gives an analysis routine, and what it refuses."""
+
+import amanda
+import pytest
+from amanda import Tool
+from fake_backend import engine, execution, operator
+
+
+def analyze(routine, *, of=None, backward=False, gradient=False, **shown):
+    """Have one analysis routine look at one operator; the engine's plan for it."""
+    tool = Tool()
+    if gradient:
+        tool.add_inst_for_gradient(routine)
+        return engine(tool).gradient_plan(execution(of or operator(), **shown))
+    tool.add_inst_for_op(routine, backward=backward)
+    if backward:
+        shown.setdefault("backward_operator", operator("conv2d_backward"))
+        return engine(tool).backward_plan(execution(of or operator(), **shown))
+    return engine(tool).analyze(execution(of or operator(), **shown))
+
+
+class TestInputs:
+    def test_by_name(self):
+        analyze(lambda ctx: check(ctx.input("weight") == 2))
+
+    def test_a_list_by_its_name_and_elements(self):
+        def look(ctx):
+            assert ctx.input("tensors") == [1, 2]
+            assert ctx.input("tensors[1]") == 2
+            assert ctx.input("out") == 3
+
+        names = ("tensors[0]", "tensors[1]", "out")
+        analyze(look, inputs=(1, 2, 3), names=names)
+
+    def test_a_list_of_a_similar_name_is_another_one(self):
+        def look(ctx):
+            assert ctx.input("x") == [1]
+            assert ctx.input("xs") == [2]
+
+        analyze(look, names=("x[0]", "xs[0]"))
+
+    def test_one_that_is_absent_is_none(self):
+        analyze(lambda ctx: check(ctx.input("bias") is None), attrs={"bias": None, "stride": 1})
+
+    @pytest.mark.parametrize("name", ["bias", "stride", "tensors"])
+    def test_one_that_does_not_exist(self, name):
+        def look(ctx):
+            with pytest.raises(amanda.ValueUnavailableError, match=f"no input '{name}'"):
+                ctx.input(name)
+
+        analyze(look, attrs={"stride": 1})
+
+    def test_a_value_by_index(self):
+        def look(ctx):
+            assert [ctx.value(0), ctx.value(1), ctx.value(-1)] == [1, 2, 2]
+            for index in (2, -3):
+                with pytest.raises(amanda.ActionError, match="out of range"):
+                    ctx.value(index)
+
+        analyze(look)
+
+    def test_insertions_may_name_them(self):
+        plan = analyze(lambda ctx: ctx.insert_before_op(print, inputs=["weight", 0]))
+        assert plan.before[0].indices == (1, 0)
+
+
+class TestSides:
+    def test_forward(self):
+        def look(ctx):
+            assert ctx.is_forward()
+            assert not ctx.is_backward()
+            assert ctx.get_backward_op() is None
+            assert ctx.get_backward_op_id() is None
+
+        analyze(look)
+
+    def test_backward(self):
+        def look(ctx):
+            assert ctx.is_backward()
+            assert not ctx.is_forward()
+            assert ctx.get_op_id() == "a/conv2d"
+            assert ctx.get_backward_op_id() == "a/conv2d_backward"
+            assert ctx.get_backward_op().type == "conv2d_backward"
+            assert ctx.get_grad_outputs() == [5]
+
+        analyze(look, backward=True, grad_outputs=[5])
+
+    def test_a_gradient_as_a_whole(self):
+        def look(ctx):
+            assert ctx.is_backward()
+            assert ctx.backward_op is None
+            assert ctx.outputs == [4]
+            assert ctx.grad_inputs == [6, None]
+
+        analyze(look, gradient=True, outputs=[4], grad_outputs=[5], grad_inputs=[6, None])
+
+    def test_published_getters_are_the_properties(self):
+        def look(ctx):
+            assert ctx.get_op() == ctx.op
+            assert ctx.get_inputs() is ctx.inputs
+            assert ctx.get_outputs() is ctx.outputs
+
+        analyze(look, outputs=[3])
+
+    def test_input_gradients_are_computed_once_and_when_asked_for(self):
+        computed = []
+
+        def grad_inputs():
+            computed.append(True)
+            return [7, 8]
+
+        analyze(lambda ctx: None, gradient=True, grad_outputs=[5], grad_inputs=grad_inputs)
+        assert computed == []
+        analyze(
+            lambda ctx: check(ctx.grad_inputs == ctx.grad_inputs == [7, 8]),
+            gradient=True,
+            grad_outputs=[5],
+            grad_inputs=grad_inputs,
+        )
+        assert computed == [True]
+
+    @pytest.mark.parametrize(
+        ("shown", "name", "way_out"),
+        [
+            ({}, "outputs", "require_outputs=True"),
+            ({"backward": True, "grad_outputs": [1]}, "grad_inputs", "require_outputs=True"),
+            ({}, "grad_outputs", "forward side"),
+        ],
+    )
+    def test_what_is_not_known_yet(self, shown, name, way_out):
+        def look(ctx):
+            with pytest.raises(amanda.ValueUnavailableError, match=way_out) as caught:
+                getattr(ctx, name)
+            assert "a/conv2d" in str(caught.value)
+
+        analyze(look, **shown)
+
+
+class TestInsertions:
+    @pytest.mark.parametrize(
+        ("view", "insertion", "way_out"),
+        [
+            ({}, "insert_before_backward_op", r"add_inst_for_op\(backward=True\)"),
+            ({}, "insert_after_backward_op", r"add_inst_for_op\(backward=True\)"),
+            ({}, "replace_backward_op", r"add_inst_for_op\(backward=True\)"),
+            ({}, "insert_on_grad_outputs", "add_inst_for_gradient"),
+            ({}, "insert_on_grad_inputs", "add_inst_for_gradient"),
+            ({"backward": True}, "insert_before_op", "add_inst_for_op"),
+            ({"backward": True}, "replace_op", "add_inst_for_op"),
+            ({"gradient": True}, "insert_after_op", "add_inst_for_op"),
+            ({"gradient": True}, "insert_before_backward_op", "backward=True"),
+        ],
+    )
+    def test_those_of_another_view_name_the_way_out(self, view, insertion, way_out):
+        with pytest.raises(amanda.UnsupportedError, match=way_out):
+            analyze(lambda ctx: getattr(ctx, insertion)(print), grad_outputs=[1], **view)
+
+    def test_a_routine_must_be_callable(self):
+        with pytest.raises(amanda.ActionError, match="not callable"):
+            analyze(lambda ctx: ctx.insert_before_op("print"))
+
+    @pytest.mark.parametrize(
+        ("insertion", "options", "shown"),
+        [
+            ("insert_before_op", {"inputs": [2]}, {}),
+            ("replace_op", {"inputs": [2]}, {}),
+            ("insert_after_op", {"outputs": [1]}, {"outputs": [3]}),
+            ("insert_before_backward_op", {"grad_outputs": [1]}, {"backward": True}),
+            ("replace_backward_op", {"grad_outputs": [1]}, {"backward": True}),
+            (
+                "insert_after_backward_op",
+                {"grad_inputs": [1]},
+                {"backward": True, "grad_inputs": [4]},
+            ),
+            ("insert_on_grad_outputs", {"outputs": [1]}, {"gradient": True}),
+            ("insert_on_grad_inputs", {"inputs": [2]}, {"gradient": True}),
+        ],
+    )
+    def test_indices_are_held_to_what_is_known(self, insertion, options, shown):
+        if "backward" in shown or "gradient" in shown:
+            shown = {"grad_outputs": [3], **shown}
+        with pytest.raises(amanda.ActionError, match="out of range") as caught:
+            analyze(lambda ctx: getattr(ctx, insertion)(print, **options), **shown)
+        for part in ("Tool", "print", insertion.removeprefix("insert_"), "a/conv2d"):
+            assert part in str(caught.value)
+
+    def test_keyword_arguments_are_those_of_the_routine(self):
+        plan = analyze(lambda ctx: ctx.insert_after_op(print, pure=True, sep="-"))
+        (action,) = plan.after
+        assert action.kwargs == {"sep": "-"}
+        assert action.pure
+        assert not action.differentiable
+
+    def test_what_the_driver_cannot_do_is_refused_when_it_is_planned(self):
+        class Limited(amanda.Driver):
+            backend = vocabulary = "limited"
+            xp = activate = value = variable = refusal = None
+
+            def check_action(self, operator, action):
+                if action.differentiable:
+                    raise amanda.UnsupportedError(f"not at {operator.id}")
+
+        tool = Tool()
+        tool.add_inst_for_op(lambda ctx: ctx.insert_before_op(print, differentiable=True))
+        with pytest.raises(amanda.UnsupportedError, match="not at a/conv2d"):
+            engine(tool, driver=Limited()).analyze(execution(operator()))
+
+
+def check(condition):
+    assert condition

@@ -1,0 +1,190 @@
+"""The `with amanda.apply(...)` block, apart from any backend."""
+
+import threading
+
+import amanda
+import pytest
+from amanda import Tool
+from numpy_backend import framework
+from numpy_backend.framework import Tensor
+
+
+class Multiplying(Tool):
+    """Doubles the result of every multiplication, and its gradient."""
+
+    def __init__(self, name="tool", log=None):
+        super().__init__()
+        self.label = name
+        self.log = [] if log is None else log
+        self.add_inst_for_op(lambda ctx: ctx.insert_after_op(lambda y: y * 2), ops=["multiply"])
+        self.add_inst_for_gradient(
+            lambda ctx: ctx.insert_on_grad_outputs(lambda g: g * 2), ops=["multiply"]
+        )
+
+    def leave(self):
+        self.log.append(self.label)
+
+
+def squared(x):
+    return framework.multiply(x, x)
+
+
+def tensor(value):
+    return Tensor(float(value), needs_gradient=True)
+
+
+def gradient(output, x):
+    (found,) = framework.gradients(output, [x])
+    return float(found.array)
+
+
+class TestApply:
+    def test_a_class_is_not_a_tool(self):
+        with (
+            pytest.raises(TypeError, match=r"write Multiplying\(\.\.\.\)"),
+            amanda.apply(Multiplying),
+        ):
+            pass
+
+    def test_what_is_no_tool_at_all(self):
+        with pytest.raises(TypeError, match="takes tools, not 'flops'"), amanda.apply("flops"):
+            pass
+
+    def test_without_tools_nothing_happens(self):
+        with amanda.apply():
+            assert squared(tensor(3)).array == 9
+
+    def test_it_serves_as_a_decorator(self):
+        @amanda.apply(Multiplying())
+        def run():
+            return float(squared(tensor(3)).array)
+
+        assert [run(), run()] == [18, 18]
+        assert squared(tensor(3)).array == 9
+
+    def test_tools_are_told_when_it_is_left(self):
+        log = []
+        outer, inner = Multiplying("outer", log), Multiplying("inner", log)
+        with amanda.apply(outer):
+            with amanda.apply(inner, outer):
+                assert log == []
+            assert log == ["inner"]
+        assert log == ["inner", "outer"]
+
+    def test_every_tool_is_told_also_after_an_exception_and_if_one_fails(self):
+        class Failing(Multiplying):
+            def leave(self):
+                super().leave()
+                raise OSError("disk full")
+
+        log = []
+        tools = [Multiplying("one", log), Failing("two", log), Multiplying("three", log)]
+        with pytest.raises(OSError, match="disk full"), amanda.apply(*tools):
+            raise ZeroDivisionError
+        assert sorted(log) == ["one", "three", "two"]
+
+
+class TestSwitches:
+    def test_they_are_on_by_default(self):
+        assert amanda.is_enabled()
+        assert amanda.is_cache_enabled()
+
+    @pytest.mark.parametrize(
+        ("off", "on", "is_on"),
+        [
+            (amanda.disabled, amanda.enabled, amanda.is_enabled),
+            (amanda.cache_disabled, amanda.cache_enabled, amanda.is_cache_enabled),
+        ],
+    )
+    def test_they_nest_and_restore(self, off, on, is_on):
+        with off():
+            assert not is_on()
+            with on():
+                assert is_on()
+                with off():
+                    assert not is_on()
+            assert not is_on()
+            with pytest.raises(ZeroDivisionError), on():
+                raise ZeroDivisionError
+            assert not is_on()
+        assert is_on()
+
+    def test_a_scope_inherits_them(self):
+        with amanda.disabled(), amanda.cache_disabled(), amanda.apply(Multiplying()):
+            assert not amanda.is_enabled()
+            assert not amanda.is_cache_enabled()
+
+    def test_they_are_those_of_a_thread(self):
+        seen = []
+
+        def look():
+            seen.append((amanda.is_enabled(), amanda.is_cache_enabled()))
+
+        with amanda.disabled(), amanda.cache_disabled():
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+        assert seen == [(True, True)]
+
+
+class TestBackward:
+    """Which tools see a backward that does not run where its forward did."""
+
+    def test_in_the_same_scope(self):
+        x = tensor(3)
+        with amanda.apply(Multiplying()):
+            assert gradient(squared(x), x) == 12
+
+    def test_after_the_scope(self):
+        x = tensor(3)
+        with amanda.apply(Multiplying()):
+            y = squared(x)
+        assert y.array == 18
+        assert gradient(y, x) == 6
+
+    def test_of_a_forward_before_the_scope(self):
+        x = tensor(3)
+        y = squared(x)
+        with amanda.apply(Multiplying()):
+            assert gradient(y, x) == 6
+
+    def test_in_a_disabled_block(self):
+        x = tensor(3)
+        with amanda.apply(Multiplying()):
+            y = squared(x)
+            with amanda.disabled():
+                assert gradient(y, x) == 6
+
+    def test_in_the_outer_scope_of_its_forward(self):
+        x = tensor(3)
+        with amanda.apply(Multiplying()):
+            with amanda.apply(Multiplying()):
+                y = squared(x)
+            assert y.array == 36
+            assert gradient(y, x) == 12
+
+    def test_in_another_scope(self):
+        x = tensor(3)
+        with amanda.apply(Multiplying()):
+            y = squared(x)
+        with amanda.apply(Multiplying()):
+            assert gradient(y, x) == 6
+
+
+class TestVocabularies:
+    def test_a_tool_for_a_backend_that_is_not_there_sees_nothing(self):
+        tool = Tool(namespace="amanda/pytorch")
+        tool.add_inst_for_op(lambda ctx: 1 / 0)
+        with amanda.apply(tool):
+            squared(tensor(3))
+
+    def test_a_vocabulary_without_a_map_closes_the_scope_again(self):
+        tool = Tool(namespace="esperanto")
+        tool.add_inst_for_op(print)
+        doubling = Multiplying()
+        with amanda.apply(doubling):
+            missing = pytest.raises(amanda.MissingContextMapError, match="amanda-contextmap")
+            with missing, amanda.apply(tool):
+                pass
+            assert squared(tensor(3)).array == 18
+        assert squared(tensor(3)).array == 9
