@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from amanda_tools.flops.table import Attrs, Formula, Table
     from amanda_tools.place import Place
 
@@ -45,90 +47,112 @@ class OperatorFlops:
     uncounted_backward: int = 0
 
 
+class Inputs(NamedTuple):
+    """What an execution is given: the shapes, and how many executions it stands for."""
+
+    shapes: Shapes
+    executions: int
+
+
 class Thread(threading.local):
     """What is running in a thread.
 
     Attributes:
-        row: the operator that the model called, None between two of them.
-        bytes: the size of its inputs.
-        shapes: the shapes of its inputs.
+        row: the operator that the program called, None between two of them.
+        inputs: what it was given.
+        bytes: the size of that.
         inside: whether something that ran inside of it was counted.
         linked: whether that has a gradient of its own.
-        inner_shapes: the shapes of the inputs of what runs inside of it.
+        inner_inputs: what the operator inside of it was given.
     """
 
     row: OperatorFlops | None = None
+    inputs = Inputs((), 1)
     bytes = 0
-    shapes: Shapes = ()
     inside = False
     linked = False
-    inner_shapes: Shapes = ()
+    inner_inputs = Inputs((), 1)
 
 
 class Counter:
-    """Counts one operator by its formula: inside of another one, or for a :class:`Call`."""
+    """Counts one operator by its formula.
+
+    Its routines are for an operator inside of another one; for one that the program calls, a
+    :class:`Call` has it count.
+    """
 
     def __init__(
-        self, formula: Formula, attrs: Attrs, table: Table, thread: Thread, lock: threading.Lock
+        self,
+        row: OperatorFlops,
+        formula: Formula,
+        attrs: Attrs,
+        table: Table,
+        thread: Thread,
+        lock: threading.Lock,
     ) -> None:
+        self._row = row
         self._formula = formula
         self._attrs = attrs
         self._table = table
         self._thread = thread
         self._lock = lock
-        self._row: OperatorFlops
-        self._counts: OrderedDict[tuple[Shapes, Shapes], int] = OrderedDict()
+        self._counts: OrderedDict[tuple[Inputs, Shapes], int] = OrderedDict()
         self._grad_outputs: Shapes = ()
 
     def begin(self, *inputs: Any) -> None:
         """Before an execution inside of another operator."""
-        self._thread.inner_shapes = self._table.shapes(inputs)
+        self._thread.inner_inputs = self.see(inputs)
 
     def end(self, *outputs: Any) -> None:
         """After it: it counts for the operator that it ran in."""
         thread = self._thread
-        assert thread.row is not None
+        if thread.row is not None:
+            self._row = thread.row
         thread.inside = True
         thread.linked |= any(has_gradient(tensor) for tensor in outputs)
         with self._lock:
-            self.count(thread.row, thread.inner_shapes, self._table.shapes(outputs))
+            self.count(thread.inner_inputs, self._table.shapes(outputs))
 
-    def count(self, row: OperatorFlops, inputs: Shapes, outputs: Shapes) -> None:
-        """Count an execution, and its gradient when it comes, in a row; the lock is held."""
-        self._row = row
-        shapes = inputs, outputs
-        if shapes in self._counts:
-            self._counts.move_to_end(shapes)
-        elif _are_known(inputs) and _are_known(outputs):
-            self._counts[shapes] = self._formula.forward(inputs, outputs, self._attrs)
+    def see(self, inputs: Sequence[Any]) -> Inputs:
+        """What :meth:`count` is to know of the inputs when they may be gone."""
+        return Inputs(self._table.shapes(inputs), self._table.executions(inputs))
+
+    def count(self, inputs: Inputs, outputs: Shapes) -> None:
+        """Count an execution, with the lock held."""
+        seen = inputs, outputs
+        if seen in self._counts:
+            self._counts.move_to_end(seen)
+        elif _are_known(inputs.shapes) and _are_known(outputs):
+            flops = self._formula.forward(inputs.shapes, outputs, self._attrs)
+            self._counts[seen] = flops * inputs.executions
             if len(self._counts) > _KEPT:
                 self._counts.popitem(last=False)
         else:
-            row.uncounted += 1
+            self._row.uncounted += 1
             return
-        flops = self._counts[shapes]
-        row.forward += flops
+        flops = self._counts[seen]
+        self._row.forward += flops
         if self._formula.operands:
-            row.macs += flops // 2
+            self._row.macs += flops // 2
 
     def on_grad_outputs(self, *grads: Any) -> None:
         """The gradients of the outputs, which come ahead of those of the inputs."""
         self._grad_outputs = self._table.shapes(grads)
 
     def on_grad_inputs(self, *grads: Any) -> None:
-        """Count the gradient of an execution: the latest one that had these shapes."""
+        """Count the gradient of an execution: of the latest one that had these shapes."""
         grad_inputs = self._table.shapes(grads)
         flows = [grad is not None for grad in grads]
         with self._lock:
             flops = None
             for inputs, outputs in reversed(self._counts):
-                if _fit(grad_inputs, inputs) and _fit(self._grad_outputs, outputs):
-                    flops = self._formula.backward(inputs, outputs, self._attrs, flows)
+                if _fit(grad_inputs, inputs.shapes) and _fit(self._grad_outputs, outputs):
+                    flops = self._formula.backward(inputs.shapes, outputs, self._attrs, flows)
                     break
             if flops is None:
                 self._row.uncounted_backward += 1
             else:
-                self._row.backward += flops
+                self._row.backward += flops * inputs.executions
 
 
 class Call:
@@ -142,15 +166,14 @@ class Call:
         row: OperatorFlops,
         counter: Counter | None,
         table: Table,
-        type: str,
         thread: Thread,
         lock: threading.Lock,
     ) -> None:
         self.counter = counter
         self._row = row
         self._table = table
-        self._is_view = type in table.views
-        self._is_free = self._is_view or type in table.copies
+        self._is_view = row.place.type in table.views
+        self._is_free = self._is_view or row.place.type in table.copies
         self._thread = thread
         self._lock = lock
 
@@ -159,21 +182,19 @@ class Call:
         thread = self._thread
         thread.row = self._row
         thread.inside = thread.linked = False
-        thread.bytes = sum(map(self._table.nbytes, inputs))
+        thread.bytes = 0 if self._is_view else self._table.nbytes(inputs)
         if self.counter is not None:
-            thread.shapes = self._table.shapes(inputs)
+            thread.inputs = self.counter.see(inputs)
 
     def end(self, *outputs: Any) -> None:
         """After it."""
-        thread = self._thread
+        thread, row = self._thread, self._row
         thread.row = None
-        row = self._row
         with self._lock:
             row.calls += 1
-            if not self._is_view:
-                row.bytes += thread.bytes + sum(map(self._table.nbytes, outputs))
+            row.bytes += thread.bytes + (0 if self._is_view else self._table.nbytes(outputs))
             if self.counter is not None:
-                self.counter.count(row, thread.shapes, self._table.shapes(outputs))
+                self.counter.count(thread.inputs, self._table.shapes(outputs))
             elif thread.inside:
                 # The gradient of what is made of others is theirs, unless they run in secret, as
                 # in a custom autograd function.

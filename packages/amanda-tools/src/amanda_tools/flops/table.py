@@ -62,35 +62,18 @@ class Formula:
 
 
 class Table:
-    """What is known about the operators of one vocabulary.
+    """What is known about the operators of one vocabulary, and how to read its tensors.
 
     Attributes:
         formulas: by operator type.
         views: types that give other views of their inputs: no FLOPs and no bytes.
         copies: types that only move data: no FLOPs.
-        is_parameter: whether an input of an operator is a parameter of the model.
-        shape: the shape of a tensor; None if it cannot be told.
-        nbytes: the size of a tensor in bytes.
     """
 
-    def __init__(
-        self,
-        views: Iterable[str] = (),
-        copies: Iterable[str] = (),
-        is_parameter: Callable[[Any], bool] = lambda tensor: False,
-        shape: Callable[[Any], Shape | None] = lambda tensor: tuple(tensor.shape),
-        nbytes: Callable[[Any], int] = lambda tensor: int(tensor.nbytes),
-    ) -> None:
+    def __init__(self, views: Iterable[str] = (), copies: Iterable[str] = ()) -> None:
         self.formulas: dict[str, Formula] = {}
         self.views = frozenset(views)
         self.copies = frozenset(copies)
-        self.is_parameter = is_parameter
-        self.shape = shape
-        self.nbytes = nbytes
-
-    def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
-        """The shapes of tensors; None for None."""
-        return tuple([None if tensor is None else self.shape(tensor) for tensor in tensors])
 
     def formula(self, *types: str, operands: Collection[int] = ()) -> Callable[[Forward], Formula]:
         """Decorate the formula of some operator types; see :func:`formula`."""
@@ -101,3 +84,19 @@ class Table:
             return made
 
         return register
+
+    def is_parameter(self, tensor: Any) -> bool:
+        """Whether an input of an operator is a parameter of the model."""
+        return False
+
+    def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
+        """Shapes; None for one that does not tell the work, and for None."""
+        return tuple([None if tensor is None else tuple(tensor.shape) for tensor in tensors])
+
+    def nbytes(self, tensors: Iterable[Any]) -> int:
+        """The size of tensors, all together."""
+        return sum([tensor.nbytes for tensor in tensors])
+
+    def executions(self, tensors: Iterable[Any]) -> int:
+        """How many executions the one with these inputs stands for."""
+        return 1

@@ -75,8 +75,7 @@ class Flops(amanda.Tool):
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
         self._number = _Numbering()
-        self._known: weakref.WeakKeyDictionary[amanda.Operator, Call | Counter]
-        self._known = weakref.WeakKeyDictionary()
+        self._key = f"flops {id(self)}"  # of what this tool keeps in a context
         self._thread = Thread()
         self._lock = threading.Lock()
         counted = [type for table in TABLES.values() for type in table.formulas]
@@ -171,9 +170,9 @@ class Flops(amanda.Tool):
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         """An operator that the program calls."""
-        call = self._known.get(ctx.op)
+        call = ctx.get(self._key)
         if call is None:
-            call = self._known[ctx.op] = self._call(ctx)
+            call = ctx[self._key] = self._call(ctx)
         ctx.insert_before_op(call.begin)
         ctx.insert_after_op(call.end)
 
@@ -182,40 +181,39 @@ class Flops(amanda.Tool):
         if ctx.op.on_request:  # an optimizer's, which an analysis of all operators does not see
             self._analyze(ctx)
             return
-        counter = self._known.get(ctx.op)
+        counter = ctx.get(self._key)
         if isinstance(counter, Call):
             return
         if counter is None:
-            counter = self._counter(ctx)
-            assert counter is not None
-            self._known[ctx.op] = counter
+            counter = self._counter(ctx, self._thread.row or self._row(ctx))
+            ctx[self._key] = counter
         ctx.insert_before_op(counter.begin)
         ctx.insert_after_op(counter.end)
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
-        known = self._known[ctx.op]
-        counter = known.counter if isinstance(known, Call) else known
-        assert counter is not None
+        known = ctx[self._key]
+        counter = known if isinstance(known, Counter) else known.counter
         ctx.insert_on_grad_outputs(counter.on_grad_outputs)
         ctx.insert_on_grad_inputs(counter.on_grad_inputs)
 
     def _call(self, ctx: amanda.OpContext) -> Call:
-        place = Place.of(ctx.op)
-        row = self._rows.setdefault(place, OperatorFlops(place))
-        table = self._table(ctx)
-        parameters = self._parameters.setdefault(place, {})
-        for tensor in ctx.inputs:
-            if table.is_parameter(tensor):
-                parameters[self._number(tensor)] = prod(tensor.shape)
-        row.params = sum(parameters.values())
-        return Call(row, self._counter(ctx), table, ctx.op.type, self._thread, self._lock)
+        row, table = self._row(ctx), self._table(ctx)
+        counter = self._counter(ctx, row) if ctx.op.type in table.formulas else None
+        return Call(row, counter, table, self._thread, self._lock)
 
-    def _counter(self, ctx: amanda.OpContext) -> Counter | None:
+    def _counter(self, ctx: amanda.OpContext, row: OperatorFlops) -> Counter:
         table = self._table(ctx)
-        formula = table.formulas.get(ctx.op.type)
-        if formula is None:
-            return None
-        return Counter(formula, ctx.attrs, table, self._thread, self._lock)
+        formula = table.formulas[ctx.op.type]
+        return Counter(row, formula, ctx.attrs, table, self._thread, self._lock)
+
+    def _row(self, ctx: amanda.OpContext) -> OperatorFlops:
+        place, table = Place.of(ctx.op), self._table(ctx)
+        parameters = self._parameters.setdefault(place, {})
+        for tensor in filter(table.is_parameter, ctx.inputs):
+            parameters[self._number(tensor)] = prod(tensor.shape)
+        row = self._rows.setdefault(place, OperatorFlops(place))
+        row.params = sum(parameters.values())
+        return row
 
     def _table(self, ctx: amanda.OpContext) -> Table:
         return TABLES.get(self.vocabulary or ctx.op.backend, _NOTHING)

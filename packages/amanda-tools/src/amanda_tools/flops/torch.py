@@ -14,27 +14,65 @@ from typing import TYPE_CHECKING, Any
 from amanda_tools.flops.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from amanda_tools.flops.table import Attrs, Flows, Shape, Shapes
 
 
-def _is_parameter(tensor: Any) -> bool:
-    return isinstance(tensor, sys.modules["torch"].nn.Parameter)
+class _TorchTable(Table):
+    """Reads PyTorch's tensors; PyTorch is imported by then, but not when the table is made."""
+
+    def is_parameter(self, tensor: Any) -> bool:
+        """Whether it is an ``nn.Parameter``."""
+        return isinstance(tensor, _torch().nn.Parameter)
+
+    def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
+        """Shapes; None for sparse and nested tensors, which do not fill theirs."""
+        dense = _torch().strided
+        return tuple(
+            [
+                tuple(t.shape) if t is not None and t.layout is dense and not t.is_nested else None
+                for t in tensors
+            ]
+        )
+
+    def nbytes(self, tensors: Iterable[Any]) -> int:
+        """The size of the elements, for sparse tensors of those that are not zero."""
+        if _in_transform():
+            tensors = [_unwrapped(tensor)[0] for tensor in tensors]
+        return sum([t._nnz() * t.itemsize if t.is_sparse else t.nbytes for t in tensors])
+
+    def executions(self, tensors: Iterable[Any]) -> int:
+        """Within ``torch.vmap``, the size of the batch that the function does not see."""
+        if not _in_transform():
+            return 1
+        sizes: dict[int, int] = {}
+        for tensor in tensors:
+            sizes |= _unwrapped(tensor)[1]
+        return prod(sizes.values())
 
 
-def _nbytes(tensor: Any) -> int:
-    if tensor.is_sparse or tensor.is_sparse_csr:
-        return int(tensor._nnz() * tensor.element_size())  # its values
-    return int(tensor.nbytes)
+def _torch() -> Any:
+    return sys.modules["torch"]
 
 
-def _shape(tensor: Any) -> Shape | None:
-    return None if tensor.is_nested else tuple(tensor.shape)
+def _in_transform() -> bool:
+    return _torch()._C._functorch.maybe_current_level() is not None
 
 
-TABLE = Table(
-    is_parameter=_is_parameter,
-    shape=_shape,
-    nbytes=_nbytes,
+def _unwrapped(tensor: Any) -> tuple[Any, dict[int, int]]:
+    """The tensor that holds the data, and the sizes of its batch dimensions by level of vmap."""
+    functorch = _torch()._C._functorch
+    sizes = {}
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        inner = functorch.get_unwrapped(tensor)
+        if functorch.is_batchedtensor(tensor):
+            sizes[functorch.maybe_get_level(tensor)] = inner.shape[functorch.maybe_get_bdim(tensor)]
+        tensor = inner
+    return tensor, sizes
+
+
+TABLE = _TorchTable(
     views=[
         "_conj",
         "_neg_view",
@@ -296,6 +334,18 @@ def attention_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flo
     return 2 * prod(query[:-1]) * key[-2] * (3 * query[-1] + 2 * value[-1]) * any(flows[:3])
 
 
+@formula("_euclidean_dist", operands=(0, 1))
+def distances(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """A product of the points, to which their squared norms and ones are appended."""
+    return 2 * prod(outputs[0]) * (inputs[0][-1] + 2)
+
+
+@distances.gradient
+def distances_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
+    """Both gradients are computed, wanted or not."""
+    return 4 * prod(outputs[0]) * inputs[0][-1]
+
+
 @formula("bilinear", operands=(0, 1, 2))
 def bilinear(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
     """A product of the first input with the weight, and of that with the second input."""
@@ -338,3 +388,20 @@ def recurrent_layers_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flo
     """The kernel computes the gradients of the inputs always, of the weights if any is wanted."""
     weights = any(f for s, f in zip(inputs[1:], flows[1:], strict=True) if len(s) == 2)
     return recurrent_layers.forward(inputs, outputs, attrs) * (1 + weights)
+
+
+@formula("_native_multi_head_attention", operands=(0,))
+def attention_module(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """Attention and its projections: the fast path of ``nn.MultiheadAttention``, for inference."""
+    query, key, _, into, _, out = inputs[:6]
+    width = query[-1]
+    projections = prod(query) * (width + out[0]) + prod(key) * (into[0] - width)
+    return 2 * (projections + 2 * prod(query) * key[-2])
+
+
+@formula("_transformer_encoder_layer_fwd", operands=(0,))
+def encoder_layer(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
+    """The same and the two layers behind it: that of ``nn.TransformerEncoderLayer``."""
+    source, matrices = inputs[0], inputs[1:13:2]
+    products = sum(prod(shape) for shape in matrices if len(shape) == 2)
+    return 2 * (prod(source[:-1]) * products + 2 * prod(source) * source[-2])
