@@ -1,0 +1,240 @@
+"""The body of a function, or what a session runs, as NodeDefs that can be edited.
+
+A tensor is named as in a GraphDef, always with its index: ``node:0``, an argument as ``argument:0``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.core.framework import function_pb2, node_def_pb2
+from tensorflow.python.framework import op_def_registry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+
+def split(tensor: str) -> tuple[str, int]:
+    """Name of the node, and index of its output."""
+    name, _, index = tensor.rpartition(":")
+    return name, int(index)
+
+
+def data_inputs(node: Any) -> list[str]:
+    """The tensors that a node of a GraphDef takes."""
+    return [
+        name if ":" in name else f"{name}:0" for name in node.input if not name.startswith("^")
+    ]
+
+
+def control_inputs(node: Any) -> list[str]:
+    """The names of the nodes that must run before a node does."""
+    return [name[1:] for name in node.input if name.startswith("^")]
+
+
+def set_inputs(node: Any, data: Iterable[str], control: Iterable[str]) -> None:
+    """Give a node other inputs; each control input once."""
+    del node.input[:]
+    node.input.extend(data)
+    node.input.extend(f"^{name}" for name in dict.fromkeys(control))
+
+
+class UnknownOpError(LookupError):
+    """A node's operator is not registered in this process."""
+
+
+class Body:
+    """NodeDefs, by name, with the arguments that come in and the tensors that go out.
+
+    Attributes:
+        nodes: NodeDefs whose inputs are in the form of a GraphDef.
+        arguments: name and data type of each argument.
+        outputs: the tensors that are returned.
+        controls: names of nodes that run whether or not their outputs are used.
+        definition: the FunctionDef that it came from, None for a graph's own nodes.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Any],
+        arguments: Sequence[tuple[str, int]] = (),
+        outputs: Sequence[str] = (),
+        controls: Sequence[str] = (),
+        signature_of: Callable[[str], Any] | None = None,
+    ) -> None:
+        self.nodes = dict(nodes)
+        self.arguments = list(arguments)
+        self.outputs = list(outputs)
+        self.controls = list(controls)
+        self._argument_index = {name: i for i, (name, _) in enumerate(self.arguments)}
+        self._signature_of = signature_of
+        self.definition: Any = None
+
+    @classmethod
+    def of_function(
+        cls, definition: Any, signature_of: Callable[[str], Any] | None = None
+    ) -> Body:
+        """The body of a FunctionDef.
+
+        Args:
+            definition: the FunctionDef; it is not changed.
+            signature_of: OpDef of a function that is called by its own name.
+        """
+        body = cls({}, signature_of=signature_of)
+        body.definition = definition
+        body.arguments = [(a.name, a.type) for a in definition.signature.input_arg]
+        body._argument_index = {name: i for i, (name, _) in enumerate(body.arguments)}
+        for original in definition.node_def:
+            node = node_def_pb2.NodeDef()
+            node.CopyFrom(original)
+            body.nodes[node.name] = node
+        for node in body.nodes.values():
+            inputs = [n if n.startswith("^") else body._flat(n) for n in node.input]
+            del node.input[:]
+            node.input.extend(inputs)
+        body.outputs = [
+            body._flat(definition.ret[o.name]) for o in definition.signature.output_arg
+        ]
+        body.controls = list(definition.control_ret.values())
+        return body
+
+    def to_function(self, name: str, without_attrs: Iterable[str] = ()) -> Any:
+        """A FunctionDef of that name, otherwise like the one it came from."""
+        definition = function_pb2.FunctionDef()
+        original = self.definition
+        definition.signature.CopyFrom(original.signature)
+        definition.signature.name = name
+        del definition.signature.control_output[:]
+        for key, value in original.attr.items():
+            if key not in without_attrs:
+                definition.attr[key].CopyFrom(value)
+        for index, attrs in original.arg_attr.items():
+            definition.arg_attr[index].CopyFrom(attrs)
+        for index, unique_id in original.resource_arg_unique_id.items():
+            definition.resource_arg_unique_id[index] = unique_id
+        for argument, dtype in self.arguments[len(original.signature.input_arg) :]:
+            definition.signature.input_arg.add(name=argument, type=dtype)
+        taken = {o.name for o in original.signature.output_arg}
+        for index, tensor in enumerate(self.outputs):
+            if index >= len(original.signature.output_arg):
+                output = f"amanda_output_{index}"
+                assert output not in taken
+                definition.signature.output_arg.add(name=output, type=self.dtype(tensor))
+            output = definition.signature.output_arg[index].name
+            definition.ret[output] = self._nested(tensor)
+        for node in self.nodes.values():
+            copy = definition.node_def.add()
+            copy.CopyFrom(node)
+            del copy.input[:]
+            copy.input.extend(self._nested(n) for n in data_inputs(node))
+            copy.input.extend(n for n in node.input if n.startswith("^"))
+        for control in dict.fromkeys(self.controls):
+            definition.control_ret[control] = control
+            definition.signature.control_output.append(control)
+        definition.signature.is_stateful = True
+        return definition
+
+    # Looking
+
+    def argument(self, tensor: str) -> int | None:
+        """Index of the argument that a tensor is, None for the output of a node."""
+        return self._argument_index.get(split(tensor)[0])
+
+    def dtype(self, tensor: str) -> int:
+        """Data type of a tensor, as in ``types.proto``."""
+        name, index = split(tensor)
+        if name in self._argument_index:
+            return self.arguments[self._argument_index[name]][1]
+        return self.dtypes(self.nodes[name])[index]
+
+    def dtypes(self, node: Any) -> list[int]:
+        """Data types of all outputs of a node."""
+        return [dtype for _, dtypes in self._output_args(node) for dtype in dtypes]
+
+    def input_names(self, node: Any) -> list[str]:
+        """The operator's names of the data inputs; elements of a list as ``values[0]``."""
+        names: list[str] = []
+        for arg in self._op_def(node).input_arg:
+            count = _count(arg, node)
+            names += [arg.name] if count is None else [f"{arg.name}[{i}]" for i in range(count)]
+        return names
+
+    # Editing
+
+    def add(
+        self,
+        name: str,
+        op: str,
+        inputs: Iterable[str],
+        controls: Iterable[str] = (),
+        device: str = "",
+    ) -> Any:
+        """A new node; attributes are the caller's to set."""
+        assert name not in self.nodes, name
+        node = node_def_pb2.NodeDef(name=name, op=op, device=device)
+        set_inputs(node, inputs, controls)
+        self.nodes[name] = node
+        return node
+
+    def add_argument(self, dtype: int) -> str:
+        """A new last argument, as a tensor."""
+        name = f"amanda_argument_{len(self.arguments)}"
+        self._argument_index[name] = len(self.arguments)
+        self.arguments.append((name, dtype))
+        return f"{name}:0"
+
+    # Inside
+
+    def _op_def(self, node: Any) -> Any:
+        op_def = op_def_registry.get(node.op)
+        if op_def is None and self._signature_of is not None:
+            op_def = self._signature_of(node.op)
+        if op_def is None:
+            raise UnknownOpError(f"the operator {node.op!r} of node {node.name!r} is not registered")
+        return op_def
+
+    def _output_args(self, node: Any) -> list[tuple[str, list[int]]]:
+        found = []
+        for arg in self._op_def(node).output_arg:
+            if arg.type_list_attr:
+                dtypes = list(node.attr[arg.type_list_attr].list.type)
+            else:
+                dtype = arg.type or node.attr[arg.type_attr].type
+                if arg.is_ref:
+                    dtype += 100
+                dtypes = [dtype] * (node.attr[arg.number_attr].i if arg.number_attr else 1)
+            found.append((arg.name, dtypes))
+        return found
+
+    def _flat(self, tensor: str) -> str:
+        """``node:product:0`` as ``node:0``."""
+        parts = tensor.split(":")
+        if len(parts) == 1:
+            return f"{tensor}:0"
+        name, output, index = parts
+        start = 0
+        for arg, dtypes in self._output_args(self.nodes[name]):
+            if arg == output:
+                return f"{name}:{start + int(index)}"
+            start += len(dtypes)
+        raise LookupError(f"node {name!r} has no output {output!r}")
+
+    def _nested(self, tensor: str) -> str:
+        """``node:0`` as ``node:product:0``."""
+        name, index = split(tensor)
+        if name in self._argument_index:
+            return name
+        for arg, dtypes in self._output_args(self.nodes[name]):
+            if index < len(dtypes):
+                return f"{name}:{arg}:{index}"
+            index -= len(dtypes)
+        raise LookupError(f"node {name!r} has no output {tensor!r}")
+
+
+def _count(arg: Any, node: Any) -> int | None:
+    """How many tensors an argument of an operator takes, None for one that is no list."""
+    if arg.number_attr:
+        return int(node.attr[arg.number_attr].i)
+    if arg.type_list_attr:
+        return len(node.attr[arg.type_list_attr].list.type)
+    return None

@@ -1,0 +1,250 @@
+"""What the tools decide about the operators behind one call.
+
+The engine is asked about every operator in every frame, and about its gradient. What comes back
+is a list of stages: routines that run together at one point of one operator. The list tells all
+there is to know for rewriting a graph, and two equal lists give the same graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amanda.action import Point
+from amanda.context import Execution
+
+from amanda_tensorflow.body import split
+from amanda_tensorflow.identity import ON_REQUEST, operators_of
+from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from amanda.action import Action
+    from amanda.engine import Engine
+
+    from amanda_tensorflow.frames import Frame
+    from amanda_tensorflow.history import GradientCall
+    from amanda_tensorflow.identity import TensorFlowOperator
+
+
+class Decisions:
+    """The stages for one call, in a stable order.
+
+    Attributes:
+        stages: all of them.
+        is_current: whether the engine still holds the decisions.
+    """
+
+    def __init__(self, stages: list[Stage], is_current: Callable[[], bool]) -> None:
+        self.stages = stages
+        self.is_current = is_current
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for decisions that lead to the same graph."""
+        return tuple(stage.key for stage in self.stages)
+
+
+def decide(root: Frame, engine: Engine, analyzing: Callable[..., Any]) -> Decisions:
+    """Ask the tools about all operators behind one call.
+
+    Args:
+        root: the outermost frame, whose operators are identified.
+        engine: the tools in force.
+        analyzing: a context manager, called with frame, node and shown tensors, within which
+            tools look at an operator.
+
+    Raises:
+        RoutineError: a pure routine cannot be traced, or an analysis routine failed.
+        ActionError, UnsupportedError: an insertion that cannot be.
+    """
+    return _Inquiry(root, engine, analyzing).run()
+
+
+class _Inquiry:
+    def __init__(self, root: Frame, engine: Engine, analyzing: Callable[..., Any]) -> None:
+        self.frames = list(root.walk())
+        self.engine = engine
+        self.analyzing = analyzing
+        self.stages: list[Stage] = []
+        self.check: Callable[[], bool] | None = None
+
+    def run(self) -> Decisions:
+        for index, frame in enumerate(self.frames):
+            for name, op in frame.forward_nodes():
+                if self.engine.wants(op):
+                    self._forward(index, frame, name)
+        for index, frame in enumerate(self.frames):
+            for number, call in enumerate(frame.gradients.calls):
+                graph = call.forward_graph()
+                operator = None if graph is None else operators_of(graph).get(call.forward)
+                if operator is not None and self.engine.wants(operator.type):
+                    self._gradient(index, frame, number, call, operator, graph)
+        return Decisions(self.stages, self.check or (lambda: True))
+
+    def _forward(self, index: int, frame: Frame, name: str) -> None:
+        operator = operators_of(frame.graph)[name]
+        engine = self.engine
+        plan = engine.plans.get(operator.serial)
+        operation = frame.graph.get_operation_by_name(name)
+        node = frame.body.nodes[name]
+        inputs, outputs = list(operation.inputs), list(operation.outputs)
+        if plan is None or plan.pending:
+            with self.analyzing(frame, name, inputs):
+                shown = Execution(
+                    operator, inputs, frame.body.input_names(node), read_attrs(operation)
+                )
+                if plan is None:
+                    plan = engine.analyze(shown)
+                if plan.pending:
+                    shown.outputs = outputs
+                    plan = engine.complete(plan, shown)
+        if self.check is None:
+            self.check = lambda: engine.plans.get(operator.serial) is plan
+        add = _Adder(self.stages, index, name, operator)
+        add.chain(Point.BEFORE_OP, plan.before, inputs)
+        if plan.replace is not None:
+            add.replacement(Point.REPLACE_OP, plan.replace, inputs, outputs)
+        add.chain(Point.AFTER_OP, plan.after, outputs)
+
+    def _gradient(
+        self,
+        index: int,
+        frame: Frame,
+        number: int,
+        call: GradientCall,
+        operator: TensorFlowOperator,
+        forward_graph: Any,
+    ) -> None:
+        engine = self.engine
+        operation = forward_graph.get_operation_by_name(call.forward)
+        inputs, outputs = list(operation.inputs), list(operation.outputs)
+        names = [f"input{i}" for i in range(len(inputs))]
+        if call.forward in frame.body.nodes and frame.graph is forward_graph:
+            names = frame.body.input_names(frame.body.nodes[call.forward])
+        grad_outputs = [_by_name(frame, gradient) for gradient in call.grad_outputs]
+        grad_inputs = [_by_name(frame, gradient) for gradient in call.grad_inputs]
+        shown = Execution(
+            operator,
+            inputs,
+            names,
+            read_attrs(operation),
+            outputs,
+            grad_outputs=grad_outputs,
+            grad_inputs=grad_inputs,
+        )
+        with self.analyzing(frame, None, []):
+            plan = engine.gradient_plan(shown)
+        if self.check is None:
+            self.check = lambda: engine.known_gradient_plan(operator) is plan
+        add = _Adder(self.stages, index, number, operator)
+        add.chain(Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs)
+        add.chain(Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs)
+        for name, positions in carrying(frame, call):
+            self._backward(index, frame, name, positions, shown, operator)
+
+    def _backward(
+        self,
+        index: int,
+        frame: Frame,
+        name: str,
+        positions: Sequence[int],
+        forward: Execution,
+        operator: TensorFlowOperator,
+    ) -> None:
+        engine = self.engine
+        node = frame.body.nodes[name]
+        if node.op in ON_REQUEST:
+            return
+        number = frame.gradients.number_of(name, node.op)
+        backward_operator = operator.gradient_operator(frame.graph, name, node.op, number)
+        operation = frame.graph.get_operation_by_name(name)
+        gradients = [operation.inputs[position] for position in positions]
+        outputs = list(operation.outputs)
+        shown = Execution(
+            operator,
+            forward.inputs,
+            forward.input_names,
+            forward.attrs,
+            forward.outputs,
+            backward_operator=backward_operator,
+            grad_outputs=gradients,
+        )
+        with self.analyzing(frame, None, []):
+            plan = engine.backward_plan(shown)
+            if plan.pending:
+                shown.grad_inputs = outputs
+                plan = engine.complete_backward(plan, shown)
+        add = _Adder(self.stages, index, name, backward_operator)
+        add.chain(Point.BEFORE_BACKWARD_OP, plan.before, gradients)
+        if plan.replace is not None:
+            add.replacement(Point.REPLACE_BACKWARD_OP, plan.replace, gradients, outputs)
+        add.chain(Point.AFTER_BACKWARD_OP, plan.after, outputs)
+
+
+def carrying(frame: Frame, call: GradientCall) -> Iterator[tuple[str, list[int]]]:
+    """The nodes of a gradient function that depend on the gradients which came in.
+
+    Yields:
+        Name of the node, and the positions of its inputs that are gradients.
+    """
+    reached = {frame.tensor(gradient) for gradient in call.grad_outputs if gradient is not None}
+    nodes: set[str] = set()
+    for name in frame.gradients.nodes_of[call]:
+        positions = [
+            position
+            for position, tensor in enumerate(frame.inputs[name])
+            if tensor in reached or split(tensor)[0] in nodes
+        ]
+        if positions:
+            nodes.add(name)
+            yield name, positions
+
+
+def _by_name(frame: Frame, name: str | None) -> Any:
+    return None if name is None else frame.graph.get_tensor_by_name(name)
+
+
+class _Adder:
+    """Makes the stages at one operator or gradient."""
+
+    def __init__(
+        self, stages: list[Stage], frame: int, anchor: str | int, operator: TensorFlowOperator
+    ) -> None:
+        self.stages = stages
+        self.frame = frame
+        self.anchor = anchor
+        self.operator = operator
+
+    def chain(self, point: Point, actions: Sequence[Action], tensors: Sequence[Any]) -> None:
+        """Routines one after the other; neighbours of one kind are one stage."""
+        groups: list[list[Action]] = []
+        for action in actions:
+            if groups and groups[-1][0].pure == action.pure:
+                groups[-1].append(action)
+            else:
+                groups.append([action])
+        for group in groups:
+            self._add(point, group, tensors, None)
+
+    def replacement(
+        self, point: Point, action: Action, tensors: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:
+        """One routine instead of the operator."""
+        self._add(point, [action], tensors, outputs)
+
+    def _add(
+        self,
+        point: Point,
+        actions: Sequence[Action],
+        tensors: Sequence[Any],
+        outputs: Sequence[Any] | None,
+    ) -> None:
+        stage = Stage(self.frame, self.anchor, point, actions, tensors, outputs, self.operator)
+        if actions[0].pure:
+            stage.pure = PureRoutine.trace(stage, tensors)
+            if outputs is None and not stage.pure.changed:
+                return  # it only looks, at nothing that it could see
+        self.stages.append(stage)
+
+

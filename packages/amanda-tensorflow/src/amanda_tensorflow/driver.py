@@ -1,0 +1,171 @@
+"""The driver: has TensorFlow graphs obey the tools."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from amanda import Driver, UnsupportedError, ValueUnavailableError
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import atomic_function
+
+from amanda_tensorflow import routines
+from amanda_tensorflow.functions import Functions
+from amanda_tensorflow.identity import STRUCTURE, Identities
+from amanda_tensorflow.values import FunctionValues, Values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import ModuleType
+
+    from amanda import Operator
+    from amanda.action import Action
+    from amanda.context import Execution
+    from amanda.engine import Engine
+
+    from amanda_tensorflow.frames import Frame
+
+
+class _Causes:
+    """Has TensorFlow and Keras leave exceptions as they are: they would take away the cause."""
+
+    def __init__(self) -> None:
+        self._filtering: list[tuple[ModuleType, bool]] = []
+
+    def keep(self, keep: bool) -> None:
+        """Keep the causes of exceptions in this thread, or do again what was done before."""
+        if not keep:
+            while self._filtering:
+                module, filtering = self._filtering.pop()
+                if filtering:
+                    module.enable_traceback_filtering()
+            return
+        known = [module for module, _ in self._filtering]
+        for module in (tf.debugging, getattr(sys.modules.get("keras"), "config", None)):
+            if module is not None and module not in known:
+                self._filtering.append((module, module.is_traceback_filtering_enabled()))
+                module.disable_traceback_filtering()
+
+
+class _Thread(threading.local):
+    engine: Engine | None = None
+    showing: tuple[Values, Frame, str | None, Sequence[Any]] | None = None
+
+    def __init__(self) -> None:
+        self.causes = _Causes()
+
+
+class TensorFlowDriver(Driver):
+    """Instruments what sessions run, and every call of a tf.function."""
+
+    backend = "tensorflow"
+    vocabulary = "tensorflow"
+
+    def __init__(self) -> None:
+        self.identities = Identities()
+        self._thread = _Thread()
+        self._functions = Functions(self)
+        self._active: set[int] = set()
+        self._lock = threading.Lock()
+        self._call_flat = atomic_function.AtomicFunction.call_flat
+
+    @property
+    def xp(self) -> Any:
+        """TensorFlow's NumPy namespace."""
+        return tf.experimental.numpy
+
+    def activate(self, engine: Engine | None) -> None:
+        """From now on this thread runs under ``engine``; None for no tools at all."""
+        self._thread.engine = engine
+        self._thread.causes.keep(engine is not None)
+        with self._lock:
+            before = bool(self._active)
+            if engine is None:
+                self._active.discard(threading.get_ident())
+            else:
+                self._active.add(threading.get_ident())
+            if bool(self._active) != before:
+                self._intercept(bool(self._active))
+
+    def engine(self) -> Engine | None:
+        """The engine in force here; none while a tool's own code runs."""
+        return None if routines.inside_routine() else self._thread.engine
+
+    def value(self, tensor: Any) -> Any:
+        """A tensor that is a variable or a constant, or a copy of one, as a NumPy array."""
+        if isinstance(tensor, tf.__internal__.EagerTensor):
+            return tensor.numpy()
+        showing = self._thread.showing
+        if showing is not None:
+            values, frame, node, shown = showing
+            for position, other in enumerate(shown):
+                if other is tensor and node is not None:
+                    return values.of(frame, frame.inputs[node][position])
+        raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
+
+    def variable(self, initial: Any, execution: Execution) -> Any:
+        """A tf.Variable, outside of all graphs."""
+        with context.eager_mode(), tf.init_scope():
+            return tf.Variable(initial, trainable=False)
+
+    def refusal(self, original: Any, substitute: Any) -> str | None:
+        """Why ``substitute`` cannot stand for ``original``; None if it can."""
+        return routines.refusal(original, substitute)
+
+    def check_action(self, operator: Operator, action: Action) -> None:
+        """Refuse what cannot be carried out in a graph."""
+        if action.differentiable:
+            raise UnsupportedError(
+                f"{action.tool.name}: TensorFlow graphs have their gradients already, a routine at "
+                f"{operator.id!r} cannot be differentiated; give its gradient by "
+                "add_inst_for_gradient instead"
+            )
+        if operator.type in STRUCTURE:
+            raise UnsupportedError(
+                f"{action.tool.name}: {operator.id!r} is an argument or carries control flow, "
+                "nothing can be inserted there; choose the operators around it"
+            )
+
+    def analyzing(
+        self, root: Frame, args: Sequence[Any], function: Any
+    ) -> Callable[[Frame, str | None, Sequence[Any]], contextlib.AbstractContextManager[None]]:
+        """A context manager within which tools look at operators of one call."""
+        return self.showing(FunctionValues(root, args, function))
+
+    def showing(
+        self, values: Values
+    ) -> Callable[[Frame, str | None, Sequence[Any]], contextlib.AbstractContextManager[None]]:
+        """As :meth:`analyzing`, with another way to the values of variables."""
+
+        @contextlib.contextmanager
+        def show(frame: Frame, node: str | None, tensors: Sequence[Any]) -> Iterator[None]:
+            self._thread.showing = (values, frame, node, tensors)
+            try:
+                with routines.tools_code():
+                    yield
+            finally:
+                self._thread.showing = None
+
+        return show
+
+    def _intercept(self, active: bool) -> None:
+        if not active:
+            atomic_function.AtomicFunction.call_flat = self._call_flat
+            return
+        driver, original = self, self._call_flat
+
+        def call_flat(function: Any, *args: Any) -> Any:
+            engine = driver.engine()
+            if engine is not None and function._bound_context.executing_eagerly():
+                outputs = driver._functions.call(function, args, engine)
+                if outputs is not None:
+                    return outputs
+            return original(function, *args)
+
+        atomic_function.AtomicFunction.call_flat = call_flat
+
+
+driver = TensorFlowDriver()

@@ -1,0 +1,324 @@
+"""A call and all that it calls: one frame for each function body at each place that calls it.
+
+A function that is called from two places has two frames, so that each can be edited on its own
+and a value's way from frame to frame is never ambiguous. New values travel by
+:meth:`Frame.pass_down` and :meth:`Frame.pass_up`, which add arguments and results along the way.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.core.framework import types_pb2
+from tensorflow.python.eager import context
+from tensorflow.python.framework import function_def_to_graph
+
+from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
+from amanda_tensorflow.history import GradientCall, notes_of
+from amanda_tensorflow.identity import STRUCTURE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# Operators that call functions: the attributes that name them, and how many of the inputs are
+# the operator's own rather than arguments.
+_CALLS = {
+    "PartitionedCall": (("f",), 0),
+    "StatefulPartitionedCall": (("f",), 0),
+    "If": (("then_branch", "else_branch"), 1),
+    "StatelessIf": (("then_branch", "else_branch"), 1),
+    "Case": (("branches",), 1),
+    "StatelessCase": (("branches",), 1),
+    "While": (("cond", "body"), 0),
+    "StatelessWhile": (("cond", "body"), 0),
+}
+_STATEFUL = {
+    "PartitionedCall": "StatefulPartitionedCall",
+    "StatelessIf": "If",
+    "StatelessCase": "Case",
+    "StatelessWhile": "While",
+}
+_OPTIONAL = "OptionalFromValue"
+
+
+class Gradients:
+    """Which nodes of a graph compute gradients, and of which operators."""
+
+    def __init__(self, graph: Any, body: Body) -> None:
+        self.calls: list[GradientCall] = []
+        self.nodes_of: dict[GradientCall, list[str]] = {}
+        self.of_node: dict[str, GradientCall] = {}
+        self.nodes: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._counts: collections.Counter[Any] = collections.Counter()
+        notes = notes_of(graph)
+        if not notes.calls and not notes.sections:
+            return
+        ids = {o.name: o._id for o in graph.get_operations() if o.name in body.nodes}
+        by_id = sorted((id, name) for name, id in ids.items())
+
+        def made(first: int, last: int) -> list[str]:
+            begin = bisect.bisect_right(by_id, (first, "\uffff"))
+            end = bisect.bisect_right(by_id, (last, "\uffff"))
+            return [name for _, name in by_id[begin:end]]
+
+        for first, last in notes.sections:
+            self.nodes.update(made(first, last))
+        for call in notes.calls:  # inner calls first: the innermost owns a node
+            names = made(call.first, call.last)
+            self.nodes.update(names)
+            owned = [name for name in names if self.of_node.setdefault(name, call) is call]
+            if owned:
+                self.calls.append(call)
+                self.nodes_of[call] = owned
+
+    def number_of(self, name: str, op: str) -> int:
+        """Which one of its type a node is, from 1, among those for one forward operator."""
+        if name not in self._numbers:
+            call = self.of_node[name]
+            kind = (call.forward_graph, call.forward, op)
+            self._counts[kind] += 1
+            self._numbers[name] = self._counts[kind]
+        return self._numbers[name]
+
+
+class Frame:
+    """One function body, as called from one place.
+
+    Attributes:
+        body: its nodes, to be edited.
+        graph: the FuncGraph or Graph in which its operations can be looked up.
+        parent: the frame of the caller, None for the outermost one.
+        call: name of the calling node in it.
+        attr: which of that node's functions this is.
+        inputs: the data inputs of each node before anything was edited.
+        children: frames of the functions that a node calls, by node.
+        host: whether host routines run in it.
+        edited: whether it is no longer what it was.
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        graph: Any,
+        function: Any = None,
+        parent: Frame | None = None,
+        call: str = "",
+        attr: str = "",
+    ) -> None:
+        self.body = body
+        self.graph = graph
+        self.function = function
+        self.definition = body.definition
+        self.parent = parent
+        self.call = call
+        self.attr = attr
+        self.inputs = {name: data_inputs(node) for name, node in body.nodes.items()}
+        self.outputs = list(body.outputs)
+        self._arguments = {
+            placeholder.name: f"{name}:0"
+            for placeholder, (name, _) in zip(
+                getattr(graph, "inputs", ()), body.arguments, strict=False
+            )
+        }
+        self.gradients = Gradients(graph, body)
+        self.children: dict[str, list[Frame]] = {}
+        self.host = False
+        self.edited = False
+        self._down: dict[str, str] = {}
+        self._up: dict[str, str] = {}
+        for name, node in body.nodes.items():
+            frames = [
+                self._child(name, function_name, attr)
+                for attr, function_name in _functions_of(node)
+            ]
+            if frames:
+                self.children[name] = frames
+
+    @classmethod
+    def of_function(cls, function: Any) -> Frame:
+        """The outermost frame of an AtomicFunction that is called."""
+        graph = function.graph
+        body = Body.of_function(function.definition, _signatures(graph))
+        return cls(body, graph, function)
+
+    def tensor(self, name: str) -> str:
+        """A tensor of the graph as one of the body, where arguments have other names."""
+        return self._arguments.get(name, name)
+
+    def walk(self) -> Iterator[Frame]:
+        """This frame and all below it."""
+        yield self
+        for frames in self.children.values():
+            for frame in frames:
+                yield from frame.walk()
+
+    def forward_nodes(self) -> Iterator[tuple[str, str]]:
+        """Name and type of the nodes that are operators of the model, in a stable order."""
+        for name, node in self.body.nodes.items():
+            if name not in self.gradients.nodes and node.op not in STRUCTURE:
+                yield name, node.op
+
+    # Control and state
+
+    def mark_edited(self) -> None:
+        """This frame, and so all its callers, are not what they were."""
+        self.edited = True
+        if self.parent is not None and not self.parent.edited:
+            self.parent.mark_edited()
+
+    def mark_host(self) -> None:
+        """Python runs in here, so neither this frame nor its callers can be compiled by XLA."""
+        self.host = True
+        self.mark_edited()
+        if self.parent is not None:
+            node = self.parent.body.nodes[self.call]
+            node.op = _STATEFUL.get(node.op, node.op)
+            if not self.parent.host:
+                self.parent.mark_host()
+
+    # Values from frame to frame
+
+    def caller_tensor(self, argument: int) -> str:
+        """The tensor in the parent that an argument was before anything was edited."""
+        assert self.parent is not None
+        own = _CALLS[self.parent.body.nodes[self.call].op][1]
+        return self.parent.inputs[self.call][argument + own]
+
+    def pass_down(self, tensor: str) -> str:
+        """A tensor of the parent, as one of this frame."""
+        assert self.parent is not None
+        if tensor not in self._down:
+            siblings = self.parent.children[self.call]
+            dtype = self.parent.body.dtype(tensor)
+            self.parent._append_input(self.call, tensor, dtype)
+            for frame in siblings:
+                frame.mark_edited()
+                argument = frame.body.add_argument(dtype)
+                frame._down[tensor] = argument
+                if frame.attr == "body":
+                    frame.body.outputs.append(argument)
+            if siblings[-1].attr == "body":
+                self.parent._append_output(self.call, dtype)
+        return self._down[tensor]
+
+    def pass_up(self, tensor: str) -> str:
+        """A tensor of this frame, which is no loop's, as one of the parent."""
+        assert self.parent is not None
+        if tensor not in self._up:
+            dtype = self.body.dtype(tensor)
+            for frame in self.parent.children[self.call]:
+                frame.mark_edited()
+                frame.body.outputs.append(
+                    tensor if frame is self else frame._never_read(dtype, self.body, tensor)
+                )
+            self._up[tensor] = self.parent._append_output(self.call, dtype)
+        return self._up[tensor]
+
+    def add_loop_variable(
+        self, initial: str, update: Callable[[str], str]
+    ) -> tuple[str, str]:
+        """A new variable of the loop whose body this frame is.
+
+        Args:
+            initial: its first value, a tensor of the parent.
+            update: makes its next value from the present one, both tensors of this frame.
+
+        Returns:
+            The present value in this frame, and the last one in the parent.
+        """
+        assert self.parent is not None
+        assert self.attr == "body"
+        dtype = self.parent.body.dtype(initial)
+        self.parent._append_input(self.call, initial, dtype)
+        for frame in self.parent.children[self.call]:
+            frame.mark_edited()
+            argument = frame.body.add_argument(dtype)
+        self.body.outputs.append(update(argument))
+        return argument, self.parent._append_output(self.call, dtype)
+
+    # Inside
+
+    def _child(self, call: str, function_name: str, attr: str) -> Frame:
+        function = _find_function(self.graph, function_name)
+        if function is None:
+            definition = context.context().get_function_def(function_name)
+            graph = function_def_to_graph.function_def_to_graph(definition)
+        else:
+            definition, graph = function.definition, function.graph
+        body = Body.of_function(definition, _signatures(graph))
+        return Frame(body, graph, function, self, call, attr)
+
+    def _append_input(self, name: str, tensor: str, dtype: int) -> None:
+        node = self.body.nodes[name]
+        set_inputs(node, [*data_inputs(node), tensor], control_inputs(node))
+        if "While" in node.op:
+            node.attr["T"].list.type.append(dtype)
+            if "output_shapes" in node.attr and node.attr["output_shapes"].list.shape:
+                node.attr["output_shapes"].list.shape.add(unknown_rank=True)
+        else:
+            node.attr["Tin"].list.type.append(dtype)
+
+    def _append_output(self, name: str, dtype: int) -> str:
+        node = self.body.nodes[name]
+        if "While" not in node.op:
+            node.attr["Tout"].list.type.append(dtype)
+            if "output_shapes" in node.attr and node.attr["output_shapes"].list.shape:
+                node.attr["output_shapes"].list.shape.add(unknown_rank=True)
+        node.attr.pop("_output_shapes", None)
+        return f"{name}:{len(self.body.dtypes(node)) - 1}"
+
+    def _never_read(self, dtype: int, other: Body, tensor: str) -> str:
+        """What a branch returns in place of a tensor that only another branch has."""
+        name = f"amanda/never_read_{len(self.body.outputs)}"
+        source = other.nodes.get(split(tensor)[0])
+        if dtype == types_pb2.DT_VARIANT and source is not None and source.op == _OPTIONAL:
+            self.body.add(name, "OptionalNone", ())
+        else:
+            node = self.body.add(name, "FakeParam", ())
+            node.attr["dtype"].type = dtype
+            node.attr["shape"].shape.unknown_rank = True
+        return f"{name}:0"
+
+
+def functions_renamed(node: Any, attr: str, old: str, new: str) -> None:
+    """Have a node call another function."""
+    if attr == "branches":
+        for branch in node.attr[attr].list.func:
+            if branch.name == old:
+                branch.name = new
+                return  # a function of two branches has two frames
+    else:
+        node.attr[attr].func.name = new
+
+
+def _functions_of(node: Any) -> list[tuple[str, str]]:
+    """Attribute and name of each function that a node calls in the ordinary course."""
+    found: list[tuple[str, str]] = []
+    for attr in _CALLS.get(node.op, ((), 0))[0]:
+        value = node.attr[attr]
+        found += (
+            [(attr, f.name) for f in value.list.func]
+            if attr == "branches"
+            else [(attr, value.func.name)]
+        )
+    return found
+
+
+def _find_function(graph: Any, name: str) -> Any:
+    while graph is not None:
+        function = graph._get_function(name)
+        if function is not None:
+            return function
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def _signatures(graph: Any) -> Callable[[str], Any]:
+    def signature_of(name: str) -> Any:
+        function = _find_function(graph, name)
+        return None if function is None else function.definition.signature
+
+    return signature_of

@@ -1,0 +1,274 @@
+"""The front end for tf.function: runs an instrumented copy of each function that is called.
+
+Every call of a traced function that runs, its forward and its backward under a tape included,
+goes through ``AtomicFunction.call_flat``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import attributes
+from tensorflow.python.framework import errors
+from tensorflow.python.ops import handle_data_util
+
+from amanda_tensorflow.decisions import decide
+from amanda_tensorflow.frames import Frame, functions_renamed
+from amanda_tensorflow.rewriter import Capture, Rewriter, Stashed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda.engine import Engine
+
+    from amanda_tensorflow.decisions import Decisions
+    from amanda_tensorflow.driver import TensorFlowDriver
+    from amanda_tensorflow.routines import HostRoutine, Stage
+
+_serials = itertools.count()
+_log = logging.getLogger("amanda_tensorflow")
+
+# A tensor carries its other versions under this name, for the backward function that takes it.
+_VERSIONS = "_amanda_versions"
+
+
+class Instrumented:
+    """A rewritten copy of a function and of all it calls; knows no tool until it is bound.
+
+    Attributes:
+        outputs: versions that it returns beside its outputs, in order: which output, and the
+            operator whose gradient needs it.
+    """
+
+    def __init__(
+        self,
+        root: Frame,
+        stages: Sequence[Stage],
+        stashed: Callable[[int, tuple[int, str]], int | None],
+    ) -> None:
+        serial = next(_serials)
+        rewriter = Rewriter(root, stages, serial, stashed)
+        rewriter.run()
+        self._hosts = rewriter.hosts
+        self._arguments = rewriter.arguments
+        self.outputs: list[tuple[int, tuple[int, str]]] = []
+        if attributes.BACKWARD_FUNCTION in root.function.definition.attr:
+            self._return_versions(root, rewriter)
+        rewriter.drop_unread()
+        self._count = len(root.body.outputs)
+        self._engine: weakref.ref[Engine] | None = None
+        self._captured: list[Any] = []
+        self._stages: Sequence[Stage] = ()
+        definitions = [
+            definition
+            for name, stage in rewriter.functions.items()
+            if stage.pure is not None
+            for definition in [stage.pure.definition(name)]
+        ]
+        definitions += renamed_definitions(root, serial)
+        self._name = definitions[-1].signature.name.encode()
+        self._keep_called = [stage.pure for stage in rewriter.functions.values()]
+        runtime = context.context()
+        for definition in definitions:
+            runtime.add_function_def(definition)
+        weakref.finalize(self, _remove, [d.signature.name for d in definitions])
+        compiled = attributes.XLA_COMPILE
+        if root.host and any(
+            compiled in frame.function.definition.attr
+            for frame in root.walk()
+            if frame.host and frame.function is not None
+        ):
+            _log.warning(
+                "%s runs without XLA while tools call back into Python from it; routines inserted "
+                "with pure=True leave it compiled",
+                root.graph.name,
+            )
+
+    def free_for(self, engine: Engine) -> bool:
+        """Whether no other scope that is still open uses it."""
+        bound = None if self._engine is None else self._engine()
+        return bound is None or bound is engine or not bound.open
+
+    def bind(self, engine: Engine, stages: Sequence[Stage]) -> None:
+        """Have it run the routines of these stages."""
+        self._engine = weakref.ref(engine)
+        self._stages = stages
+        for number, routine in self._hosts:
+            routine.stage = stages[number]
+
+    def __call__(self, args: Sequence[Any], count: int) -> list[Any]:
+        """Run it.
+
+        Args:
+            args: arguments of the original.
+            count: how many outputs the original has.
+
+        Raises:
+            RoutineError: from a host routine.
+        """
+        added = [self._value(source, args) for source in self._arguments]
+        try:
+            results = context.context().call_function(self._name, [*args, *added], self._count)
+        except errors.OpError as error:
+            raise_failure(self._hosts, error)
+            raise
+        outputs = list(results[:count]) if self._count else results
+        for (index, operator), version in zip(self.outputs, results[count:], strict=True):
+            versions = getattr(outputs[index], _VERSIONS, None)
+            if versions is None:
+                versions = {}
+                setattr(outputs[index], _VERSIONS, versions)
+            versions[operator] = version
+        return outputs
+
+    def _value(self, source: Capture | Stashed, args: Sequence[Any]) -> Any:
+        if isinstance(source, Capture):
+            pure = self._stages[source.stage].pure
+            assert pure is not None
+            return pure.captures[source.index]
+        return getattr(args[source.argument], _VERSIONS)[source.operator]
+
+    def _return_versions(self, root: Frame, rewriter: Rewriter) -> None:
+        """Return what the backward function will need, beside what it is known to need."""
+        for index, tensor in enumerate(root.outputs):
+            for operator in dict.fromkeys(rewriter.versions.operators(root, tensor)):
+                version = rewriter.versions.find(root, tensor, operator)
+                if version is not None:
+                    root.body.outputs.append(version)
+                    self.outputs.append((index, operator))
+
+
+def renamed_definitions(root: Frame, serial: int) -> list[Any]:
+    """Definitions of all edited frames under new names, those that are called first."""
+    definitions: list[Any] = []
+
+    def define(frame: Frame) -> str:
+        for call, children in frame.children.items():
+            node = frame.body.nodes.get(call)
+            for child in children:
+                if child.edited and node is not None:
+                    old = child.definition.signature.name
+                    functions_renamed(node, child.attr, old, define(child))
+            if node is not None and any(child.host for child in children):
+                node.attr.pop(attributes.XLA_COMPILE, None)
+        if frame.definition is None:
+            return ""
+        name = f"{frame.definition.signature.name}__amanda_{serial}_{len(definitions)}"
+        without = (attributes.XLA_COMPILE,) if frame.host else ()
+        definitions.append(frame.body.to_function(name, without))
+        return name
+
+    define(root)
+    return definitions
+
+
+def raise_failure(hosts: Sequence[tuple[int, HostRoutine]], error: BaseException) -> None:
+    """Raise the exception of a routine that TensorFlow has turned into an error of its own."""
+    failures = [failure for _, routine in hosts for failure in routine.failures]
+    for _, routine in hosts:
+        routine.failures.clear()
+    if failures:
+        raise failures[0] from failures[0].__cause__
+
+
+def _remove(names: Sequence[str]) -> None:
+    runtime = context.context()
+    for name in names:
+        if runtime.has_function(name):
+            runtime.remove_function(name)
+
+
+class _Current:
+    """What an engine has decided about a function, and the copy that obeys it."""
+
+    __slots__ = ("decisions", "instrumented", "signature")
+
+    def __init__(
+        self, decisions: Decisions, instrumented: Instrumented | None, signature: Any
+    ) -> None:
+        self.decisions = decisions
+        self.instrumented = instrumented
+        self.signature = signature
+
+
+class _Copies:
+    """The instrumented copies of one function, which live as long as it does."""
+
+    def __init__(self) -> None:
+        self.current: weakref.WeakKeyDictionary[Engine, _Current] = weakref.WeakKeyDictionary()
+        self.by_key: dict[Any, list[Instrumented]] = {}
+
+
+class Functions:
+    """Calls functions as the tools want it."""
+
+    def __init__(self, driver: TensorFlowDriver) -> None:
+        self._driver = driver
+
+    def call(self, function: Any, args: Sequence[Any], engine: Engine) -> Any:
+        """Call an AtomicFunction with flat arguments; None when nothing is to be done to it."""
+        try:
+            copies: _Copies = function._amanda_copies
+        except AttributeError:
+            copies = function._amanda_copies = _Copies()
+        signature = _stashed_versions(args)
+        current = copies.current.get(engine)
+        if (
+            current is None
+            or current.signature != signature
+            or not engine.caching
+            or not current.decisions.is_current()
+        ):
+            current = self._instrument(function, args, engine, copies, signature)
+            copies.current[engine] = current
+        if current.instrumented is None:
+            return None
+        outputs = current.instrumented(args, len(function.function_type.flat_outputs))
+        for output, output_type in zip(outputs, function.function_type.flat_outputs, strict=True):
+            handle_data = output_type.dtype._handle_data
+            if handle_data:
+                handle_data_util.set_handle_data(output, handle_data.shape_inference)
+        return outputs
+
+    def _instrument(
+        self, function: Any, args: Sequence[Any], engine: Engine, copies: _Copies, signature: Any
+    ) -> _Current:
+        root = Frame.of_function(function)
+        self._driver.identities.identify(
+            ((frame.graph, frame.forward_nodes()) for frame in root.walk()),
+            [("variable", arg._id) for arg in args if arg.dtype.name == "resource"],
+        )
+        decisions = decide(root, engine, self._driver.analyzing(root, args, function))
+        if not decisions.stages and not signature:
+            return _Current(decisions, None, signature)
+        candidates = copies.by_key.setdefault((decisions.key, signature), [])
+        for instrumented in candidates:
+            if instrumented.free_for(engine):
+                break
+        else:
+            available = dict(signature)
+
+            def stashed(index: int, operator: tuple[int, str]) -> int | None:
+                if operator not in available.get(index, ()):
+                    return None
+                return int(args[index].dtype.as_datatype_enum)
+
+            instrumented = Instrumented(root, decisions.stages, stashed)
+            candidates.append(instrumented)
+        instrumented.bind(engine, decisions.stages)
+        return _Current(decisions, instrumented, signature)
+
+
+def _stashed_versions(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Which arguments have other versions, for which operators."""
+    return tuple(
+        (index, tuple(versions))
+        for index, arg in enumerate(args)
+        if (versions := getattr(arg, _VERSIONS, None))
+    )
+
+

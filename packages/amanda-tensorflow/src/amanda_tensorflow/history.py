@@ -1,0 +1,241 @@
+"""What TensorFlow forgets while it builds graphs, noted on the graphs as they are built.
+
+Names do not tell which forward operator a gradient belongs to, which layer a name scope was
+opened for, or which Python function was traced. So five functions of TensorFlow are wrapped when
+this package is imported, and stay so: they run while graphs are built, never when they run. The
+notes are attributes of the graphs, so that they live exactly as long.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from tensorflow.python.eager import context, execute, imperative_grad
+from tensorflow.python.framework import func_graph, indexed_slices, ops, registry
+from tensorflow.python.framework import tensor as tensor_lib
+from tensorflow.python.ops import array_ops, gradients_util
+from tensorflow.python.util import tf_decorator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+_graphs = itertools.count()
+
+
+class GradientCall:
+    """One call of a registered gradient function: the gradient of one operator.
+
+    Attributes:
+        forward_graph: weak reference to the graph that the forward operator is in.
+        forward: name of the forward operator.
+        first, last: ids of the nodes made for it are above the one and up to the other.
+        grad_outputs: names of the gradients that came in, aligned with the operator's outputs.
+        grad_inputs: names of the gradients it returned, aligned with its inputs.
+    """
+
+    __slots__ = ("first", "forward", "forward_graph", "grad_inputs", "grad_outputs", "last")
+
+    def __init__(
+        self,
+        forward: Any,
+        first: int,
+        last: int,
+        grad_outputs: Sequence[Any],
+        grad_inputs: Sequence[Any],
+    ) -> None:
+        self.forward_graph = weakref.ref(forward.graph)
+        self.forward: str = forward.name
+        self.first = first
+        self.last = last
+        self.grad_outputs = [_name(gradient) for gradient in grad_outputs]
+        self.grad_inputs = [_name(gradient) for gradient in grad_inputs]
+
+
+class Notes:
+    """What is known of one graph.
+
+    Attributes:
+        calls: the gradient functions that made nodes in it, inner calls before outer ones.
+        sections: ranges of node ids, exclusive and inclusive, made by computing gradients.
+        recorded: the operators that a tape has seen, by the identity of their attributes, which
+            is all that a tape keeps of each of them.
+        scopes: for a name scope, the scope around it and the name it was opened by.
+        number: one that no other graph ever has.
+        function: a number for the Python function it was traced from, if it was.
+    """
+
+    __slots__ = ("calls", "function", "number", "recorded", "scopes", "sections")
+
+    def __init__(self) -> None:
+        self.number = next(_graphs)
+        self.calls: list[GradientCall] = []
+        self.sections: list[tuple[int, int]] = []
+        self.recorded: dict[int, tuple[Any, str]] = {}
+        self.scopes: dict[str, tuple[str, str]] = {}
+        self.function: int | None = None
+
+
+def notes_of(graph: Any) -> Notes:
+    """The notes on a graph."""
+    try:
+        notes: Notes = graph._amanda_notes
+    except AttributeError:
+        notes = graph._amanda_notes = Notes()
+    return notes
+
+
+def declared_scope(graph: Any, scope: str) -> str:
+    """A name scope as the program wrote it, without the numbers that make it unique."""
+    parts: list[str] = []
+    while scope:
+        outer, name = _opened(graph, scope) or (scope.rpartition("/")[0], scope.rpartition("/")[2])
+        parts.append(name)
+        scope = outer
+    return "/".join(reversed(parts))
+
+
+def _opened(graph: Any, scope: str) -> tuple[str, str] | None:
+    """Where and by what name a scope was opened; a loop's body has the scopes around the loop."""
+    while graph is not None:
+        if (found := notes_of(graph).scopes.get(scope)) is not None:
+            return found
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+# Gradients
+
+
+def _noting_gradients(lookup: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(lookup)
+    def wrapped(self: Any, name: Any) -> Any:
+        found = lookup(self, name)
+        if self is not ops.gradient_registry or found is None or context.executing_eagerly():
+            return found
+        return functools.wraps(found)(functools.partial(_call_gradient_function, found))
+
+    return wrapped
+
+
+def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs: Any) -> Any:
+    graph = ops.get_default_graph()
+    first = _last_id(graph)
+    result = function(op, *grad_outputs)
+    forward = op if isinstance(op, ops.Operation) else _recorded_operator(op, graph)
+    if forward is None:
+        return result
+    is_sequence = isinstance(result, (tuple, list))
+    grad_inputs = _told_apart(list(result) if is_sequence else [result], grad_outputs, first)
+    notes_of(graph).calls.append(
+        GradientCall(forward, first, _last_id(graph), grad_outputs, grad_inputs)
+    )
+    return grad_inputs if is_sequence else grad_inputs[0]
+
+
+def _told_apart(grad_inputs: list[Any], grad_outputs: Sequence[Any], first: int) -> list[Any]:
+    """A gradient that is passed on as it is, or returned twice, becomes a tensor of its own.
+
+    Without that nobody could tell the gradient of one input from that of another.
+    """
+    seen = {id(gradient) for gradient in grad_outputs}
+    for index, gradient in enumerate(grad_inputs):
+        if not isinstance(gradient, tensor_lib.Tensor):
+            continue
+        if id(gradient) in seen or gradient.op._id <= first:
+            grad_inputs[index] = array_ops.identity(gradient)
+        seen.add(id(gradient))
+    return grad_inputs
+
+
+def _noting_records(record_gradient: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(record_gradient)
+    def wrapped(op_name: Any, inputs: Any, attrs: Any, results: Any) -> Any:
+        if attrs and results and not context.executing_eagerly():
+            operation = results[0].op
+            recorded = notes_of(operation.graph).recorded
+            recorded[id(attrs)] = attrs, operation.name  # kept, so that no other has its identity
+        return record_gradient(op_name, inputs, attrs, results)
+
+    return wrapped
+
+
+def _recorded_operator(op: Any, graph: Any) -> Any:
+    """The operation whose gradient a tape asks for."""
+    while graph is not None:
+        attrs, name = notes_of(graph).recorded.get(id(op.attrs), (None, ""))
+        if attrs is op.attrs and attrs is not None:
+            return graph.get_operation_by_name(name)
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def _noting_sections(compute: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compute)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if context.executing_eagerly():
+            return compute(*args, **kwargs)
+        graph = ops.get_default_graph()
+        first = _last_id(graph)
+        try:
+            return compute(*args, **kwargs)
+        finally:
+            notes_of(graph).sections.append((first, _last_id(graph)))
+
+    return wrapped
+
+
+def _last_id(graph: Any) -> int:
+    return int(graph.version) + 1  # ids begin at 2
+
+
+def _name(gradient: Any) -> str | None:
+    if isinstance(gradient, indexed_slices.IndexedSlices):
+        gradient = gradient.values
+    return gradient.name if isinstance(gradient, tensor_lib.Tensor) else None
+
+
+# Scopes and functions
+
+
+def _noting_scopes(name_scope: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(name_scope)
+    @contextlib.contextmanager
+    def wrapped(self: Any, name: Any) -> Iterator[Any]:
+        outer = self._name_stack
+        with name_scope(self, name) as scope:
+            if name and scope and not name.endswith("/"):
+                notes_of(self).scopes.setdefault(scope.rstrip("/"), (outer or "", name))
+            yield scope
+
+    return wrapped
+
+
+_numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_next_number = itertools.count()
+
+
+def _noting_functions(trace: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(trace)
+    def wrapped(name: Any, python_func: Any, *args: Any, **kwargs: Any) -> Any:
+        graph = trace(name, python_func, *args, **kwargs)
+        function = tf_decorator.unwrap(python_func)[1]
+        with contextlib.suppress(TypeError):  # not every callable can be referred to weakly
+            if function not in _numbers:
+                _numbers[function] = next(_next_number)
+            notes_of(graph).function = _numbers[function]
+        return graph
+
+    return wrapped
+
+
+execute.record_gradient = _noting_records(execute.record_gradient)
+registry.Registry.lookup = _noting_gradients(registry.Registry.lookup)
+gradients_util._GradientsHelper = _noting_sections(gradients_util._GradientsHelper)
+imperative_grad.imperative_grad = _noting_sections(imperative_grad.imperative_grad)
+ops.Graph.name_scope = _noting_scopes(ops.Graph.name_scope)
+func_graph.func_graph_from_py_func = _noting_functions(func_graph.func_graph_from_py_func)

@@ -1,0 +1,199 @@
+"""Which operator a node is: its id, its scope, and the same operator again in another graph.
+
+The train, eval and predict functions of one model, and each of its retraced versions, are graphs
+of their own that hold the same layers. A node is the operator of an earlier graph when it has the
+same place (scope and type, and number among those) and its graph comes from the same Python
+function, or, inside a name scope, when the two graphs have a variable in common. Two models side
+by side have neither.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from amanda import AmandaError, Operator
+
+from amanda_tensorflow.history import declared_scope, notes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+# They stand for arguments or carry control flow: nothing can be put before or after them.
+STRUCTURE = frozenset(
+    "Placeholder PlaceholderWithDefault _Arg _Retval Enter RefEnter Exit RefExit Switch RefSwitch "
+    "Merge RefMerge NextIteration RefNextIteration LoopCond ControlTrigger".split()
+)
+# Plumbing of every graph: only tools that name these types see them.
+ON_REQUEST = frozenset(
+    "Const Identity IdentityN NoOp VarHandleOp VariableV2 Variable ReadVariableOp Assign "
+    "AssignVariableOp VarIsInitializedOp PartitionedCall StatefulPartitionedCall If StatelessIf "
+    "Case StatelessCase While StatelessWhile FakeParam StackV2 StackPushV2 StackPopV2 "
+    "EmptyTensorList TensorListPushBack TensorListPopBack OptionalFromValue OptionalGetValue "
+    "OptionalNone IteratorV2 IteratorGetNext HashTableV2 MergeV2Checkpoints SaveV2 "
+    "RestoreV2 StopGradient PreventGradient CheckNumerics Assert".split()
+)
+
+
+class TensorFlowOperator(Operator):
+    """An operator that is a node of a graph.
+
+    ``type`` is the node's ``op``, ``name`` its name in the graph where it was seen first.
+    """
+
+    __slots__ = ("_gradient", "_node")
+
+    def __init__(self, node: Callable[[], Any], **description: Any) -> None:
+        super().__init__(backend="tensorflow", **description)
+        self._node = node
+        self._gradient: dict[str, TensorFlowOperator] = {}
+
+    def record(self) -> TensorFlowOperator:
+        """An equal operator for tools to keep."""
+        record = copy.copy(self)
+        record._gradient = {}  # plans live as long as these
+        return record
+
+    @property
+    def node_def(self) -> Any:
+        """The NodeDef.
+
+        Raises:
+            AmandaError: its graph is gone.
+        """
+        operation = self._node()
+        if operation is None:
+            raise AmandaError(f"operator {self.id!r} is gone with its graph")
+        return operation.node_def
+
+    def gradient_operator(self, graph: Any, name: str, op: str, number: int) -> TensorFlowOperator:
+        """The operator of a node that computes this one's gradient.
+
+        Args:
+            graph, name, op: the node.
+            number: which one of this type it is, from 1, among those for this operator.
+        """
+        place = f"gradient/{op}" if number == 1 else f"gradient/{op}#{number}"
+        if place not in self._gradient:
+            self._gradient[place] = TensorFlowOperator(
+                _finder(graph, name),
+                id=f"{self.id}/{place}",
+                type=op,
+                name=name,
+                scope=self.scope,
+                on_request=op in ON_REQUEST,
+            )
+        return self._gradient[place]
+
+
+class _Known:
+    """An operator, and by what to recognize it."""
+
+    __slots__ = ("keys", "operator")
+
+    def __init__(self, operator: TensorFlowOperator, keys: frozenset[Hashable]) -> None:
+        self.operator = weakref.ref(operator)
+        self.keys = keys
+
+
+class Identities:
+    """The operators of all graphs that are alive."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[str, list[_Known]] = {}
+        self._ids: weakref.WeakValueDictionary[str, TensorFlowOperator] = (
+            weakref.WeakValueDictionary()
+        )
+
+    def identify(
+        self, graphs: Iterable[tuple[Any, Iterable[tuple[str, str]]]], variables: Iterable[Hashable]
+    ) -> None:
+        """Make or find the operators of graphs that are run as one.
+
+        Args:
+            graphs: each graph with name and type of its forward nodes; what is called comes after
+                its caller.
+            variables: what tells the variables that they use from all others.
+        """
+        counts: collections.Counter[str] = collections.Counter()
+        taken: set[int] = set()
+        function: Hashable = None
+        for index, (graph, nodes) in enumerate(graphs):
+            if index == 0:
+                notes = notes_of(graph)
+                function = ("graph", notes.number) if notes.function is None else notes.function
+            operators = operators_of(graph)
+            for name, op in nodes:
+                scope = declared_scope(graph, name.rpartition("/")[0])
+                place = f"{scope}/{op}" if scope else op
+                counts[place] += 1
+                if counts[place] > 1:
+                    place += f"#{counts[place]}"
+                if name in operators:
+                    taken.add(operators[name].serial)
+                    continue
+                keys = frozenset([function, *(variables if scope else ())])
+                operator = self._recognize(place, keys, taken)
+                if operator is None:
+                    operator = self._new(graph, name, op, scope, place, keys)
+                taken.add(operator.serial)
+                operators[name] = operator
+
+    def _recognize(
+        self, place: str, keys: frozenset[Hashable], taken: set[int]
+    ) -> TensorFlowOperator | None:
+        for known in self._by_place.get(place, ()):
+            operator = known.operator()
+            if operator is not None and operator.serial not in taken and known.keys & keys:
+                known.keys |= keys
+                return operator
+        return None
+
+    def _new(
+        self, graph: Any, name: str, op: str, scope: str, place: str, keys: frozenset[Hashable]
+    ) -> TensorFlowOperator:
+        operator = TensorFlowOperator(
+            _finder(graph, name),
+            id=self._unused(place),
+            type=op,
+            name=name,
+            scope=scope,
+            on_request=op in ON_REQUEST,
+        )
+        self._ids[operator.id] = operator
+        known = [k for k in self._by_place.get(place, ()) if k.operator() is not None]
+        self._by_place[place] = [*known, _Known(operator, keys)]
+        return operator
+
+    def _unused(self, place: str) -> str:
+        if place not in self._ids:
+            return place
+        stem = place.partition("#")[0]
+        return next(
+            id for number in itertools.count(2) if (id := f"{stem}#{number}") not in self._ids
+        )
+
+
+def operators_of(graph: Any) -> dict[str, TensorFlowOperator]:
+    """The operators known so far in a graph, by the names of their nodes; it keeps them alive."""
+    try:
+        operators: dict[str, TensorFlowOperator] = graph._amanda_operators
+    except AttributeError:
+        operators = graph._amanda_operators = {}
+    return operators
+
+
+def _finder(graph: Any, name: str) -> Callable[[], Any]:
+    """A function that gives an operation while its graph is alive."""
+    reference = weakref.ref(graph)
+
+    def find() -> Any:
+        graph = reference()
+        return None if graph is None else graph.get_operation_by_name(name)
+
+    return find
+
+

@@ -1,0 +1,434 @@
+"""Inserts stages into frames.
+
+Every node that reads a tensor is given the version of it that S3 says: an operator and its own
+gradient the substituted inputs, its own gradient the original outputs, and everybody else the
+substituted outputs.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amanda.action import Point
+from tensorflow.core.framework import types_pb2
+
+from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
+from amanda_tensorflow.decisions import carrying
+from amanda_tensorflow.identity import STRUCTURE
+from amanda_tensorflow.routines import HostRoutine
+from amanda_tensorflow.versions import Versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from amanda_tensorflow.frames import Frame
+    from amanda_tensorflow.history import GradientCall
+    from amanda_tensorflow.routines import Stage
+
+
+_MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
+
+
+class Capture(NamedTuple):
+    """A new argument of the outermost frame: what a pure routine captured."""
+
+    stage: int
+    index: int
+
+
+class Stashed(NamedTuple):
+    """A new argument of the outermost frame: another version of one of its arguments."""
+
+    argument: int
+    operator: tuple[int, str]
+
+
+class Rewriter:
+    """Inserts stages; afterwards the frames that are marked as edited are the result.
+
+    Attributes:
+        hosts: the host routines, with the number of the stage that each one runs.
+        arguments: where the values of new arguments come from, in order.
+        functions: definitions of the pure routines, by name.
+    """
+
+    def __init__(
+        self,
+        root: Frame,
+        stages: Sequence[Stage],
+        serial: int,
+        stashed: Callable[[int, tuple[int, str]], int | None] = lambda *_: None,
+    ) -> None:
+        self.root = root
+        self.hosts: list[tuple[int, HostRoutine]] = []
+        self.arguments: list[Capture | Stashed] = []
+        self.functions: dict[str, Stage] = {}
+        self._stages = stages
+        self._serial = serial
+        self._frames = list(root.walk())
+        self._edits = {frame: _Edits(frame) for frame in self._frames}
+        self._at: dict[tuple[int, str | int], dict[Point, list[int]]] = {}
+        for number, stage in enumerate(stages):
+            points = self._at.setdefault((stage.frame, stage.anchor), collections.defaultdict(list))
+            points[stage.point].append(number)
+        self.versions = Versions(self._edits, root, self._stashed_argument(stashed))
+
+    def run(self) -> None:
+        """Insert all stages, and have every node read what it is to read."""
+        for insert in (
+            self._after,
+            self._on_grad_inputs,
+            self._before,
+            self._on_grad_outputs,
+            self._before_backward,
+        ):
+            for (index, anchor), points in self._at.items():
+                insert(self._edits[self._frames[index]], anchor, points)
+        for edits in self._edits.values():
+            self._rewire(edits)
+            edits.run_in_order()
+
+    def drop_unread(self) -> None:
+        """Take out the replaced nodes that no gradient needs."""
+        for edits in self._edits.values():
+            edits.drop_unread()
+
+    def last_stage(self, name: str) -> str | None:
+        """The node of the outermost frame that is done when an operator and its routines are."""
+        return self._edits[self.root].last.get(name)
+
+    def read(self, tensor: str) -> str:
+        """What a tensor of the outermost frame is for whoever asks for it."""
+        return self._edits[self.root].current(tensor)
+
+    # Stages, in an order in which all that they read is known
+
+    def _after(self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
+        if isinstance(anchor, int):
+            return
+        node = edits.frame.body.nodes[anchor]
+        raw = [f"{anchor}:{index}" for index in range(len(edits.frame.body.dtypes(node)))]
+        outputs: list[str | None] = list(raw)
+        for number in points[Point.REPLACE_OP] + points[Point.REPLACE_BACKWARD_OP]:
+            name = self._place(edits, number)
+            outputs = [f"{name}:{index}" for index in range(len(raw))]
+            edits.last[anchor] = name
+            edits.replaced.add(anchor)
+        for number in points[Point.AFTER_OP] + points[Point.AFTER_BACKWARD_OP]:
+            controls = () if self._stages[number].given else (anchor,)
+            edits.last[anchor] = self._emit(edits, number, outputs, controls)
+        for before, now in zip(raw, outputs, strict=True):
+            if now is not None and now != before:
+                edits.after[before] = now
+
+    def _on_grad_inputs(
+        self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]
+    ) -> None:
+        if isinstance(anchor, str) or not points[Point.ON_GRAD_INPUTS]:
+            return
+        call = edits.frame.gradients.calls[anchor]
+        raw = edits.tensors(call.grad_inputs)
+        gradients = [None if t is None else edits.after.get(t, t) for t in raw]
+        self._chain(edits, points[Point.ON_GRAD_INPUTS], gradients)
+        for before, now in zip(raw, gradients, strict=True):
+            if before is not None and now is not None:
+                edits.outer[before] = now
+
+    def _before(self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
+        if isinstance(anchor, int) or not (points[Point.BEFORE_OP] or points[Point.REPLACE_OP]):
+            return
+        inputs: list[str | None] = [edits.current(t) for t in edits.frame.inputs[anchor]]
+        self._before_node(edits, anchor, points[Point.BEFORE_OP], inputs, range(len(inputs)))
+        for number in points[Point.REPLACE_OP]:
+            self._connect(edits, number, inputs, edits.controls(anchor))
+
+    def _on_grad_outputs(
+        self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]
+    ) -> None:
+        if isinstance(anchor, str):
+            return
+        call = edits.frame.gradients.calls[anchor]
+        raw = edits.tensors(call.grad_outputs)
+        gradients = [None if tensor is None else edits.current(tensor) for tensor in raw]
+        self._chain(edits, points[Point.ON_GRAD_OUTPUTS], gradients)
+        for before, now in zip(raw, gradients, strict=True):
+            if before is not None and now is not None:
+                edits.grad_outputs[call, before] = now
+
+    def _before_backward(
+        self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]
+    ) -> None:
+        before, replace = points[Point.BEFORE_BACKWARD_OP], points[Point.REPLACE_BACKWARD_OP]
+        if isinstance(anchor, int) or not (before or replace):
+            return
+        call = edits.frame.gradients.of_node[anchor]
+        positions = dict(carrying(edits.frame, call))[anchor]
+        inputs: list[str | None] = [self._read(edits, anchor, t) for t in edits.frame.inputs[anchor]]
+        gradients = self._before_node(edits, anchor, before, inputs, positions)
+        for number in replace:
+            self._connect(edits, number, gradients, edits.controls(anchor))
+
+    def _before_node(
+        self,
+        edits: _Edits,
+        anchor: str,
+        numbers: Iterable[int],
+        inputs: list[str | None],
+        positions: Sequence[int],
+    ) -> list[str | None]:
+        """Run stages on some inputs of a node, and give it what they return."""
+        chosen = [inputs[position] for position in positions]
+        for number in numbers:
+            name = self._emit(edits, number, chosen, edits.controls(anchor))
+            edits.waits[anchor].append(name)
+        for position, tensor in zip(positions, chosen, strict=True):
+            inputs[position] = tensor
+        edits.inputs_of[anchor] = [tensor for tensor in inputs if tensor is not None]
+        return chosen
+
+    def _chain(
+        self, edits: _Edits, numbers: Iterable[int], tensors: list[str | None]
+    ) -> None:
+        for number in numbers:
+            self._emit(edits, number, tensors, ())
+
+    # One stage
+
+    def _emit(
+        self, edits: _Edits, number: int, tensors: list[str | None], controls: Iterable[str]
+    ) -> str:
+        """Add the node of a stage; what it returns takes its place in ``tensors``."""
+        stage = self._stages[number]
+        name = self._place(edits, number)
+        self._connect(edits, number, tensors, controls)
+        results = stage.results if stage.pure is None else stage.pure.changed
+        for output, position in enumerate(results):
+            tensors[position] = f"{name}:{output}"
+        return name
+
+    def _place(self, edits: _Edits, number: int) -> str:
+        """Add the node of a stage, without the tensors that the routines are given."""
+        stage, frame = self._stages[number], edits.frame
+        frame.mark_edited()
+        name = _name(edits, stage, number)
+        given = [stage.dtypes[position] for position in stage.given]
+        if stage.pure is None:
+            routine = HostRoutine(stage)
+            self.hosts.append((number, routine))
+            edits.hosts.append((stage, name))
+            node = frame.body.add(name, "EagerPyFunc", ())
+            node.attr["token"].s = routine.token.encode()
+            node.attr["is_async"].b = False
+            frame.body.controls.append(name)
+            frame.mark_host()
+            captures, returned = [], stage.result_dtypes
+        else:
+            captures = stage.pure.capture_dtypes(by_value=self.by_value)
+            captured = [
+                self._argument(frame, Capture(number, index), dtype)
+                for index, dtype in enumerate(captures)
+            ]
+            op = "StatefulPartitionedCall" if stage.pure.stateful else "PartitionedCall"
+            node = frame.body.add(name, op, captured)
+            function = f"amanda_pure_{self._serial}_{number}"
+            self.functions[function] = stage
+            node.attr["f"].func.name = function
+            dtypes = dict(zip(stage.results, stage.result_dtypes, strict=True))
+            returned = [dtypes[position] for position in stage.pure.changed]
+        node.attr["Tin"].list.type.extend(d.base_dtype.as_datatype_enum for d in given)
+        node.attr["Tin"].list.type.extend(captures)
+        node.attr["Tout"].list.type.extend(d.base_dtype.as_datatype_enum for d in returned)
+        return name
+
+    def _connect(
+        self, edits: _Edits, number: int, tensors: Sequence[str | None], controls: Iterable[str]
+    ) -> None:
+        """Give a stage's node the tensors that its routines ask for."""
+        stage = self._stages[number]
+        name = _name(edits, stage, number)
+        given = []
+        for position in stage.given:
+            tensor = tensors[position]
+            assert tensor is not None
+            given.append(_by_value(edits, tensor, f"{name}/value_{position}"))
+        node = edits.frame.body.nodes[name]
+        set_inputs(node, [*given, *data_inputs(node)], controls)
+
+    # Arguments of the outermost frame
+
+    @property
+    def by_value(self) -> bool:
+        """Whether variables of routines are given by value: a session has none of them."""
+        return self.root.function is None
+
+    def _argument(self, frame: Frame, source: Capture | Stashed, dtype: int) -> str:
+        """A new argument of the outermost frame, as a tensor of another."""
+        self.arguments.append(source)
+        if self.by_value:
+            name = f"amanda/argument_{len(self.arguments)}"
+            node = self.root.body.add(name, "Placeholder", ())
+            node.attr["dtype"].type = dtype
+            node.attr["shape"].shape.unknown_rank = True
+            tensor = f"{name}:0"
+        else:
+            tensor = self.root.body.add_argument(dtype)
+        self.root.mark_edited()
+        path = [frame]
+        while path[-1].parent is not None:
+            path.append(path[-1].parent)
+        for below in reversed(path[:-1]):
+            tensor = below.pass_down(tensor)
+        return tensor
+
+    def _stashed_argument(
+        self, stashed: Callable[[int, tuple[int, str]], int | None]
+    ) -> Callable[[int, tuple[int, str]], str | None]:
+        known: dict[Stashed, str] = {}
+
+        def argument(index: int, operator: tuple[int, str]) -> str | None:
+            source = Stashed(index, operator)
+            dtype = stashed(index, operator)
+            if dtype is None:
+                return None
+            if source not in known:
+                known[source] = self._argument(self.root, source, dtype)
+            return known[source]
+
+        return argument
+
+    # Who reads what
+
+    def _read(self, edits: _Edits, reader: str, tensor: str) -> str:
+        gradients = edits.frame.gradients
+        call = gradients.of_node.get(reader)
+        if call is None:
+            return edits.current(tensor)
+        version = self.versions.of_call(edits.frame, tensor, call)
+        if version is not None:
+            return version
+        if (call, tensor) in edits.grad_outputs:
+            return edits.grad_outputs[call, tensor]
+        if gradients.of_node.get(split(tensor)[0]) is call:
+            return edits.after.get(tensor, tensor)
+        return edits.current(tensor)
+
+    def _rewire(self, edits: _Edits) -> None:
+        frame, body = edits.frame, edits.frame.body
+        for name, inputs in frame.inputs.items():
+            node = body.nodes[name]
+            data = edits.inputs_of.get(name) or [self._read(edits, name, t) for t in inputs]
+            added = list(node.input)[len(inputs) :]  # what passing values down has added
+            data += [tensor for tensor in added if not tensor.startswith("^")]
+            control = [edits.last.get(n, n) for n in control_inputs(node)]
+            control += edits.waits.get(name, ())
+            if node.op not in STRUCTURE:
+                control += self._unread_stages(edits, name, data)
+            if data != inputs or control != control_inputs(node):
+                set_inputs(node, data, control)
+                frame.mark_edited()
+        count = len(frame.outputs)
+        body.outputs[:count] = [edits.current(tensor) for tensor in frame.outputs]
+        body.controls = [edits.last.get(name, name) for name in body.controls]
+
+    def _unread_stages(self, edits: _Edits, reader: str, data: Sequence[str]) -> list[str]:
+        """Stages after an operator that a reader must wait for, since they return nothing to it."""
+        if not edits.last:
+            return []
+        call = edits.frame.gradients.of_node.get(reader)
+        producers = {split(tensor)[0] for tensor in data}
+        if call is not None:
+            producers.discard(call.forward)
+        return [edits.last[name] for name in sorted(producers) if name in edits.last]
+
+
+class _Edits:
+    """What is inserted into one frame.
+
+    Attributes:
+        after: what an output of a node is once the routines after it have run.
+        outer: what a gradient of a call is for everyone outside it.
+        grad_outputs: what a gradient that comes into a call is inside it.
+        inputs_of: what a node takes, if routines run before it.
+        waits: stages that must run before a node does.
+        last: the last stage at a node, for those who wait for the node.
+        replaced: nodes that are kept only for their own gradients.
+        hosts: the stages that call back into Python, with their nodes.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.after: dict[str, str] = {}
+        self.outer: dict[str, str] = {}
+        self.grad_outputs: dict[tuple[GradientCall, str], str] = {}
+        self.inputs_of: dict[str, list[str]] = {}
+        self.waits: dict[str, list[str]] = collections.defaultdict(list)
+        self.last: dict[str, str] = {}
+        self.replaced: set[str] = set()
+        self.hosts: list[tuple[Stage, str]] = []
+
+    def current(self, tensor: str) -> str:
+        """What a tensor is for the rest of the graph."""
+        return self.outer.get(tensor) or self.after.get(tensor, tensor)
+
+    def tensors(self, names: Iterable[str | None]) -> list[str | None]:
+        """Tensors of the graph as those of the body."""
+        return [None if name is None else self.frame.tensor(name) for name in names]
+
+    def run_in_order(self) -> None:
+        """Have host routines run in the order of the program, also where data leaves it open.
+
+        In the control flow of version 1 a node may be dead, and would take the next one with it.
+        """
+        body, frame = self.frame.body, self.frame
+        if not self.hosts or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
+            return
+        places = {name: place for place, name in enumerate(frame.inputs)}
+        order = [(self._place_of(stage, places), name) for stage, name in self.hosts]
+        order += [
+            ((places[call], 0), call)
+            for call, children in frame.children.items()
+            if any(child.host for child in children)
+        ]
+        for (_, earlier), (_, later) in itertools.pairwise(sorted(order)):
+            node = body.nodes[later]
+            set_inputs(node, data_inputs(node), [*control_inputs(node), earlier])
+
+    def _place_of(self, stage: Stage, places: Mapping[str, int]) -> tuple[int, int]:
+        rank = list(Point).index(stage.point)
+        if isinstance(stage.anchor, str):
+            return places[stage.anchor], rank
+        gradients = self.frame.gradients
+        nodes = [places[node] for node in gradients.nodes_of[gradients.calls[stage.anchor]]]
+        return (min(nodes), -1) if stage.point is Point.ON_GRAD_OUTPUTS else (max(nodes), rank)
+
+    def drop_unread(self) -> None:
+        """Take out the replaced nodes that no gradient needs."""
+        if self.replaced:
+            body = self.frame.body
+            read = {split(t)[0] for node in body.nodes.values() for t in data_inputs(node)}
+            for name in self.replaced - read - {split(t)[0] for t in body.outputs}:
+                del body.nodes[name]
+
+    def controls(self, node: str) -> list[str]:
+        """What a node waits for."""
+        return [self.last.get(n, n) for n in control_inputs(self.frame.body.nodes[node])]
+
+
+def _name(edits: _Edits, stage: Stage, number: int) -> str:
+    if isinstance(stage.anchor, str):
+        anchor = stage.anchor
+    else:
+        anchor = edits.frame.gradients.calls[stage.anchor].forward
+    return f"{anchor}/amanda/{stage.point.value}_{number}"
+
+
+def _by_value(edits: _Edits, tensor: str, name: str) -> str:
+    """A tensor, or the value of a reference to one."""
+    dtype = edits.frame.body.dtype(tensor)
+    if dtype < types_pb2.DT_FLOAT_REF:
+        return tensor
+    node: Any = edits.frame.body.add(name, "Identity", [tensor])
+    node.attr["T"].type = dtype - 100
+    return f"{name}:0"

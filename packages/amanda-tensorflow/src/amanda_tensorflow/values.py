@@ -1,0 +1,107 @@
+"""Values that are known before a graph runs: variables, constants, and copies of them."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+from amanda import ValueUnavailableError
+from tensorflow.python.eager import context
+from tensorflow.python.framework import tensor_util
+from tensorflow.python.ops import gen_resource_variable_ops
+
+from amanda_tensorflow.body import split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amanda_tensorflow.frames import Frame
+
+
+class Values(abc.ABC):
+    """Follows a tensor back to what its value is known to be."""
+
+    def of(self, frame: Frame, tensor: str) -> Any:
+        """The value of a tensor of a frame, as a NumPy array.
+
+        Raises:
+            ValueUnavailableError: it is known only when the graph runs.
+        """
+        argument = frame.body.argument(tensor)
+        if argument is not None:
+            if frame.parent is None:
+                return self.argument(argument)
+            if frame.attr != "body" or frame.body.argument(frame.outputs[argument]) == argument:
+                return self.of(frame.parent, frame.caller_tensor(argument))
+            raise self.unavailable(tensor)
+        name, _ = split(tensor)
+        node = frame.body.nodes.get(name)
+        op = None if node is None else node.op
+        if op == "Const":
+            return tensor_util.MakeNdarray(node.attr["value"].tensor)
+        if op == "Identity":
+            return self.of(frame, frame.inputs[name][0])
+        if op == "Cast":
+            dtype = tf.as_dtype(node.attr["DstT"].type).as_numpy_dtype
+            return np.asarray(self.of(frame, frame.inputs[name][0]), dtype)
+        if op == "ReadVariableOp":
+            return self.variable(frame, frame.inputs[name][0], node.attr["dtype"].type)
+        return self.other(frame, tensor)
+
+    def variable(self, frame: Frame, handle: str, dtype: int) -> Any:
+        """The value of a variable, given its handle."""
+        argument = frame.body.argument(handle)
+        if argument is not None and frame.parent is not None:
+            return self.variable(frame.parent, frame.caller_tensor(argument), dtype)
+        if argument is not None:
+            return self.variable_argument(argument, dtype)
+        name, _ = split(handle)
+        if name in frame.inputs and frame.body.nodes[name].op == "Identity":
+            return self.variable(frame, frame.inputs[name][0], dtype)
+        return self.other_variable(frame, handle, dtype)
+
+    def argument(self, argument: int) -> Any:
+        """The value of an argument of the outermost frame."""
+        raise self.unavailable(f"argument {argument}")
+
+    def variable_argument(self, argument: int, dtype: int) -> Any:
+        """The value of a variable that is an argument of the outermost frame."""
+        raise self.unavailable(f"argument {argument}")
+
+    def other(self, frame: Frame, tensor: str) -> Any:
+        """The value of any other tensor."""
+        raise self.unavailable(tensor)
+
+    def other_variable(self, frame: Frame, handle: str, dtype: int) -> Any:
+        """The value of any other variable."""
+        raise self.unavailable(handle)
+
+    @staticmethod
+    def unavailable(tensor: str) -> ValueUnavailableError:
+        """The error for a tensor."""
+        return ValueUnavailableError(
+            f"the value of {tensor} is known only when the graph runs; a routine is given it"
+        )
+
+
+class FunctionValues(Values):
+    """For a function that is called: its captures are known, its own arguments are not."""
+
+    def __init__(self, root: Frame, args: Sequence[Any], function: Any) -> None:
+        self._args = args
+        self._first_capture = len(args) - len(function.function_type.flat_captures)
+
+    def argument(self, argument: int) -> Any:
+        """The value of a captured tensor."""
+        if argument < self._first_capture:
+            raise self.unavailable(f"argument {argument}")
+        return self._args[argument].numpy()
+
+    def variable_argument(self, argument: int, dtype: int) -> Any:
+        """The value of a captured variable, or of one that is passed."""
+        with context.eager_mode():
+            return gen_resource_variable_ops.read_variable_op(
+                self._args[argument], tf.as_dtype(dtype)
+            ).numpy()

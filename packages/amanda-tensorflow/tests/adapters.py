@@ -1,0 +1,204 @@
+"""How the conformance suite drives TensorFlow: by tf.function and by Session.run."""
+
+import tensorflow as tf
+from amanda.testing import Adapter, Model
+
+OPERATIONS = {
+    "matmul": tf.matmul,
+    "add": tf.add,
+    "multiply": tf.multiply,
+    "relu": tf.nn.relu,
+    "sigmoid": tf.sigmoid,
+    "select": tf.where,
+    "unstack": tf.unstack,
+}
+
+
+def call(step, operands):
+    with tf.name_scope(step.layer):
+        results = OPERATIONS[step.kind](*operands)
+    return results if isinstance(results, list) else [results]
+
+
+class TensorFlowAdapter(Adapter):
+    backend = "tensorflow"
+    vocabulary = "tensorflow"
+    types = {
+        "matmul": "MatMul",
+        "add": "AddV2",
+        "multiply": "Mul",
+        "relu": "Relu",
+        "sigmoid": "Sigmoid",
+        "select": "SelectV2",
+        "unstack": "Unpack",
+    }
+    input_names = {"matmul": ("a", "b"), "unstack": ("value",)}
+    attrs = {
+        "matmul": {"transpose_a": False, "transpose_b": False},
+        "unstack": {"num": 2, "axis": 0},
+    }
+    eager = False
+    differentiable = False
+    none_for_unneeded_inputs = False
+    none_for_unused_outputs = False
+
+    def tensor(self, array):
+        return tf.constant(array)
+
+    def array(self, tensor):
+        return tensor.numpy()
+
+
+class FunctionModel(Model):
+    """Runs as a tf.function, with a tape around it."""
+
+    def __init__(self, program, parameters):
+        self._program = program
+        variables = {name: tf.Variable(array) for name, array in parameters.items()}
+        self._variables = variables
+        self._training = False
+
+        @tf.function
+        def run(inputs, switches, training):
+            return program.run(call, {**variables, **inputs}, switches)
+
+        self._run = run
+
+    def _call(self, inputs, switches):
+        return self._run(inputs, tuple(switches), self._training)
+
+    def forward(self, inputs, switches=()):
+        return self._call(self._tensors(inputs), switches).numpy()
+
+    def gradients(self, wrt, inputs, switches=()):
+        tensors = self._tensors(inputs)
+        sources = [{**self._variables, **tensors}[name] for name in wrt]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            for source in sources:
+                tape.watch(source)
+            output = self._call(tensors, switches)
+        return self._arrays(wrt, tape.gradient(output, sources, unconnected_gradients="zero"))
+
+    def train(self, mode):
+        self._training = mode
+
+    def parameter(self, name):
+        return self._variables[name].numpy()
+
+    @staticmethod
+    def _tensors(inputs):
+        return {name: tf.constant(array) for name, array in inputs.items()}
+
+    @staticmethod
+    def _arrays(names, gradients):
+        return {name: g.numpy() for name, g in zip(names, gradients, strict=True)}
+
+
+class StepModel(FunctionModel):
+    """Runs as a tf.function that holds the tape, as a training step does."""
+
+    def __init__(self, program, parameters):
+        super().__init__(program, parameters)
+        variables = self._variables
+
+        @tf.function
+        def step(inputs, wrt, switches, training):
+            values = {**variables, **inputs}
+            sources = [values[name] for name in wrt]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                for source in sources:
+                    tape.watch(source)
+                output = program.run(call, values, switches)
+            return tape.gradient(output, sources, unconnected_gradients="zero")
+
+        self._step = step
+
+    def gradients(self, wrt, inputs, switches=()):
+        tensors = self._tensors(inputs)
+        gradients = self._step(tensors, tuple(wrt), tuple(switches), self._training)
+        return self._arrays(wrt, gradients)
+
+
+class SessionModel(Model):
+    """Runs as a graph of version 1, with symbolic gradients."""
+
+    def __init__(self, program, parameters, use_resource):
+        self._program = program
+        self._use_resource = use_resource
+        self._parameters = parameters
+        self._graph = tf.Graph()
+        self._outputs = {}
+        self._gradients = {}
+        self._placeholders = {}
+        self._training = False
+        with self._graph.as_default():
+            self._variables = {
+                name: tf.compat.v1.get_variable(
+                    name, initializer=array, use_resource=use_resource
+                )
+                for name, array in parameters.items()
+            }
+            self._session = tf.compat.v1.Session(graph=self._graph)
+            self._session.run(tf.compat.v1.global_variables_initializer())
+
+    def __del__(self):
+        self._session.close()
+
+    def forward(self, inputs, switches=()):
+        output = self._output(inputs, switches)
+        return self._session.run(output, self._feeds(inputs, switches))
+
+    def gradients(self, wrt, inputs, switches=()):
+        output = self._output(inputs, switches)
+        key = (tuple(wrt), tuple(switches))
+        if key not in self._gradients:
+            values = {**self._variables, **self._placeholders[tuple(switches)]}
+            with self._graph.as_default():
+                self._gradients[key] = tf.gradients(
+                    output, [values[name] for name in wrt], unconnected_gradients="zero"
+                )
+        arrays = self._session.run(self._gradients[key], self._feeds(inputs, switches))
+        return dict(zip(wrt, arrays, strict=True))
+
+    def train(self, mode):
+        self._training = mode
+
+    def parameter(self, name):
+        return self._session.run(self._variables[name])
+
+    def _output(self, inputs, switches):
+        key = tuple(switches)
+        if key not in self._outputs:
+            with self._graph.as_default(), tf.name_scope("_".join(["model", *key])):
+                self._placeholders[key] = {
+                    name: tf.compat.v1.placeholder(array.dtype, [None, *array.shape[1:]])
+                    for name, array in inputs.items()
+                }
+                values = {**self._variables, **self._placeholders[key]}
+                self._outputs[key] = self._program.run(call, values, switches)
+        return self._outputs[key]
+
+    def _feeds(self, inputs, switches):
+        return {self._placeholders[tuple(switches)][name]: a for name, a in inputs.items()}
+
+
+class FunctionAdapter(TensorFlowAdapter):
+    def build(self, program, parameters):
+        return FunctionModel(program, parameters)
+
+
+class StepAdapter(TensorFlowAdapter):
+    none_for_unneeded_inputs = True
+
+    def build(self, program, parameters):
+        return StepModel(program, parameters)
+
+
+class SessionAdapter(TensorFlowAdapter):
+    def build(self, program, parameters):
+        return SessionModel(program, parameters, use_resource=True)
+
+
+class ReferenceVariablesAdapter(TensorFlowAdapter):
+    def build(self, program, parameters):
+        return SessionModel(program, parameters, use_resource=False)
