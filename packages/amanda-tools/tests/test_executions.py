@@ -50,6 +50,24 @@ class TestTime:
             toy.forward("conv", 700, inside=[lambda: toy.backward("relu", 10)])
         assert [(e.duration, e.self_time) for e in listener.heard] == [(10, 10), (1710, 700)]
 
+    def test_leaves_out_what_other_tools_do(self, toy):
+        class Other(amanda.Tool):
+            def __init__(self):
+                super().__init__()
+                self.add_inst_for_op(self.analyze)
+
+            def analyze(self, ctx):
+                ctx.insert_before_op(self.dawdle, inputs=[])
+                ctx.insert_after_op(self.dawdle, outputs=[])
+
+            def dawdle(self):
+                toy.now += 1000
+
+        listener = Listener()
+        with amanda.apply(Other(), listener, Other()):
+            toy.forward("conv", 700)
+        assert [e.duration for e in listener.heard] == [700]
+
     def test_of_its_own_leaves_out_operators_inside(self, toy):
         listener = Listener()
         with amanda.apply(listener):

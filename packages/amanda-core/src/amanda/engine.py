@@ -483,9 +483,13 @@ def _analysis(driver: Driver, subscription: Subscription, execution: Execution) 
     return TranslatedAnalysis(driver, tool, view, execution, translation)
 
 
+_AFTER = {Point.AFTER_OP, Point.AFTER_BACKWARD_OP, Point.ON_GRAD_INPUTS}
+
+
 def _at(point: Point, decisions: _Decisions) -> tuple[Action, ...]:
-    """The actions at a point, in the order of S1."""
-    ranked = sorted(decisions, key=lambda decision: decision[0])
+    """The actions at a point, in the order of S1; innermost tools are next to the operator."""
+    after = point in _AFTER
+    ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))
     return tuple(action for _, action in ranked if action.point is point)
 
 

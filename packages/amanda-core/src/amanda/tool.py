@@ -60,7 +60,13 @@ class Tool:
             own vocabulary sees nothing of the others.
         layout: how a tool that speaks another vocabulary than the backend's sees tensors:
             ``canonical``, as that vocabulary has them, or ``native``, as the backend does.
+
+    Attributes:
+        innermost: its routines run next to the operator, the last ones before it and the first
+            ones after it, whatever else is in force. It is for tools that measure the operator.
     """
+
+    innermost = False
 
     def __init__(self, namespace: str | None = None, *, layout: str = "canonical") -> None:
         if layout not in ("canonical", "native"):

@@ -124,14 +124,18 @@ class Executions(amanda.Tool):
             def record(self, execution):
                 self.longest = max(self.longest, execution.duration)
 
-    The clock is read last before the operator and first after it; the time that the rest of the
-    measurement takes is in :attr:`overhead` and in no operator's time. With tensors on a CUDA
+    The clock is read last before the operator and first after it, also when other tools have
+    routines there; what the rest of the measurement takes is in :attr:`overhead` and in no
+    operator's time. What is in it, beside the operator, is the driver's own work between the two
+    readings: some microseconds, with PyTorch. With tensors on a CUDA
     device the host waits for the device at both points: each operator's time is its own, and the
     run as a whole is slower than without the tool.
 
     Attributes:
         overhead: nanoseconds that were spent on measuring and on those who observe.
     """
+
+    innermost = True
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 _backward_operators = ByOperator()
 
 
-def nodes_between(starts: Sequence[Node | None], outputs: Sequence[Tensor]) -> list[Node]:
+def nodes_between(starts: Sequence[Node | None], ends: Sequence[Node | None]) -> list[Node]:
     """The autograd nodes that an operator made, from its outputs back to its inputs.
 
     Args:
         starts: what made the operator's inputs, taken before it ran.
-        outputs: what the operator returned.
+        ends: what made the operator's outputs, taken after it ran.
     """
     seen = {node for node in starts if node is not None}
     nodes: list[Node] = []
-    queue = [tensor.grad_fn for tensor in outputs]
+    queue = list(ends)
     while queue:
         node = queue.pop(0)
         if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
@@ -50,12 +50,13 @@ def watch_backward(
     engine: Engine,
     operator: Operator,
     outputs: Sequence[Tensor],
+    ends: Sequence[Node | None],
     starts: Sequence[Node | None],
     shown: Callable[..., Execution],
 ) -> None:
     """Have the tools see the backward operators of an operator that has just run."""
     counts: dict[str, int] = {}
-    for node in nodes_between(starts, outputs):
+    for node in nodes_between(starts, ends):
         type = node.name().rpartition("::")[2]
         count = counts[type] = counts.get(type, 0) + 1
         backward_operator = _backward_operator(operator, type, count)

@@ -212,13 +212,15 @@ class Call:
                 return self._carry_out(completed, inputs, args, kwargs)
             plan = completed
 
-        if starts is not None:
-            watch_backward(engine, operator, outputs, starts, shown)
+        returned = outputs
+        ends = [t.grad_fn for t in outputs] if starts is not None else []
         if gradient is not None and signature.is_view:
             gradient.hook(given, outputs, shown, lambda ts: self._rerun(args, kwargs, ts))
         elif gradient is not None:
             outputs = gradient.leave(given, outputs, shown)
         finished = self._routines(plan.after, outputs)
+        if starts is not None:  # only now: what it takes is not to show in a tool's measurement
+            watch_backward(engine, operator, returned, ends, starts, shown)
 
         if destinations:
             finished = [

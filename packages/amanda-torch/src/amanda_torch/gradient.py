@@ -88,7 +88,7 @@ class Gradient:
             shown: shows the execution for analysis.
             run: runs the operator on other inputs.
         """
-        nodes = nodes_between([t.grad_fn for t in inputs], outputs)
+        nodes = nodes_between([t.grad_fn for t in inputs], [t.grad_fn for t in outputs])
         if not nodes:
             return  # it returned its input
         first, last = nodes[0], nodes[-1]
