@@ -11,33 +11,39 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from rich.box import SIMPLE_HEAD
+from rich.jupyter import JupyterMixin
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from amanda_tools.place import Place
+
+    _Row = tuple[Text, Sequence[float]]
 
 Unit = Literal["count", "bytes", "nanoseconds", "share"]
 
 _SIBLINGS = 16  # more modules side by side than this are not all shown
+_LABEL = 24  # characters of a label that are worth more than a column of details
 
 
 class Column(NamedTuple):
     """Numbers by operator, which can be added up: a module has the sum of what is in it.
 
     Attributes:
-        title: heading, short.
+        title: heading, short; it is broken at spaces.
         values: by operator.
         unit: how they are shown. A share is a fraction of 1.
+        detail: the first to go where the terminal is too narrow for all columns.
     """
 
     title: str
     values: Mapping[Place, float]
     unit: Unit = "count"
+    detail: bool = False
 
 
 @runtime_checkable
@@ -61,40 +67,68 @@ def columns_of(tools: Iterable[object]) -> list[Column]:
     return [c for tool in tools if isinstance(tool, HasColumns) for c in tool.columns()]
 
 
-def by_module(columns: Sequence[Column], depth: int = 2) -> Table:
-    """A table with a row for each module down to ``depth`` levels, indented as they nest."""
-    table = _table("Module", columns)
+def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
+    """A row for each module down to ``depth`` levels, indented as they nest."""
     total = _Module("total", len(columns))
     for index, column in enumerate(columns):
         for place, value in column.values.items():
             total.add(place.modules, index, value)
-    for label, values in total.rows(depth):
-        table.add_row(label, *_cells(columns, values))
-    return table
+    return Report("Module", columns, list(total.rows(depth)))
 
 
-def by_type(columns: Sequence[Column], limit: int = 10) -> Table:
-    """A table with a row for each of the ``limit`` operator types with the largest share.
+def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
+    """A row for each of the ``limit`` operator types with the largest share.
 
     Where no column is a share, those with the largest number in the first column.
     """
-    table = _table("Type", [Column("Operators", {}), *columns])
-    places: dict[str, set[Place]] = {}
-    values: dict[str, list[float]] = {}
+    places = {place: None for column in columns for place in column.values}
+    columns = [*columns, Column("Count", dict.fromkeys(places, 1), detail=True)]
+    sums: dict[str, list[float]] = {}
     for index, column in enumerate(columns):
         for place, value in column.values.items():
-            places.setdefault(place.type, set()).add(place)
-            values.setdefault(place.type, [0] * len(columns))[index] += value
+            sums.setdefault(place.type, [0] * len(columns))[index] += value
     key = next((i for i, column in enumerate(columns) if column.unit == "share"), 0)
-    ranked = sorted(values, key=lambda type: -values[type][key])
-    for type in ranked[:limit]:
-        table.add_row(type, str(len(places[type])), *_cells(columns, values[type]))
+    ranked = sorted(sums, key=lambda type: -sums[type][key])
+    rows: list[_Row] = [(Text(type), sums[type]) for type in ranked[:limit]]
     if rest := ranked[limit:]:
-        sums = [sum(column) for column in zip(*(values[type] for type in rest), strict=True)]
-        count = sum(len(places[type]) for type in rest)
         label = Text(f"{len(rest)} other types", style="dim")
-        table.add_row(label, str(count), *_cells(columns, sums))
-    return table
+        rows.append((label, _added(sums[type] for type in rest)))
+    return Report("Type", columns, rows)
+
+
+class Report(JupyterMixin):
+    """A table of numbers that fits: columns of details go first, then the ends of labels."""
+
+    def __init__(self, title: str, columns: Sequence[Column], rows: Sequence[_Row]) -> None:
+        self._title = title
+        self._columns = columns
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(range(len(self._columns)))
+        wish = max(len(label) for label, _ in self._rows)
+        while True:
+            table = self._table(shown)
+            width = console.measure(table, options=options.update(width=10_000)).maximum
+            room = options.max_width - (width - wish)
+            details = [index for index in shown if self._columns[index].detail]
+            if room >= min(wish, _LABEL) or not details:
+                break
+            shown.remove(details[-1])
+        if room < wish:
+            table.columns[0].width = max(room, len(self._title))
+        yield table
+
+    def _table(self, shown: Sequence[int]) -> Table:
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        table.add_column(self._title, no_wrap=True, overflow="ellipsis", vertical="bottom")
+        for index in shown:
+            title = self._columns[index].title.replace(" ", "\n")
+            table.add_column(title, justify="right", no_wrap=True, vertical="bottom")
+        for label, values in self._rows:
+            cells = ((self._columns[index].unit, values[index]) for index in shown)
+            table.add_row(label, *(_SHOWN[unit](value) if value else "" for unit, value in cells))
+        return table
 
 
 class _Module:
@@ -131,27 +165,14 @@ class _Module:
         for child in shown:
             yield from child.rows(depth, level + 1)
         if rest := children[len(shown) :]:
-            sums = [sum(column) for column in zip(*(m.values for m in rest), strict=True)]
-            yield Text(f"{indent}  {len(rest)} more", style="dim"), sums
+            label = Text(f"{indent}  {len(rest)} more", style="dim")
+            yield label, _added(module.values for module in rest)
         if any(self.own):
             yield Text(f"{indent}  (own operators)", style="dim"), self.own
 
 
-if TYPE_CHECKING:
-    _Row = tuple[Text, Sequence[float]]
-
-
-def _table(title: str, columns: Iterable[Column]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column(title, no_wrap=True, overflow="ellipsis")
-    for column in columns:
-        table.add_column(column.title, justify="right", no_wrap=True)
-    return table
-
-
-def _cells(columns: Iterable[Column], values: Iterable[float]) -> Iterator[str]:
-    for column, value in zip(columns, values, strict=True):
-        yield _SHOWN[column.unit](value) if value else ""
+def _added(rows: Iterable[Sequence[float]]) -> list[float]:
+    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def count(number: float) -> str:

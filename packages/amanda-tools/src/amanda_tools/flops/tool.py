@@ -121,7 +121,7 @@ class Flops(amanda.Tool):
             Column("FLOPs", {place: row.forward for place, row in self._rows.items()}),
             Column("Backward FLOPs", {place: row.backward for place, row in self._rows.items()}),
             Column("Params", self._first_uses()),
-            Column("Moved", {place: row.bytes for place, row in self._rows.items()}, "bytes"),
+            Column("Moved", self._moved(), "bytes", detail=True),
         ]
         return [column for column in columns if any(column.values.values())]
 
@@ -157,6 +157,9 @@ class Flops(amanda.Tool):
                     missing[row.place.type] = missing.get(row.place.type, 0) + executions
         total.params = sum(parameters.values())
         return total
+
+    def _moved(self) -> dict[Place, int]:
+        return {place: row.bytes for place, row in self._rows.items()}
 
     def _first_uses(self) -> dict[Place, int]:
         seen: set[int] = set()
