@@ -197,14 +197,17 @@ class Caching:
 
     def test_tools_share_the_context_also_in_a_nested_scope(self) -> None:
         seen = []
+        left: list[str] = []
 
-        def leave(ctx: amanda.OpContext) -> None:
-            ctx["left"] = ctx.op.id
+        def leave_once(ctx: amanda.OpContext) -> None:
+            if not left:
+                left.append(ctx.op.id)
+                ctx["left"] = ctx.op.id
 
         types = [self.adapter.types["sigmoid"]]
         model = perceptron(self.adapter)
-        find = Watch(lambda ctx: seen.append(ctx["left"] == ctx.op.id), types)
-        with amanda.apply(Watch(leave, types)):
+        find = Watch(lambda ctx: seen.append(ctx.get("left") == ctx.op.id), types)
+        with amanda.apply(Watch(leave_once, types)):
             self.run(model)
             with amanda.apply(find):
                 self.run(model)
