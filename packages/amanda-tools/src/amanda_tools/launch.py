@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dis
+import io
 import os
 import pkgutil
 import runpy
 import sys
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
@@ -43,8 +46,10 @@ def launch(
         with amanda.apply(*tools):
             if module:
                 runpy.run_module(target, run_name="__main__", alter_sys=True)
-            else:
+            elif _is_archive(target):
                 runpy.run_path(target, run_name="__main__")
+            else:
+                _run_file(os.path.abspath(target))
     except SystemExit as exit:
         if exit.code is None or isinstance(exit.code, int):
             return Outcome(exit.code or 0)
@@ -67,10 +72,25 @@ def set_first_path(target: str, *, module: bool) -> None:
         return
     if module:
         sys.path[0] = os.getcwd()
-    elif pkgutil.get_importer(target) is None:
-        sys.path[0] = os.path.dirname(os.path.realpath(target))
-    else:
+    elif _is_archive(target):
         del sys.path[0]
+    else:
+        sys.path[0] = os.path.dirname(os.path.realpath(target))
+
+
+def _is_archive(target: str) -> bool:
+    """Whether it is a folder or a zip file, with a module ``__main__`` in it."""
+    return pkgutil.get_importer(target) is not None
+
+
+def _run_file(path: str) -> None:
+    """Run a script; runpy would change ``sys.argv[0]`` or give it a relative ``__file__``."""
+    with io.open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    main.__file__ = path
+    main.__loader__ = SourceFileLoader("__main__", path)
+    exec(code, vars(main))
 
 
 def _of_script(error: BaseException) -> TracebackType | None:
