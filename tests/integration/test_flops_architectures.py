@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # what the kernels do that it knows.
 aten = torch.ops.aten
 CPU_ATTENTION = {
-    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: (
-        sdpa_flop_count(q, k, v)
+    aten._scaled_dot_product_flash_attention_for_cpu: lambda q, k, v, *_, **__: sdpa_flop_count(
+        q, k, v
     ),
     aten._scaled_dot_product_flash_attention_for_cpu_backward: lambda grad, q, k, v, *_, **__: (
         sdpa_backward_flop_count(grad, q, k, v)
@@ -119,8 +119,14 @@ def llama(attention: str = "eager") -> tuple[nn.Module, Loss]:
 
 def t5() -> tuple[nn.Module, Loss]:
     config = transformers.T5Config(
-        vocab_size=60, d_model=24, d_kv=8, d_ff=40, num_layers=2, num_heads=3,
-        decoder_start_token_id=0, pad_token_id=0,
+        vocab_size=60,
+        d_model=24,
+        d_kv=8,
+        d_ff=40,
+        num_layers=2,
+        num_heads=3,
+        decoder_start_token_id=0,
+        pad_token_id=0,
     )
     model = transformers.T5ForConditionalGeneration(config)
     return model, lambda: model(ids(2, 9), labels=ids(2, 7)).loss
@@ -205,7 +211,7 @@ def count(run: Callable[[], object]) -> int:
 
 def assert_same_flops(build: Callable[[], tuple[nn.Module, Loss]]) -> None:
     torch.manual_seed(0)
-    model, loss = build()
+    _, loss = build()
 
     torch.manual_seed(1)
     losses: list[torch.Tensor] = []

@@ -1,0 +1,325 @@
+"""Flops: rows, sums, columns and formulas of users."""
+
+import gc
+import weakref
+from math import prod
+
+import amanda
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from amanda_tools.flops import Flops, OperatorFlops, formula
+from amanda_tools.flops.registry import TABLES
+from amanda_tools.place import Place
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.second = nn.Linear(4, 3, bias=False)
+
+    def forward(self, x):
+        return self.second(F.relu(self.first(x)))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = Block()
+        self.head = nn.Linear(3, 5)
+
+    def forward(self, x):
+        return self.head(self.block(x))
+
+
+def counted(run):
+    flops = Flops()
+    with amanda.apply(flops):
+        run()
+    return flops
+
+
+@pytest.fixture
+def operator():
+    """A custom operator that nobody knows, with a gradient; its formulas are forgotten again."""
+
+    @torch.library.custom_op("flops_test::square", mutates_args=())
+    def square(x: torch.Tensor) -> torch.Tensor:
+        return x @ x
+
+    square.register_autograd(lambda ctx, grad: grad, setup_context=lambda ctx, inputs, output: None)
+    yield square
+    TABLES["torch"].formulas.pop("flops_test::square", None)
+
+
+class TestRows:
+    def test_tell_of_each_operator_what_it_did(self):
+        model = Model()
+        flops = counted(lambda: [model(torch.ones(2, 3)).sum().backward() for _ in range(3)])
+        row = next(row for row in flops.rows() if row.place.id == "block.first/linear")
+        assert row == OperatorFlops(
+            Place("block.first/linear", "linear", "block.first"),
+            calls=3,
+            forward=3 * 2 * 2 * 3 * 4,
+            backward=3 * 2 * 2 * 3 * 4,  # the input needs no gradient
+            macs=3 * 2 * 3 * 4,
+            params=3 * 4 + 4,
+            bytes=3 * 4 * (2 * 3 + 4 * 3 + 4 + 2 * 4),
+        )
+
+    def test_come_in_the_order_in_which_operators_first_ran(self):
+        model = Model()
+        ids = [row.place.id for row in counted(lambda: model(torch.ones(2, 3))).rows()]
+        assert [id for id in ids if "/" in id] == [
+            "block.first/linear", "block/relu", "block.second/linear", "head/linear",
+        ]  # fmt: skip
+
+    def test_add_up_executions_of_different_shapes(self):
+        layer = nn.Linear(3, 4)
+        flops = counted(lambda: [layer(torch.ones(rows, 3)) for rows in (2, 7, 2, 1)])
+        (row,) = (row for row in flops.rows() if row.place.type == "linear")
+        assert (row.calls, row.forward) == (4, 12 * 2 * 3 * 4)
+
+    def test_are_snapshots(self):
+        flops, layer = Flops(), nn.Linear(3, 4)
+        with amanda.apply(flops):
+            layer(torch.ones(2, 3))
+            before = flops.rows()
+            layer(torch.ones(2, 3))
+        assert [row.calls for row in before if row.place.type == "linear"] == [1]
+
+    def test_go_on_in_another_scope(self):
+        flops, layer = Flops(), nn.Linear(3, 4)
+        for _ in range(2):
+            with amanda.apply(flops):
+                layer(torch.ones(2, 3))
+        (row,) = (row for row in flops.rows() if row.place.type == "linear")
+        assert (row.calls, row.forward, row.params) == (2, 2 * 48, 16)
+
+    def test_are_the_same_without_the_cache(self):
+        model = Model()
+
+        def run():
+            for _ in range(2):
+                model(torch.ones(2, 3)).sum().backward()
+
+        flops = Flops()
+        with amanda.apply(flops), amanda.cache_disabled():
+            run()
+        assert flops.total() == counted(run).total()
+
+    def test_survive_an_operator_that_fails(self):
+        flops, layer = Flops(), nn.Linear(3, 4)
+        with amanda.apply(flops):
+            with pytest.raises(RuntimeError):
+                layer(torch.ones(2, 5))
+            layer(torch.ones(2, 3))
+        assert flops.total().forward == 48
+        assert flops.by_type()["linear"].calls == 1
+
+
+class TestUncounted:
+    def test_lists_operators_that_have_no_formula(self, operator):
+        flops = counted(lambda: operator(F.gelu(torch.ones(3, 3)) + 1))
+        assert flops.total().uncounted == {"gelu": 1, "add": 1, "flops_test::square": 1}
+        assert flops.total().flops == 0
+
+    def test_leaves_out_what_only_moves_data(self):
+        x = torch.ones(4, 6)
+        flops = counted(lambda: torch.cat([x.reshape(6, 4).t(), x])[1:, 0].clone())
+        assert flops.total().uncounted == {}
+
+    def test_is_told_at_the_end(self):
+        flops = counted(lambda: F.linear(F.gelu(F.gelu(torch.ones(3))), torch.ones(4, 3)).exp())
+        assert flops.report() == (
+            "flops: 24 forward, 0 backward, 0 parameters\nno formula: gelu (2), exp (1)"
+        )
+
+
+class TestBytes:
+    def test_are_those_of_inputs_and_outputs(self):
+        a, b = torch.ones(2, 3, dtype=torch.float64), torch.ones(3, 5, dtype=torch.float64)
+        assert counted(lambda: a @ b).total().bytes == 8 * (6 + 15 + 10)
+
+    def test_of_a_view_are_none(self):
+        x = torch.ones(2, 3)
+        assert counted(lambda: x.t().view(3, 2).unsqueeze(0)[0]).total().bytes == 0
+
+    def test_of_an_in_place_operator_are_read_and_written(self):
+        x = torch.ones(2, 3)
+        assert counted(x.relu_).total().bytes == 2 * 24
+
+    def test_of_a_destination_are_written_only(self):
+        x, out = torch.ones(2, 3), torch.empty(2, 3)
+        assert counted(lambda: torch.exp(x, out=out)).total().bytes == 2 * 24
+
+    def test_of_a_sparse_tensor_are_those_of_its_elements(self):
+        x = torch.eye(3).to_sparse()
+        assert counted(x.neg).total().bytes == 2 * 12
+
+    def test_within_vmap_are_those_of_the_whole_batch(self):
+        x = torch.ones(7, 3)
+        assert counted(lambda: torch.vmap(torch.exp)(x)).total().bytes == 2 * 7 * 12
+
+
+class TestParameters:
+    def test_of_several_operators_are_counted_once(self):
+        weight = nn.Parameter(torch.ones(3, 3))
+        flops = counted(lambda: F.linear(torch.ones(2, 3) @ weight, weight))
+        assert flops.total().params == 9
+        assert [row.params for row in flops.rows() if row.params] == [9, 9]
+
+    def test_of_tied_layers_are_counted_once_in_all_and_in_each(self):
+        model = nn.ModuleDict({"embed": nn.Embedding(7, 3), "head": nn.Linear(3, 7, bias=False)})
+        model["head"].weight = model["embed"].weight
+        ids = torch.tensor([1, 2])
+
+        class Tied(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = model
+
+            def forward(self):
+                return model["head"](model["embed"](ids))
+
+        tied = Tied()
+        modules = counted(tied).by_module()
+        assert {path: modules[path].params for path in ("", "model.embed", "model.head")} == {
+            "": 21, "model.embed": 21, "model.head": 21,
+        }  # fmt: skip
+
+    def test_that_are_frozen_or_normalize_are_counted(self):
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.PReLU())
+        model[0].requires_grad_(False)
+        flops = counted(lambda: model(torch.ones(2, 3, 5, 5)))
+        assert flops.total().params == sum(p.numel() for p in model.parameters())
+
+    def test_of_a_parametrized_weight_are_those_it_is_made_of(self):
+        layer = nn.utils.parametrizations.weight_norm(nn.Linear(3, 4))
+        flops = counted(lambda: layer(torch.ones(2, 3)))
+        assert flops.total().params == sum(p.numel() for p in layer.parameters())
+
+    def test_are_freed_with_the_model(self):
+        flops, layer = Flops(), nn.Linear(3, 4)
+        weight = weakref.ref(layer.weight)
+        with amanda.apply(flops):
+            layer(torch.ones(2, 3)).sum().backward()
+            del layer
+            gc.collect()
+            assert weight() is None
+            other = nn.Linear(5, 2)
+            other(torch.ones(2, 5))
+        assert flops.total().params == 16 + 12
+
+
+class TestSums:
+    def test_by_module_contain_what_is_inside(self):
+        model = Model()
+        modules = counted(lambda: model(torch.ones(2, 3))).by_module()
+        assert {path: (sum.forward, sum.params) for path, sum in modules.items()} == {
+            "": (48 + 48 + 60, 16 + 12 + 20),
+            "block": (96, 28),
+            "block.first": (48, 16),
+            "block.second": (48, 12),
+            "head": (60, 20),
+        }
+
+    def test_by_type_count_the_places(self):
+        model = Model()
+        types = counted(lambda: model(torch.ones(2, 3))).by_type()
+        assert (types["linear"].operators, types["linear"].forward) == (3, 156)
+        assert types["relu"].uncounted == {"relu": 1}
+
+    def test_columns_show_a_shared_parameter_at_its_first_place(self):
+        weight = nn.Parameter(torch.ones(3, 3))
+        flops = counted(lambda: F.linear(torch.ones(2, 3) @ weight, weight).sum().backward())
+        columns = {column.title: column for column in flops.columns()}
+        assert list(columns) == ["FLOPs", "Backward FLOPs", "Params", "Moved"]
+        assert sum(columns["FLOPs"].values.values()) == 72
+        assert sum(columns["Backward FLOPs"].values.values()) == 36 + 72
+        params = {place.type: size for place, size in columns["Params"].values.items() if size}
+        assert params == {"matmul": 9}
+
+
+class TestFormulas:
+    def test_of_a_user_count_an_operator(self, operator):
+        @formula("flops_test::square", operands=(0,))
+        def square(inputs, outputs, attrs):
+            return 2 * prod(outputs[0]) * inputs[0][-1]
+
+        total = counted(lambda: operator(torch.ones(3, 3))).total()
+        assert (total.forward, total.macs, total.uncounted) == (54, 27, {})
+
+    def test_that_are_no_contraction_have_no_macs(self):
+        @formula("exp")
+        def exponential(inputs, outputs, attrs):
+            return prod(outputs[0])
+
+        try:
+            total = counted(lambda: torch.ones(2, 3).exp()).total()
+        finally:
+            del TABLES["torch"].formulas["exp"]
+        assert (total.forward, total.macs, total.uncounted) == (6, 0, {})
+
+    def test_without_a_gradient_leave_that_uncounted(self, operator):
+        @formula("flops_test::square")
+        def square(inputs, outputs, attrs):
+            return 1
+
+        x = torch.ones(3, 3, requires_grad=True)
+        total = counted(lambda: operator(x).sum().backward()).total()
+        assert (total.forward, total.backward) == (1, 0)
+        assert total.uncounted_backward == {"flops_test::square": 1}
+
+    def test_may_tell_of_the_gradient(self, operator):
+        @formula("flops_test::square")
+        def square(inputs, outputs, attrs):
+            return 1
+
+        @square.gradient
+        def square_gradient(inputs, outputs, attrs, flows):
+            return 100 * flows[0] + outputs[0][0]
+
+        x = torch.ones(3, 3, requires_grad=True)
+        total = counted(lambda: operator(x).sum().backward()).total()
+        assert (total.backward, total.uncounted_backward) == (103, {})
+
+    def test_see_attributes(self):
+        @formula("softmax")
+        def softmax(inputs, outputs, attrs):
+            return inputs[0][attrs["dim"]]
+
+        try:
+            total = counted(lambda: torch.ones(2, 3).softmax(dim=-1)).total()
+        finally:
+            del TABLES["torch"].formulas["softmax"]
+        assert total.forward == 3
+
+    def test_that_fail_are_named(self, operator):
+        @formula("flops_test::square")
+        def square(inputs, outputs, attrs):
+            raise ZeroDivisionError("no way")
+
+        with pytest.raises(amanda.RoutineError, match=r"flops_test::square.*no way"):
+            counted(lambda: operator(torch.ones(3, 3)))
+
+
+def test_results_are_those_without_the_tool():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(36, 5))
+    x = torch.randn(2, 3, 5, 5)
+
+    def step():
+        model.zero_grad()
+        loss = F.dropout(model(x)).square().sum()
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in model.parameters())]
+
+    torch.manual_seed(1)
+    plain = step()
+    torch.manual_seed(1)
+    with amanda.apply(Flops()):
+        seen = step()
+    assert all(torch.equal(a, b) for a, b in zip(plain, seen, strict=True))
