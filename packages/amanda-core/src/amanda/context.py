@@ -58,13 +58,21 @@ class Execution:
 class Analysis:
     """One call of one analysis routine: what it may look at, and what it has inserted so far."""
 
-    __slots__ = ("actions", "driver", "execution", "tool", "view")
+    __slots__ = ("actions", "driver", "execution", "parameters", "tool", "view")
 
-    def __init__(self, driver: Driver, tool: Tool, view: View, execution: Execution) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        tool: Tool,
+        view: View,
+        execution: Execution,
+        parameters: Sequence[bool],
+    ) -> None:
         self.driver = driver
         self.tool = tool
         self.view = view
         self.execution = execution
+        self.parameters = parameters  # which of the inputs are parameters of the model
         self.actions: list[Action] = []
 
     def value(self, index: int) -> Any:
@@ -73,8 +81,7 @@ class Analysis:
 
     def weight(self) -> int | None:
         """Index of the first input that is a parameter."""
-        inputs = self.execution.inputs
-        return next((i for i, t in enumerate(inputs) if self.driver.is_parameter(t)), None)
+        return next((i for i, is_parameter in enumerate(self.parameters) if is_parameter), None)
 
     def insert(self, action: Action) -> None:
         """Take an action; its indices are those of ``execution``."""
@@ -458,4 +465,6 @@ def _count(execution: Execution, point: Point) -> int | None:
         tensors = execution.grad_outputs
     else:
         tensors = execution.grad_inputs
-    return None if tensors is None or callable(tensors) else len(tensors)
+        if callable(tensors):  # of a gradient as a whole
+            tensors = execution.inputs
+    return None if tensors is None else len(tensors)

@@ -8,9 +8,7 @@ Maps announce themselves by an entry point in the group ``amanda.context_maps`` 
 
 from __future__ import annotations
 
-import functools
-
-from amanda.action import Action, Point
+from amanda.action import Action, Point, name_of
 from amanda.context import Analysis, Execution
 from amanda.errors import MissingContextMapError, UnsupportedError
 from amanda.tool import View
@@ -44,8 +42,13 @@ if TYPE_CHECKING:
             None when that cannot be said, and all operators must be looked at.
             """
 
-        def translate(self, execution: Execution) -> Translation:
-            """What an execution is in this map's vocabulary."""
+        def translate(self, execution: Execution, driver: Driver) -> Translation:
+            """What an execution is in this map's vocabulary.
+
+            Args:
+                execution: as the backend shows it, on its forward side.
+                driver: the backend's driver, which tells parameters and known values.
+            """
 
 
 class Translation:
@@ -58,7 +61,7 @@ class Translation:
         attrs: its attributes in canonical form.
         outputs: for each output there, the index of the backend's output; None for all as they are.
         input_layouts: for each input there, the layout to turn it to, None where it agrees.
-        output_layouts: the same for the outputs; those that are left out agree.
+        output_layouts: the same for ``outputs``, which must be given then.
     """
 
     __slots__ = (
@@ -89,6 +92,10 @@ class Translation:
         self.input_layouts = input_layouts
         self.output_layouts = output_layouts
 
+    def without_layouts(self) -> Translation:
+        """The same, with all tensors as the backend has them."""
+        return Translation(self.type, self.inputs, self.input_names, self.attrs, self.outputs)
+
 
 _ON_GRADIENT = {
     Point.BEFORE_BACKWARD_OP: Point.ON_GRAD_OUTPUTS,
@@ -111,13 +118,20 @@ class TranslatedAnalysis(Analysis):
         tool: Tool,
         view: View,
         execution: Execution,
+        parameters: Sequence[bool],
         translation: Translation,
     ) -> None:
-        super().__init__(driver, tool, view, _translated(execution, translation, tool, driver))
+        if tool.layout == "native":
+            translation = translation.without_layouts()
+        super().__init__(
+            driver,
+            tool,
+            view,
+            _translated(execution, translation, driver),
+            [parameters[i] for i in translation.inputs],
+        )
         self._native = execution
         self._translation = translation
-        if tool.layout == "native":
-            translation.input_layouts = translation.output_layouts = ()
         if view is View.BACKWARD:
             name = translation.type + "Grad"
             backward_operator = self.execution.operator.record()
@@ -129,12 +143,11 @@ class TranslatedAnalysis(Analysis):
         """An input as a NumPy array, in the vocabulary's layout."""
         array = self.driver.value(self._native.inputs[self._translation.inputs[index]])
         layout = _layout(self._translation.input_layouts, index)
-        return array if layout is None else layout.to_canonical(array, array.__array_namespace__())
+        if layout is None:
+            return array
+        import numpy  # whose array it is
 
-    def weight(self) -> int | None:
-        """Index of the first input that is a parameter."""
-        inputs = [self._native.inputs[i] for i in self._translation.inputs]
-        return next((i for i, t in enumerate(inputs) if self.driver.is_parameter(t)), None)
+        return layout.to_canonical(array, numpy)
 
     def insert(self, action: Action) -> None:
         """Take an action, with its indices and tensors turned to what the backend has."""
@@ -145,29 +158,30 @@ class TranslatedAnalysis(Analysis):
                 "be replaced; insert before or after it, or register for the native operators"
             )
         point = _ON_GRADIENT.get(action.point, action.point)
-        places, layouts = translation.inputs, translation.input_layouts
-        if point not in _ON_INPUTS:
-            layouts = translation.output_layouts
-            places = translation.outputs or ()
+        places: Sequence[int] | None = translation.inputs
+        layouts = returned = translation.input_layouts
+        if point is Point.REPLACE_OP:
+            returned = translation.output_layouts
+        elif point not in _ON_INPUTS:
+            places = translation.outputs
+            layouts = returned = translation.output_layouts
         indices = action.indices
-        if indices is None and (places or any(layouts)):
-            indices = tuple(range(len(places or layouts)))
-        turned = [_layout(layouts, i) for i in indices or ()]
-        results = turned if point is not Point.REPLACE_OP else translation.output_layouts
+        if places is not None:
+            chosen = range(len(places)) if indices is None else indices
+            indices = tuple(places[i] for i in chosen)
+            layouts = [_layout(layouts, i) for i in chosen]
+            if point is not Point.REPLACE_OP:
+                returned = layouts
         routine = action.routine
-        if any(turned) or any(results):
-            routine = _turning(routine, turned, results, self.driver.xp)
-        if indices is not None and places:
-            indices = tuple(places[i] for i in indices)
+        if any(layouts) or any(returned):
+            routine = _turning(routine, layouts, returned, self.driver.xp)
         kwargs, pure, differentiable = action.kwargs, action.pure, action.differentiable
         native = Action(point, routine, self.tool, indices, kwargs, pure, differentiable)
         self.driver.check_action(self._native.operator, native)
         self.actions.append(native)
 
 
-def _translated(
-    execution: Execution, translation: Translation, tool: Tool, driver: Driver
-) -> Execution:
+def _translated(execution: Execution, translation: Translation, driver: Driver) -> Execution:
     """An execution as a tool sees it that speaks the vocabulary of the translation."""
     operator = execution.operator.record()
     operator.type = translation.type
@@ -180,8 +194,6 @@ def _translated(
         if tensors is None:
             return None
         found = list(tensors) if places is None else [tensors[i] for i in places]
-        if tool.layout == "native":
-            return found
         return [
             t if t is None or (layout := _layout(layouts, i)) is None else driver.turned(t, layout)
             for i, t in enumerate(found)
@@ -214,7 +226,6 @@ def _turning(
 ) -> Callable[..., Any]:
     """A routine that is given, and returns, tensors in the backend's layout."""
 
-    @functools.wraps(routine)
     def turning(*tensors: Any, **kwargs: Any) -> Any:
         result = routine(
             *(
@@ -232,6 +243,7 @@ def _turning(
         ]
         return values[0] if single else values
 
+    turning.__qualname__ = name_of(routine)
     return turning
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
+    from amanda.context_map import Translation
     from amanda.driver import Driver
     from amanda.operator import Operator
     from amanda.tool import Subscription, Tool
@@ -132,6 +133,24 @@ class ByOperator(dict[int, "Any"]):
             self._alive[serial] = weakref.ref(operator, forget)
 
 
+class Sighting:
+    """What can be told of an operator on its forward side alone, kept for its way back.
+
+    Attributes:
+        parameters: for each input, whether it is a parameter of the model.
+        translations: what the operator is in other vocabularies.
+    """
+
+    __slots__ = ("parameters", "translations")
+
+    def __init__(self, driver: Driver, execution: Execution, vocabularies: Iterable[str]) -> None:
+        self.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
+        self.translations = {
+            vocabulary: context_map(driver.vocabulary, vocabulary).translate(execution, driver)
+            for vocabulary in vocabularies
+        }
+
+
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -159,6 +178,12 @@ class Engine:
         self.plans = ByOperator()
         self.wanted = self._wanted(subscriptions, driver)
         self._subscriptions = subscriptions
+        self._vocabularies = {
+            s.tool.vocabulary
+            for s in subscriptions
+            if s.tool.vocabulary is not None and not _speaks_natively(s, driver)
+        }
+        self._sightings = ByOperator()
         self._owners = owners
         self._scope = scope
         self.contexts = contexts
@@ -230,6 +255,7 @@ class Engine:
         """
         operator = execution.operator
         with self._lock:
+            self._look_at(execution)
             matching = self._matching(View.FORWARD, operator)
             ready, pending = self._split(matching, operator)
             plan = self._plan(operator, self._decide(ready, execution), pending)
@@ -255,6 +281,7 @@ class Engine:
         if plan is not None:
             return plan  # type: ignore[no-any-return]
         with self._lock:
+            self._look_back(execution)
             matching = [
                 s
                 for s in self._matching(View.BACKWARD, execution.operator)
@@ -286,6 +313,7 @@ class Engine:
         if plan is not None:
             return plan  # type: ignore[no-any-return]
         with self._lock:
+            self._look_back(execution)
             matching = self._matching(View.GRADIENT, execution.operator)
             plan = GradientPlan(self._decide(matching, execution))
             self._keep(self._gradient_plans, execution.operator, plan)
@@ -350,7 +378,7 @@ class Engine:
 
     # Inside
 
-    def _matching(self, view: View, operator: Operator) -> tuple[Subscription, ...]:
+    def _matching(self, view: View, operator: Operator) -> Sequence[Subscription]:
         key = (view, operator.type, operator.on_request)
         if key not in self._matching_cache:
             self._matching_cache[key] = tuple(
@@ -360,7 +388,19 @@ class Engine:
                 and not (s.ops is None and operator.on_request)
                 and ((ops := _forward_types(s, self.driver)) is None or operator.type in ops)
             )
-        return self._matching_cache[key]
+        matching = self._matching_cache[key]
+        if not self._vocabularies:
+            return matching
+        translations = self._sightings[operator.serial].translations
+        return [s for s in matching if _wants_translated(s, translations)]
+
+    def _look_at(self, execution: Execution) -> None:
+        sighting = Sighting(self.driver, execution, self._vocabularies)
+        self._sightings.keep(execution.operator, sighting)
+
+    def _look_back(self, execution: Execution) -> None:
+        if execution.operator.serial not in self._sightings:  # it ran outside of the scope
+            self._look_at(execution)
 
     def _keep(self, plans: ByOperator, operator: Operator, plan: Any) -> None:
         if self.caching:
@@ -400,9 +440,7 @@ class Engine:
         if context is None:
             context = OpContext(operator)
             self.contexts.keep(operator, context)
-        analysis = _analysis(self.driver, subscription, execution)
-        if analysis is None:
-            return ()
+        analysis = self._analysis(subscription, execution)
         previous, context._analysis = context._analysis, analysis
         try:
             subscription.callback(context)
@@ -419,6 +457,14 @@ class Engine:
         finally:
             context._analysis = previous
         return tuple(analysis.actions)
+
+    def _analysis(self, subscription: Subscription, execution: Execution) -> Analysis:
+        sighting: Sighting = self._sightings[execution.operator.serial]
+        tool, view, parameters = subscription.tool, subscription.view, sighting.parameters
+        translation = sighting.translations.get(tool.vocabulary or "")
+        if translation is None:
+            return Analysis(self.driver, tool, view, execution, parameters)
+        return TranslatedAnalysis(self.driver, tool, view, execution, parameters, translation)
 
     def _plan(
         self, operator: Operator, decisions: _Decisions, pending: tuple[Subscription, ...]
@@ -471,16 +517,12 @@ def _forward_types(subscription: Subscription, driver: Driver) -> frozenset[str]
     return driver.forward_types(ops) if subscription.view is View.BACKWARD else ops
 
 
-def _analysis(driver: Driver, subscription: Subscription, execution: Execution) -> Analysis | None:
-    """What a subscription's callback sees; None if it is no operator that it wants."""
-    tool, view = subscription.tool, subscription.view
-    if tool.vocabulary is None or _speaks_natively(subscription, driver):
-        return Analysis(driver, tool, view, execution)
-    translation = context_map(driver.vocabulary, tool.vocabulary).translate(execution)
-    type = translation.type
-    if subscription.ops is not None and not {type, type + "Grad"} & subscription.ops:
-        return None
-    return TranslatedAnalysis(driver, tool, view, execution, translation)
+def _wants_translated(subscription: Subscription, translations: Mapping[str, Translation]) -> bool:
+    """Whether an operator is one that a subscription wants, in the vocabulary of its tool."""
+    translation = translations.get(subscription.tool.vocabulary or "")
+    if translation is None or subscription.ops is None:
+        return True
+    return not subscription.ops.isdisjoint((translation.type, translation.type + "Grad"))
 
 
 _AFTER = {Point.AFTER_OP, Point.AFTER_BACKWARD_OP, Point.ON_GRAD_INPUTS}
