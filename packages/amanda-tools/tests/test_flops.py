@@ -201,6 +201,13 @@ class TestParameters:
         flops = counted(lambda: layer(torch.ones(2, 3)))
         assert flops.total().params == sum(p.numel() for p in layer.parameters())
 
+    def test_are_not_those_of_operators_that_fill_them(self):
+        def make_and_run():
+            nn.Linear(3, 4)
+            nn.Linear(4, 4)(torch.ones(2, 4))
+
+        assert counted(make_and_run).total().params == 20
+
     def test_are_freed_with_the_model(self):
         flops, layer = Flops(), nn.Linear(3, 4)
         weight = weakref.ref(layer.weight)

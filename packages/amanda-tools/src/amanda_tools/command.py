@@ -32,6 +32,9 @@ def main() -> NoReturn:
     """Run the command; a mistake in using it is one line, and exit code 2."""
     try:
         outcome = commands.main(prog_name="amanda", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(error.exit_code)
     except click.ClickException as error:
         _refuse(error.format_message(), error.exit_code)
     except amanda.AmandaError as error:
@@ -111,7 +114,8 @@ def tools() -> None:
             continue
         table.add_row(f"[bold]{name}[/]", (cls.__doc__ or "").partition("\n")[0])
         for option in options_of(cls):
-            needed = "required" if option.required else f"default {option.default}"
+            needed = "required" if option.required else f"default {option.default!r}"
+            needed = "optional" if option.default is None else needed
             table.add_row("", f"{option.name}=  {option.help} [dim]({needed})[/]")
     console = Console()
     console.print(table)

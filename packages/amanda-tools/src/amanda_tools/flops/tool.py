@@ -212,7 +212,8 @@ class Flops(amanda.Tool):
     def _row(self, ctx: amanda.OpContext) -> OperatorFlops:
         place, table = Place.of(ctx.op), self._table(ctx)
         parameters = self._parameters.setdefault(place, {})
-        for tensor in filter(table.is_parameter, ctx.inputs):
+        filling = ctx.op.type.endswith("_")  # in place: it gives a parameter its values
+        for tensor in filter(table.is_parameter, () if filling else ctx.inputs):
             parameters[self._number(tensor)] = prod(tensor.shape)
         row = self._rows.setdefault(place, OperatorFlops(place))
         row.params = sum(parameters.values())
