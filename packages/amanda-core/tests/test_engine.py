@@ -136,6 +136,20 @@ class TestDecisions:
         assert [action.kwargs["tool"] for action in plan.after] == ["first", "second"]
         assert found.plans[shown.operator.serial] is plan
 
+    def test_innermost_tools_are_next_to_the_operator(self):
+        tools = [Tool(), Tool(), Tool()]
+        for number, tool in enumerate(tools):
+
+            def analyze(ctx, number=number):
+                ctx.insert_before_op(print, number=number)
+                ctx.insert_after_op(print, number=number)
+
+            tool.add_inst_for_op(analyze)
+        tools[1].innermost = True
+        plan = engine(*tools).analyze(execution(operator()))
+        assert [action.kwargs["number"] for action in plan.before] == [0, 2, 1]
+        assert [action.kwargs["number"] for action in plan.after] == [1, 0, 2]
+
     def test_an_operator_without_actions_is_idle(self):
         assert engine(Noting(["relu"])).analyze(execution(operator())).idle
         assert engine(Noting()).analyze(execution(operator())).idle

@@ -233,6 +233,12 @@ _UNSTACK = Kernel(
     lambda x, axis: tuple(np.moveaxis(x, axis, 0)),
     _unstack_backward,
 )
+_MATRIX_TRANSPOSE = Kernel(
+    "matrix_transpose",
+    ("x",),
+    lambda x: (np.swapaxes(x, -1, -2),),
+    lambda gs, ins, outs: (np.swapaxes(gs[0], -1, -2),),
+)
 _ABS = Kernel(
     "abs",
     ("x",),
@@ -269,6 +275,10 @@ def where(condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 def unstack(x: Tensor, axis: int = 0) -> list[Tensor]:
     return call(_UNSTACK, x, axis=axis)
+
+
+def matrix_transpose(x: Tensor) -> Tensor:
+    return call(_MATRIX_TRANSPOSE, x)
 
 
 def abs(x: Tensor) -> Tensor:
