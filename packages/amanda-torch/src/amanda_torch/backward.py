@@ -8,7 +8,7 @@ import torch
 from amanda import Operator
 from amanda.engine import ByOperator
 
-from amanda_torch.straight import straight_through
+from amanda_torch.straight import is_ours, straight_through
 from amanda_torch.thread import local
 
 if TYPE_CHECKING:
@@ -22,28 +22,33 @@ if TYPE_CHECKING:
 
     Grads = Sequence[Tensor | None]
 
+# Autograd numbers its nodes in the order in which a thread makes them; this gives the next number.
+sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
+
 # The backward operators of each forward operator, by type and by count of that type.
 _backward_operators = ByOperator()
 
 
-def nodes_between(starts: Sequence[Node | None], ends: Sequence[Node | None]) -> list[Node]:
+def made_since(number: int, node: Node | None) -> bool:
+    """Whether an autograd node was made after ``sequence_number()`` gave ``number``."""
+    # What accumulates the gradient of a leaf carries the largest number there is.
+    return node is not None and number <= node._sequence_nr() < 2**63
+
+
+def nodes_made_since(number: int, ends: Sequence[Node | None]) -> list[Node]:
     """The autograd nodes that an operator made, from its outputs back to its inputs.
 
     Args:
-        starts: what made the operator's inputs, taken before it ran.
+        number: what ``sequence_number()`` gave before it ran.
         ends: what made the operator's outputs, taken after it ran.
     """
-    seen = {node for node in starts if node is not None}
-    nodes: list[Node] = []
+    nodes: dict[Node, None] = {}
     queue = list(ends)
-    while queue:
-        node = queue.pop(0)
-        if node is None or node in seen or type(node).__name__ == "AccumulateGrad":
-            continue
-        seen.add(node)
-        nodes.append(node)
-        queue += [next_node for next_node, _ in node.next_functions]
-    return nodes
+    for node in queue:
+        if node is not None and node not in nodes and made_since(number, node):
+            nodes[node] = None
+            queue += [next_node for next_node, _ in node.next_functions]
+    return list(nodes)
 
 
 def watch_backward(
@@ -51,12 +56,14 @@ def watch_backward(
     operator: Operator,
     outputs: Sequence[Tensor],
     ends: Sequence[Node | None],
-    starts: Sequence[Node | None],
+    number: int,
     shown: Callable[..., Execution],
 ) -> None:
     """Have the tools see the backward operators of an operator that has just run."""
     counts: dict[str, int] = {}
-    for node in nodes_between(starts, ends):
+    for node in nodes_made_since(number, ends):
+        if is_ours(node):
+            continue
         type = node.name().rpartition("::")[2]
         count = counts[type] = counts.get(type, 0) + 1
         backward_operator = _backward_operator(operator, type, count)

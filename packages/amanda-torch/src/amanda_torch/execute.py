@@ -12,8 +12,8 @@ from amanda import AmandaError, UnsupportedError
 from amanda.context import Execution
 from torch import Tensor
 
-from amanda_torch.backward import watch_backward
-from amanda_torch.gradient import Gradient
+from amanda_torch.backward import sequence_number, watch_backward
+from amanda_torch.gradient import Gradient, alias
 from amanda_torch.identity import locate, skip_frames
 from amanda_torch.opaque import opaque
 from amanda_torch.signature import outputs_of, with_outputs
@@ -173,8 +173,9 @@ class Call:
         given = self._routines(plan.before, inputs)
         substituting = () if given is inputs else plan.before
         gradient = self._gradient(plan) if tracked else None
-        if gradient is not None and not signature.is_view:
-            given = gradient.enter(given)
+        boundary, unbounded = None if signature.is_view else gradient, given
+        if boundary is not None:
+            given = boundary.enter(given)
         new_args, new_kwargs = args, kwargs
         if given is not inputs:
             new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
@@ -190,10 +191,14 @@ class Call:
             if moved or touched:
                 new_args = signature.with_copies(new_args)
 
-        starts = [t.grad_fn for t in given] if plan.backward and tracked else None
+        number = sequence_number()
         with self._blaming(substituting):
             if plan.replace is None:
                 result = self.run(new_args, new_kwargs)
+                if boundary and not signature.writes and alias(outputs_of(result), given):
+                    # It gave what it was given, as dropout does in evaluation.
+                    boundary, given = None, unbounded
+                    result = self.run(*signature.with_tensors(args, kwargs, given))
             else:
                 result = self._replace(plan.replace, new_args, new_kwargs, tracked)
         outputs: Sequence[Tensor] = outputs_of(result)
@@ -213,14 +218,14 @@ class Call:
             plan = completed
 
         returned = outputs
-        ends = [t.grad_fn for t in outputs] if starts is not None else []
-        if gradient is not None and signature.is_view:
-            gradient.hook(given, outputs, shown, lambda ts: self._rerun(args, kwargs, ts))
+        ends = [t.grad_fn for t in outputs] if plan.backward and tracked else []
+        if boundary is not None:
+            outputs = boundary.leave(given, outputs, shown)
         elif gradient is not None:
-            outputs = gradient.leave(given, outputs, shown)
+            gradient.hook(number, given, outputs, shown)
         finished = self._routines(plan.after, outputs)
-        if starts is not None:  # only now: what it takes is not to show in a tool's measurement
-            watch_backward(engine, operator, returned, ends, starts, shown)
+        if ends:  # only now: what it takes is not to show in a tool's measurement
+            watch_backward(engine, operator, returned, ends, number, shown)
 
         if destinations:
             finished = [
@@ -295,10 +300,6 @@ class Call:
             if reason is not None:
                 raise action.error(reason, operator)
         return with_outputs(result, straight_through(originals, [v.detach() for v in values]))
-
-    def _rerun(self, args: Args, kwargs: Kwargs, tensors: Sequence[Tensor]) -> Any:
-        args, kwargs = self.target.signature.with_tensors(args, kwargs, tensors)
-        return self.target.run(*args, **kwargs)
 
     @contextlib.contextmanager
     def _blaming(self, actions: Sequence[Action]) -> Iterator[None]:

@@ -2,9 +2,9 @@
 
 The operator is put between two boundaries, identities in the autograd graph: the one after it
 sees the gradients of its outputs, all at once, and the one ahead of it the gradients that this
-operator alone sends to its inputs. What only looks at memory (a view) must stay linked to the
-tensor that it looks at, since a program may write through it; there, hooks on the autograd nodes
-see the same gradients.
+operator alone sends to its inputs. What shares the memory of an input (a view) must stay linked
+to it, since a program may write through it; there, hooks on the autograd nodes see the same
+gradients.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
-from amanda_torch.backward import in_force, nodes_between, run_on_gradients
-from amanda_torch.signature import outputs_of
+from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.straight import straight_through
 from amanda_torch.thread import local
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from amanda import Operator
     from amanda.context import Execution
     from amanda.engine import Engine, GradientPlan
+    from torch.autograd.graph import Node
 
     Grads = Sequence[Tensor | None]
 
@@ -75,36 +76,52 @@ class Gradient:
 
     def hook(
         self,
+        number: int,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         shown: Callable[..., Execution],
-        run: Callable[[Sequence[Tensor]], Any],
     ) -> None:
-        """Watch without boundaries an operator that gives views of one tensor.
+        """Watch without boundaries an operator that gives views of what it is given.
+
+        Outputs with autograd nodes of their own get their gradients at different times: the
+        routines run for each of them, with None for the others.
 
         Args:
+            number: what ``sequence_number()`` gave before the operator ran.
             inputs: what the operator was given.
             outputs: what it returned.
             shown: shows the execution for analysis.
-            run: runs the operator on other inputs.
         """
-        nodes = nodes_between([t.grad_fn for t in inputs], [t.grad_fn for t in outputs])
-        if not nodes:
-            return  # it returned its input
-        first, last = nodes[0], nodes[-1]
-        places = [t.output_nr if t.grad_fn is first else None for t in outputs]
-        source = next(i for i, t in enumerate(inputs) if t.requires_grad)
-        number = len(inputs)
         execution = self._execution(shown, outputs)
+        for node in dict.fromkeys(t.grad_fn for t in outputs):
+            if made_since(number, node):  # else it is an input that was returned
+                assert node is not None
+                places = [t.output_nr if t.grad_fn is node else None for t in outputs]
+                self._hook(node, places, inputs, execution)
+
+    def _hook(
+        self,
+        node: Node,
+        places: Sequence[int | None],
+        inputs: Sequence[Tensor],
+        execution: Execution | None,
+    ) -> None:
+        """Watch the gradients that come in at one node, for the outputs that have ``places``."""
+        way_out = _way_out(node, inputs)
+        if way_out is None:
+            return
+        path, source = way_out
+        count = len(inputs)
+
+        def among_inputs(grad: Tensor | None) -> list[Tensor | None]:
+            grads: list[Tensor | None] = [None] * count
+            grads[source] = grad
+            return grads
 
         def before(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
             seen = [None if place is None else grads[place] for place in places]
             if execution is not None:
-                execution.grad_inputs = lambda: _grad_inputs_again(
-                    [t.requires_grad_(i == source) for i, t in enumerate(execution.inputs)],
-                    run,
-                    seen,
-                )
+                execution.grad_inputs = lambda: among_inputs(_grad_of_current_node(path, grads))
             passed = list(grads)
             for place, grad in zip(places, self._on_outputs(seen, execution), strict=True):
                 if place is not None:
@@ -112,12 +129,12 @@ class Gradient:
             return tuple(passed)
 
         def after(grads: tuple[Tensor | None, ...], _: Any) -> tuple[Tensor | None, ...]:
-            seen: list[Tensor | None] = [None] * number
-            seen[source] = grads[0]
-            return (self._on_inputs(seen)[source], *grads[1:])
+            edge = path[-1]
+            passed = self._on_inputs(among_inputs(grads[edge]))
+            return (*grads[:edge], passed[source], *grads[edge + 1 :])
 
-        first.register_prehook(before)
-        last.register_hook(after)
+        node.register_prehook(before)
+        _follow(node, path[:-1]).register_hook(after)
 
     def _execution(
         self, shown: Callable[..., Execution], outputs: Sequence[Tensor]
@@ -149,26 +166,71 @@ def _grad_inputs(
     """The operator's gradients of its inputs, for the gradients of its outputs that come in."""
     wanted = [i for i, t in enumerate(inputs) if t.requires_grad]
     flowing = [i for i, g in enumerate(grads) if g is not None]
-    probing, local.thread.probing = local.thread.probing, True
-    try:
-        found = torch.autograd.grad(
-            [outputs[i] for i in flowing],
-            [inputs[i] for i in wanted],
-            [grads[i] for i in flowing],
-            retain_graph=True,
-            allow_unused=True,
-        )
-    finally:
-        local.thread.probing = probing
+    found = _probe(
+        [outputs[i] for i in flowing], [inputs[i] for i in wanted], [grads[i] for i in flowing]
+    )
     result: list[Tensor | None] = [None] * len(inputs)
     for i, grad in zip(wanted, found, strict=True):
         result[i] = grad
     return result
 
 
-def _grad_inputs_again(
-    inputs: Sequence[Tensor], run: Callable[[Sequence[Tensor]], Any], grads: Grads
-) -> list[Tensor | None]:
-    with torch.enable_grad():
-        outputs = outputs_of(run(inputs))
-    return _grad_inputs(outputs, inputs, grads)
+def _grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
+    """What leaves at the end of a path from the node that autograd is about to run."""
+    node: Node = vars(torch._C)["_current_autograd_node"]()
+    last = _follow(node, path[:-1])
+    flowing = [place for place, grad in enumerate(grads) if grad is not None]
+    source, number = last.next_functions[path[-1]]
+    assert source is not None
+    (found,) = _probe(
+        [GradientEdge(node, place) for place in flowing],
+        [GradientEdge(source, number)],
+        [grads[place] for place in flowing],
+    )
+    return found
+
+
+def _probe(outputs: Sequence[Any], inputs: Sequence[Any], grads: Grads) -> Grads:
+    """Gradients that are computed only to be shown; tools see nothing of how."""
+    probing, local.thread.probing = local.thread.probing, True
+    try:
+        return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
+    finally:
+        local.thread.probing = probing
+
+
+def _follow(node: Node, path: Sequence[int]) -> Node:
+    for edge in path:
+        next_node, _ = node.next_functions[edge]
+        assert next_node is not None
+        node = next_node
+    return node
+
+
+def _way_out(node: Node, inputs: Sequence[Tensor]) -> tuple[list[int], int] | None:
+    """How a gradient that comes in at ``node`` gets out: edges to follow, and to which input.
+
+    A view has one way out. None if it leads to none of the inputs.
+    """
+    wanted = [(i, t.grad_fn, t.output_nr, t) for i, t in enumerate(inputs) if t.requires_grad]
+    paths: list[tuple[Node, list[int]]] = [(node, [])]
+    for node, path in paths:
+        for edge, (next_node, place) in enumerate(node.next_functions):
+            for i, made_by, output, tensor in wanted:
+                if made_by is None:
+                    found = getattr(next_node, "variable", None) is tensor
+                else:
+                    found = made_by is next_node and output == place
+                if found:
+                    return [*path, edge], i
+            if next_node is not None:
+                paths.append((next_node, [*path, edge]))
+    return None
+
+
+def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
+    """Whether any output is an input or shares its memory."""
+    return any(a is b or _share_memory(a, b) for a in outputs for b in inputs)
+
+
+_share_memory: Callable[[Tensor, Tensor], bool] = vars(torch._C)["_is_alias_of"]

@@ -60,6 +60,14 @@ class _Overwrite(torch.autograd.Function):
         return None, grads[0]
 
 
+_NODES = (vars(_Boundary)["_backward_cls"], vars(_Overwrite)["_backward_cls"])
+
+
+def is_ours(node: object) -> bool:
+    """Whether an autograd node belongs to no operator, but stands between them."""
+    return isinstance(node, _NODES)
+
+
 def straight_through(
     originals: Sequence[Tensor],
     substitutes: Sequence[Tensor],
@@ -82,9 +90,11 @@ def straight_through(
     if not chosen:
         return substitutes
 
-    def watch_chosen(grads: Grads) -> Grads:
+    count = len(originals)
+
+    def watch_chosen(grads: Grads) -> Grads:  # which must not keep the tensors: one may be written
         assert watch is not None
-        every: list[Tensor | None] = [None] * len(originals)
+        every: list[Tensor | None] = [None] * count
         for i, grad in zip(chosen, grads, strict=True):
             every[i] = grad
         passed = watch(every)
