@@ -4,9 +4,13 @@ import amanda
 import numpy as np
 import pytest
 from amanda import Tool
+from amanda.action import Action, Point
+from amanda.context_map import TranslatedAnalysis, Translation
 from amanda.testing import Program
 from amanda.testing.adapter import assert_close, numbers
 from amanda.testing.models import W1, W2, X, perceptron, plain_gradients, sigmoid
+from amanda.tool import View
+from fake_backend import FakeDriver, execution, operator
 from numpy_backend.adapter import NumpyAdapter
 
 ADAPTER = NumpyAdapter()
@@ -244,3 +248,58 @@ def test_native_and_translated_tools_compose():
     native.add_inst_for_op(lambda ctx: ctx.insert_before_op(lambda h: h * 2), ops=["sigmoid"])
     loud = at("act", "insert_after_op", lambda a: a * 4, ["SIGMOID"])
     assert_close(forward(native, loud), 4 * sigmoid(2 * X @ W1) @ W2)
+
+
+class Tenfold:
+    """A layout that can be told in numbers."""
+
+    def to_canonical(self, tensor, xp):
+        return tensor * 10
+
+    def to_native(self, tensor, xp):
+        return tensor / 10
+
+
+def test_an_output_counted_from_the_end():
+    twice = at("act", "insert_after_op", lambda a: a * 2, ["SIGMOID"], outputs=[-1])
+    assert_close(forward(twice), 2 * sigmoid(X @ W1) @ W2)
+
+
+class TestLayoutsThatAreLeftOut:
+    """Only the first tensor has another layout; the others agree."""
+
+    def insert(self, point, routine, indices):
+        translation = Translation("T", (0, 1), ("A", "B"), {}, None, [Tenfold()], [Tenfold()])
+        analysis = TranslatedAnalysis(
+            FakeDriver(), Tool(), View.FORWARD, execution(operator()), [False] * 2, translation
+        )
+        analysis.insert(Action(point, routine, Tool(), indices))
+        (action,) = analysis.actions
+        return action
+
+    @pytest.mark.parametrize("point", [Point.BEFORE_OP, Point.AFTER_OP])
+    @pytest.mark.parametrize(
+        ("indices", "given", "seen"),
+        [
+            (None, (1, 2), (10, 2)),
+            ((0,), (1,), (10,)),
+            ((1,), (2,), (2,)),
+            ((1, 0), (2, 1), (2, 10)),
+        ],
+    )
+    def test_each_tensor_has_its_own(self, point, indices, given, seen):
+        def routine(*tensors):
+            assert tensors == seen
+            return tensors
+
+        result = self.insert(point, routine, indices).routine(*given)
+        assert tuple(result) == given
+
+    def test_one_counted_from_an_end_that_is_not_known_is_refused(self):
+        with pytest.raises(amanda.ActionError, match="require_outputs=True"):
+            self.insert(Point.AFTER_OP, print, (-1,))
+
+    def test_a_replacement_takes_inputs_and_gives_outputs(self):
+        action = self.insert(Point.REPLACE_OP, lambda b: (b * 20, b), (1,))
+        assert action.indices == (1,)
+        assert list(action.routine(2)) == [4, 2]

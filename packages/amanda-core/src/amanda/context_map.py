@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from amanda.action import Action, Point, name_of
 from amanda.context import Analysis, Execution
-from amanda.errors import MissingContextMapError, UnsupportedError
+from amanda.errors import ActionError, MissingContextMapError, UnsupportedError
 from amanda.tool import View
 
 TYPE_CHECKING = False
@@ -166,12 +166,20 @@ class TranslatedAnalysis(Analysis):
             places = translation.outputs
             layouts = returned = translation.output_layouts
         indices = action.indices
-        if places is not None:
-            chosen = range(len(places)) if indices is None else indices
-            indices = tuple(places[i] for i in chosen)
-            layouts = [_layout(layouts, i) for i in chosen]
+        if indices is None and places is not None:
+            indices = tuple(range(len(places)))
+        if indices is not None:
+            if any(layouts) and any(i < 0 for i in indices):
+                raise ActionError(
+                    f"{action.tool.name}: {self.execution.operator.id}: which layout the tensor at "
+                    f"{min(indices)} has is not known before the operator runs; count from the "
+                    "start, or register the analysis routine with require_outputs=True"
+                )
+            layouts = [_layout(layouts, i) for i in indices]
             if point is not Point.REPLACE_OP:
                 returned = layouts
+            if places is not None:
+                indices = tuple(places[i] for i in indices)
         routine = action.routine
         if any(layouts) or any(returned):
             routine = _turning(routine, layouts, returned, self.driver.xp)
@@ -215,7 +223,8 @@ def _translated(execution: Execution, translation: Translation, driver: Driver) 
 
 
 def _layout(layouts: Sequence[Layout | None], index: int) -> Layout | None:
-    return layouts[index] if index < len(layouts) else None
+    """That of a tensor; those that are left out agree."""
+    return layouts[index] if 0 <= index < len(layouts) else None
 
 
 def _turning(
@@ -229,8 +238,10 @@ def _turning(
     def turning(*tensors: Any, **kwargs: Any) -> Any:
         result = routine(
             *(
-                t if t is None or layout is None else layout.to_canonical(t, xp)
-                for t, layout in zip(tensors, given, strict=True)
+                t
+                if t is None or (layout := _layout(given, i)) is None
+                else layout.to_canonical(t, xp)
+                for i, t in enumerate(tensors)
             ),
             **kwargs,
         )
