@@ -48,10 +48,36 @@ class OperatorFlops:
 
 
 class Inputs(NamedTuple):
-    """What an execution is given: the shapes, and how many executions it stands for."""
+    """What an execution is given.
+
+    Attributes:
+        shapes: of the tensors.
+        executions: how many executions this one stands for.
+        bytes: the size of the tensors.
+    """
 
     shapes: Shapes
     executions: int
+    bytes: int
+
+
+class Begun:
+    """The inputs of executions that have begun, until they end.
+
+    A graph may run what comes before an operator and what comes after it in different threads.
+    """
+
+    def __init__(self) -> None:
+        self._inputs: dict[int, Inputs] = {}
+
+    def put(self, inputs: Inputs) -> None:
+        """An execution has begun in this thread."""
+        self._inputs[threading.get_ident()] = inputs
+
+    def take(self) -> Inputs:
+        """The one that ends now: if there are several, that of this thread."""
+        inputs = self._inputs.pop(threading.get_ident(), None)
+        return self._inputs.popitem()[1] if inputs is None else inputs
 
 
 class Thread(threading.local):
@@ -59,19 +85,13 @@ class Thread(threading.local):
 
     Attributes:
         row: the operator that the program called, None between two of them.
-        inputs: what it was given.
-        bytes: the size of that.
         inside: whether something that ran inside of it was counted.
         linked: whether that has a gradient of its own.
-        inner_inputs: what the operator inside of it was given.
     """
 
     row: OperatorFlops | None = None
-    inputs = Inputs((), 1)
-    bytes = 0
     inside = False
     linked = False
-    inner_inputs = Inputs((), 1)
 
 
 class Counter:
@@ -96,12 +116,13 @@ class Counter:
         self._table = table
         self._thread = thread
         self._lock = lock
+        self._begun = Begun()
         self._counts: OrderedDict[tuple[Inputs, Shapes], int] = OrderedDict()
         self._grad_outputs: Shapes = ()
 
     def begin(self, *inputs: Any) -> None:
         """Before an execution inside of another operator."""
-        self._thread.inner_inputs = self.see(inputs)
+        self._begun.put(seen(self._table, inputs))
 
     def end(self, *outputs: Any) -> None:
         """After it: it counts for the operator that it ran in."""
@@ -111,26 +132,22 @@ class Counter:
         thread.inside = True
         thread.linked |= any(has_gradient(tensor) for tensor in outputs)
         with self._lock:
-            self.count(thread.inner_inputs, self._table.shapes(outputs))
-
-    def see(self, inputs: Sequence[Any]) -> Inputs:
-        """What :meth:`count` is to know of the inputs when they may be gone."""
-        return Inputs(self._table.shapes(inputs), self._table.executions(inputs))
+            self.count(self._begun.take(), self._table.shapes(outputs))
 
     def count(self, inputs: Inputs, outputs: Shapes) -> None:
         """Count an execution, with the lock held."""
-        seen = inputs, outputs
-        if seen in self._counts:
-            self._counts.move_to_end(seen)
+        execution = inputs, outputs
+        if execution in self._counts:
+            self._counts.move_to_end(execution)
         elif _are_known(inputs.shapes) and _are_known(outputs):
             flops = self._formula.forward(inputs.shapes, outputs, self._attrs)
-            self._counts[seen] = flops * inputs.executions
+            self._counts[execution] = flops * inputs.executions
             if len(self._counts) > _KEPT:
                 self._counts.popitem(last=False)
         else:
             self._row.uncounted += 1
             return
-        flops = self._counts[seen]
+        flops = self._counts[execution]
         self._row.forward += flops
         if self._formula.operands:
             self._row.macs += flops // 2
@@ -176,25 +193,26 @@ class Call:
         self._is_free = self._is_view or row.place.type in table.copies
         self._thread = thread
         self._lock = lock
+        self._begun = Begun()
 
     def begin(self, *inputs: Any) -> None:
         """Before an execution."""
         thread = self._thread
         thread.row = self._row
         thread.inside = thread.linked = False
-        thread.bytes = 0 if self._is_view else self._table.nbytes(inputs)
-        if self.counter is not None:
-            thread.inputs = self.counter.see(inputs)
+        self._begun.put(seen(self._table, inputs))
 
     def end(self, *outputs: Any) -> None:
         """After it."""
         thread, row = self._thread, self._row
         thread.row = None
+        inputs = self._begun.take()
         with self._lock:
             row.calls += 1
-            row.bytes += thread.bytes + (0 if self._is_view else self._table.nbytes(outputs))
+            if not self._is_view:
+                row.bytes += inputs.bytes + self._table.nbytes(outputs)
             if self.counter is not None:
-                self.counter.count(thread.inputs, self._table.shapes(outputs))
+                self.counter.count(inputs, self._table.shapes(outputs))
             elif thread.inside:
                 # The gradient of what is made of others is theirs, unless they run in secret, as
                 # in a custom autograd function.
@@ -202,6 +220,11 @@ class Call:
                     row.uncounted_backward += 1
             elif not self._is_free:
                 row.uncounted += 1
+
+
+def seen(table: Table, inputs: Sequence[Any]) -> Inputs:
+    """What counting needs of the inputs, which may be gone by then."""
+    return Inputs(table.shapes(inputs), table.executions(inputs), table.nbytes(inputs))
 
 
 def has_gradient(tensor: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amanda_tools.flops import torch
+from amanda_tools.flops import tensorflow, torch
 from amanda_tools.flops.table import Table
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from amanda_tools.flops.table import Formula, Forward
 
-TABLES: dict[str, Table] = {"torch": torch.TABLE}
+TABLES: dict[str, Table] = {"torch": torch.TABLE, "tensorflow": tensorflow.TABLE}
 
 
 def formula(

@@ -64,16 +64,19 @@ class Formula:
 class Table:
     """What is known about the operators of one vocabulary, and how to read its tensors.
 
+    Args:
+        views: types that give other views of their inputs, separated by blanks: no FLOPs and no
+            bytes.
+        copies: types that only move data: no FLOPs.
+
     Attributes:
         formulas: by operator type.
-        views: types that give other views of their inputs: no FLOPs and no bytes.
-        copies: types that only move data: no FLOPs.
     """
 
-    def __init__(self, views: Iterable[str] = (), copies: Iterable[str] = ()) -> None:
+    def __init__(self, views: str = "", copies: str = "") -> None:
         self.formulas: dict[str, Formula] = {}
-        self.views = frozenset(views)
-        self.copies = frozenset(copies)
+        self.views = frozenset(views.split())
+        self.copies = frozenset(copies.split())
 
     def formula(self, *types: str, operands: Collection[int] = ()) -> Callable[[Forward], Formula]:
         """Decorate the formula of some operator types; see :func:`formula`."""
@@ -85,9 +88,12 @@ class Table:
 
         return register
 
-    def is_parameter(self, tensor: Any) -> bool:
-        """Whether an input of an operator is a parameter of the model."""
-        return False
+    def parameter(self, tensor: Any) -> tuple[Any, int] | None:
+        """The parameter of the model that an input is, and how many elements it has.
+
+        The parameter is any object that is the same each time; None if the input is none.
+        """
+        return None
 
     def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
         """Shapes; None for one that does not tell the work, and for None."""

@@ -6,7 +6,6 @@ import itertools
 import threading
 import weakref
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -54,6 +53,11 @@ class _Calls(amanda.Tool):
     def __init__(self, analyze: Callable[[amanda.OpContext], None]) -> None:
         super().__init__()
         self.add_inst_for_op(analyze)
+
+    @property
+    def name(self) -> str:
+        """It is a part of that tool."""
+        return Flops.__name__
 
 
 class Flops(amanda.Tool):
@@ -213,8 +217,10 @@ class Flops(amanda.Tool):
         place, table = Place.of(ctx.op), self._table(ctx)
         parameters = self._parameters.setdefault(place, {})
         filling = ctx.op.type.endswith("_")  # in place: it gives a parameter its values
-        for tensor in filter(table.is_parameter, () if filling else ctx.inputs):
-            parameters[self._number(tensor)] = prod(tensor.shape)
+        for tensor in () if filling else ctx.inputs:
+            if (found := table.parameter(tensor)) is not None:
+                parameter, size = found
+                parameters[self._number(parameter)] = size
         row = self._rows.setdefault(place, OperatorFlops(place))
         row.params = sum(parameters.values())
         return row

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 class _TorchTable(Table):
     """Reads PyTorch's tensors; PyTorch is imported by then, but not when the table is made."""
 
-    def is_parameter(self, tensor: Any) -> bool:
-        """Whether it is an ``nn.Parameter``."""
-        return isinstance(tensor, _torch().nn.Parameter)
+    def parameter(self, tensor: Any) -> tuple[Any, int] | None:
+        """The tensor itself if it is an ``nn.Parameter``."""
+        return (tensor, tensor.numel()) if isinstance(tensor, _torch().nn.Parameter) else None
 
     def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
         """Shapes; None for sparse and nested tensors, which do not fill theirs."""
@@ -73,149 +73,26 @@ def _unwrapped(tensor: Any) -> tuple[Any, dict[int, int]]:
 
 
 TABLE = _TorchTable(
-    views=[
-        "_conj",
-        "_neg_view",
-        "_reshape_alias",
-        "adjoint",
-        "as_strided",
-        "broadcast_to",
-        "chunk",
-        "conj",
-        "diagonal",
-        "dsplit",
-        "expand",
-        "expand_as",
-        "hsplit",
-        "imag",
-        "linalg_diagonal",
-        "mH",
-        "mT",
-        "matrix_H",
-        "moveaxis",
-        "movedim",
-        "narrow",
-        "numpy_T",
-        "permute",
-        "positive",
-        "real",
-        "resolve_conj",
-        "resolve_neg",
-        "select",
-        "slice",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "squeeze_",
-        "swapaxes",
-        "swapdims",
-        "t",
-        "t_",
-        "tensor_split",
-        "transpose",
-        "transpose_",
-        "unbind",
-        "unflatten",
-        "unfold",
-        "unsafe_chunk",
-        "unsafe_split",
-        "unsafe_split_with_sizes",
-        "unsqueeze",
-        "unsqueeze_",
-        "view",
-        "view_as",
-        "view_as_complex",
-        "view_as_real",
-        "vsplit",
-    ],
-    copies=[
-        "_to_copy",
-        "_unsafe_index",
-        "_unsafe_view",
-        "arange",
-        "block_diag",
-        "cat",
-        "channel_shuffle",
-        "clone",
-        "column_stack",
-        "concat",
-        "concatenate",
-        "constant_pad_nd",
-        "contiguous",
-        "copy",
-        "copy_",
-        "diag",
-        "diag_embed",
-        "dstack",
-        "embedding",
-        "eye",
-        "fill",
-        "fill_",
-        "flatten",
-        "flip",
-        "fliplr",
-        "flipud",
-        "full",
-        "full_like",
-        "gather",
-        "hstack",
-        "im2col",
-        "index",
-        "index_copy",
-        "index_copy_",
-        "index_fill",
-        "index_fill_",
-        "index_put",
-        "index_put_",
-        "index_select",
-        "masked_fill",
-        "masked_fill_",
-        "masked_scatter",
-        "masked_scatter_",
-        "masked_select",
-        "meshgrid",
-        "new_full",
-        "new_ones",
-        "new_zeros",
-        "ones",
-        "ones_like",
-        "pad",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "ravel",
-        "reflection_pad1d",
-        "reflection_pad2d",
-        "reflection_pad3d",
-        "repeat",
-        "repeat_interleave",
-        "replication_pad1d",
-        "replication_pad2d",
-        "replication_pad3d",
-        "reshape",
-        "reshape_as",
-        "roll",
-        "rot90",
-        "row_stack",
-        "scatter",
-        "scatter_",
-        "select_scatter",
-        "slice_scatter",
-        "stack",
-        "take",
-        "take_along_dim",
-        "tile",
-        "to",
-        "tril",
-        "tril_",
-        "triu",
-        "triu_",
-        "type_as",
-        "vstack",
-        "where",
-        "zero_",
-        "zeros",
-        "zeros_like",
-    ],
+    views="""
+        _conj _neg_view _reshape_alias adjoint as_strided broadcast_to chunk conj diagonal dsplit
+        expand expand_as hsplit imag linalg_diagonal matrix_H mH moveaxis movedim mT narrow numpy_T
+        permute positive real resolve_conj resolve_neg select slice split split_with_sizes squeeze
+        squeeze_ swapaxes swapdims t t_ tensor_split transpose transpose_ unbind unflatten unfold
+        unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_ view view_as
+        view_as_complex view_as_real vsplit
+    """,
+    copies="""
+        _to_copy _unsafe_index _unsafe_view arange block_diag cat channel_shuffle clone
+        column_stack concat concatenate constant_pad_nd contiguous copy copy_ diag diag_embed
+        dstack embedding eye fill fill_ flatten flip fliplr flipud full full_like gather hstack
+        im2col index index_copy index_copy_ index_fill index_fill_ index_put index_put_
+        index_select masked_fill masked_fill_ masked_scatter masked_scatter_ masked_select meshgrid
+        new_full new_ones new_zeros ones ones_like pad pixel_shuffle pixel_unshuffle ravel
+        reflection_pad1d reflection_pad2d reflection_pad3d repeat repeat_interleave
+        replication_pad1d replication_pad2d replication_pad3d reshape reshape_as roll rot90
+        row_stack scatter scatter_ select_scatter slice_scatter stack take take_along_dim tile to
+        tril tril_ triu triu_ type_as vstack where zero_ zeros zeros_like
+    """,
 )
 formula = TABLE.formula
 
