@@ -70,6 +70,16 @@ class TestTool:
     def test_namespaces(self, namespace, vocabulary):
         assert Tool(namespace=namespace).vocabulary == vocabulary
 
+    def test_its_name_is_that_of_its_class_unless_it_has_one(self):
+        class Pruner(Tool):
+            def __init__(self, name=None):
+                if name is not None:
+                    self.name = name
+                super().__init__()
+
+        assert Pruner().name == "Pruner"
+        assert Pruner("channels").name == "channels"
+
     def test_ops_must_be_a_list(self):
         with pytest.raises(TypeError, match=r"write ops=\['conv2d'\]"):
             Tool().add_inst_for_op(print, ops="conv2d")

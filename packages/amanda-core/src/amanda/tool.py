@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 
 from amanda.errors import AmandaError, DependencyCycleError
 
@@ -77,9 +78,9 @@ class Tool:
         self.dependencies: list[Tool | type[Tool]] = []
         self._built: dict[type[Tool], Tool] = {}
 
-    @property
+    @functools.cached_property  # so that a tool may have a name of its own
     def name(self) -> str:
-        """The tool's name in messages: that of its class."""
+        """The tool's name in messages: that of its class, unless it is given another."""
         return type(self).__name__
 
     def add_inst_for_op(
