@@ -13,12 +13,12 @@ def path(tmp_path):
 
 
 def test_is_complete_before_anything_is_written(path):
-    Log(path, header="[", footer="]")
+    Log(path, str, header="[", footer="]")
     assert path.read_text() == "[]"
 
 
 def test_is_complete_after_every_flush(path):
-    log = Log(path, header="[", separator=",", footer="]")
+    log = Log(path, str, header="[", separator=",", footer="]")
     for number in range(3):
         log.write(str(number))
         log.flush()
@@ -26,7 +26,7 @@ def test_is_complete_after_every_flush(path):
 
 
 def test_writes_by_itself_once_there_is_much(path):
-    log = Log(path)
+    log = Log(path, str)
     for number in range(100_000):
         log.write(f"{number}\n")
     assert len(path.read_text().splitlines()) > 95_000
@@ -37,7 +37,7 @@ def test_writes_by_itself_once_there_is_much(path):
 def test_stays_where_it_was_when_the_current_folder_changes(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
-    log = Log("log")
+    log = Log("log", str)
     log.write("here")
     monkeypatch.chdir("elsewhere")
     log.flush()
@@ -46,7 +46,7 @@ def test_stays_where_it_was_when_the_current_folder_changes(tmp_path, monkeypatc
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_is_left_alone_by_a_forked_process(path):
-    log = Log(path)
+    log = Log(path, str)
     log.write("parent ")
 
     def work():
@@ -64,4 +64,4 @@ def test_is_left_alone_by_a_forked_process(path):
 
 def test_that_cannot_be_written_says_so_at_once(tmp_path):
     with pytest.raises(OSError, match="missing"):
-        Log(tmp_path / "missing" / "log")
+        Log(tmp_path / "missing" / "log", str)

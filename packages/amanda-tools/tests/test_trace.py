@@ -102,6 +102,16 @@ def test_goes_on_when_applied_again(toy, path):
     assert [row["id"] for row in read_trace(path)] == ["conv", "conv"]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_ragged_sizes_are_null(path, layout):
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)
+    with amanda.apply(Trace(path)):
+        torch.relu(ragged)
+    (row,) = (row for row in read_trace(path) if row["type"] == "relu")
+    assert row["output_shapes"][0][-1] is None
+
+
 class TestReading:
     def test_leaves_out_a_last_line_that_was_cut_off(self, path):
         whole = json.dumps({"id": "conv"}) + "\n"

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from amanda_tools.executions import Direction, Execution, Tensors
 
-_WAITING = 10_000  # executions that may wait for the one that they ran inside of
+_BATCH = 1000  # executions that are placed at a time
+_WAITING = 10_000  # those that may wait for the one that they ran inside of
 
 
 class ChromeTrace:
@@ -34,7 +35,7 @@ class ChromeTrace:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._log = Log(path, header="[\n", separator=",\n", footer="\n]\n")
+        self._log = Log(path, str, header="[\n", separator=",\n", footer="\n]\n")
         self._rows: dict[tuple[Direction, int], _Row] = {}
         self._lock = threading.Lock()
         self._write(_metadata("process_name", name="amanda"))
@@ -89,7 +90,7 @@ class _Row:
     def add(self, execution: Execution) -> list[str]:
         """Take an execution; the events that can be written now."""
         self._waiting.append(execution)
-        if execution.depth and len(self._waiting) < _WAITING:
+        if len(self._waiting) < (_WAITING if execution.depth else _BATCH):
             return []
         self._place_waiting()
         return self._modules.take()

@@ -27,7 +27,10 @@ _serials = itertools.count()
 
 
 class Tensors(NamedTuple):
-    """Shapes and dtypes of tensors; None for a gradient that does not flow."""
+    """Shapes and dtypes of tensors; None for a gradient that does not flow.
+
+    A size is None where it is not one number, as that of the ragged dimension of a nested tensor.
+    """
 
     shapes: list[list[int | None] | None]
     dtypes: list[str | None]
@@ -249,9 +252,17 @@ class Executions(amanda.Tool):
 
 def _describe(tensors: Sequence[Any]) -> Tensors:
     return Tensors(
-        [None if tensor is None else list(tensor.shape) for tensor in tensors],
+        [None if tensor is None else _shape(tensor) for tensor in tensors],
         [None if tensor is None else _dtype_name(tensor.dtype) for tensor in tensors],
     )
+
+
+def _shape(tensor: Any) -> list[int | None]:
+    try:
+        sizes = tensor.shape
+    except RuntimeError:  # a nested tensor of PyTorch has none
+        return [None] * tensor.dim()
+    return [size if isinstance(size, int) else None for size in sizes]
 
 
 _dtype_names: dict[Any, str] = {}

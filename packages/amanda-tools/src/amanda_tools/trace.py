@@ -33,7 +33,7 @@ class Trace(amanda.Tool):
 
     def __init__(self, out: str | os.PathLike[str]) -> None:
         super().__init__()
-        self._log = Log(out)
+        self._log = Log(out, _line)
         self.written = 0
         self.depends_on(Executions)
         self.add_inst_for_op(self._analyze)
@@ -51,22 +51,26 @@ class Trace(amanda.Tool):
         self.dependency(Executions).observe(ctx, self._record)
 
     def _record(self, execution: Execution) -> None:
-        row = {
-            "id": execution.place.id,
-            "type": execution.place.type,
-            "scope": execution.place.scope,
-            "direction": execution.direction,
-            "operator": execution.forward.id,
-            "iteration": execution.iteration,
-            "start": execution.start,
-            "duration": execution.duration,
-            "input_shapes": execution.inputs.shapes,
-            "input_dtypes": execution.inputs.dtypes,
-            "output_shapes": execution.outputs.shapes,
-            "output_dtypes": execution.outputs.dtypes,
-        }
-        self._log.write(json.dumps(row) + "\n")
+        self._log.write(execution)
         self.written += 1
+
+
+def _line(execution: Execution) -> str:
+    row = {
+        "id": execution.place.id,
+        "type": execution.place.type,
+        "scope": execution.place.scope,
+        "direction": execution.direction,
+        "operator": execution.forward.id,
+        "iteration": execution.iteration,
+        "start": execution.start,
+        "duration": execution.duration,
+        "input_shapes": execution.inputs.shapes,
+        "input_dtypes": execution.inputs.dtypes,
+        "output_shapes": execution.outputs.shapes,
+        "output_dtypes": execution.outputs.dtypes,
+    }
+    return json.dumps(row) + "\n"
 
 
 def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
