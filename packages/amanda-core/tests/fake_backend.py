@@ -1,8 +1,9 @@
 """A backend whose tensors are numbers, for the engine to be looked at without one."""
 
 from amanda import Driver, Operator
-from amanda.context import Execution
-from amanda.engine import ByOperator, Engine, Scope
+from amanda.analysis import Execution
+from amanda.by_operator import ByOperator
+from amanda.engine import Engine, Scope
 
 
 class FakeDriver(Driver):

@@ -1,10 +1,13 @@
 """The `with amanda.apply(...)` block, apart from any backend."""
 
+import contextlib
 import threading
 
 import amanda
 import pytest
 from amanda import Tool
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy_backend import framework
 from numpy_backend.framework import Tensor
 
@@ -82,6 +85,60 @@ class TestApply:
         with pytest.raises(OSError, match="disk full"), amanda.apply(*tools):
             raise ZeroDivisionError
         assert sorted(log) == ["one", "three", "two"]
+
+
+class Labelled(Tool):
+    """Notes its label at every multiplication."""
+
+    def __init__(self, label, log):
+        super().__init__()
+        self.add_inst_for_op(
+            lambda ctx: ctx.insert_before_op(lambda *_: log.append(label)), ops=["multiply"]
+        )
+
+
+RUN = "run"
+BLOCKS = st.recursive(
+    st.just(RUN),
+    lambda inside: st.tuples(
+        st.sampled_from([0, 1, 2, "disabled", "enabled", "cache_disabled", "cache_enabled"]),
+        st.lists(inside, max_size=4),
+        st.booleans(),
+    ),
+    max_leaves=12,
+)
+
+
+class TestNesting:
+    @given(blocks=st.lists(BLOCKS, max_size=4))
+    def test_each_run_has_the_tools_around_it_and_no_others(self, blocks):
+        log = []
+        tools = [Labelled(label, log) for label in range(3)]
+        expected = []
+
+        def walk(block, around, enabled):
+            if block == RUN:
+                squared(tensor(3))
+                expected.extend(around if enabled else [])
+                return
+            kind, inside, fails = block
+            if isinstance(kind, int):
+                scope = amanda.apply(tools[kind])
+                around = [*around, *({kind} - {*around})]
+            else:
+                scope = getattr(amanda, kind)()
+                enabled = {"disabled": False, "enabled": True}.get(kind, enabled)
+            with contextlib.suppress(ZeroDivisionError), scope:
+                for one in inside:
+                    walk(one, around, enabled)
+                if fails:
+                    raise ZeroDivisionError
+
+        for block in blocks:
+            walk(block, [], enabled=True)
+        assert log == expected
+        assert amanda.is_enabled()
+        assert amanda.is_cache_enabled()
 
 
 class TestSwitches:

@@ -3,7 +3,7 @@
 import contextlib
 
 import amanda
-from amanda.context import Execution
+from amanda.analysis import Execution
 
 
 class Tensor:

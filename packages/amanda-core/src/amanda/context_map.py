@@ -9,7 +9,7 @@ Maps announce themselves by an entry point in the group ``amanda.context_maps`` 
 from __future__ import annotations
 
 from amanda.action import Action, Point, name_of
-from amanda.context import Analysis, Execution
+from amanda.analysis import Analysis, Execution
 from amanda.errors import ActionError, MissingContextMapError, UnsupportedError
 from amanda.tool import View
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from amanda.action import Action
-    from amanda.context import Execution
+    from amanda.analysis import Execution
     from amanda.context_map import Layout
     from amanda.engine import Engine
     from amanda.operator import Operator

@@ -9,94 +9,33 @@ from __future__ import annotations
 import threading
 import weakref
 
-from amanda.action import Action, Point, name_of, run_replacement, run_routines
-from amanda.context import Analysis, Execution, OpContext
-from amanda.context_map import TranslatedAnalysis, context_map
-from amanda.errors import ActionError, AmandaError, RoutineError
+from amanda.action import name_of, run_replacement, run_routines
+from amanda.analysis import Analysis
+from amanda.by_operator import ByOperator
+from amanda.context import OpContext
+from amanda.context_map import TranslatedAnalysis
+from amanda.errors import AmandaError, RoutineError
+from amanda.plan import BackwardPlan, GradientPlan, Plan
 from amanda.tool import View
+from amanda.vocabulary import (
+    Sighting,
+    forward_types,
+    native_view,
+    speaks_natively,
+    wants_translated,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from amanda.context_map import Translation
+    from amanda.action import Action
+    from amanda.analysis import Execution
     from amanda.driver import Driver
     from amanda.operator import Operator
+    from amanda.plan import Decisions
     from amanda.tool import Subscription, Tool
-
-    _Decisions = tuple[tuple[int, Action], ...]
-
-
-class Plan:
-    """What to do at the executions of one forward operator.
-
-    Attributes:
-        before, replace, after: what to run, in the order of S1.
-        pending: analyses that wait for the outputs of the first execution; show them to
-            :meth:`Engine.complete`.
-        backward: whether a tool wants to see the operator's backward operators.
-        gradient: whether a tool wants to see its gradient as a whole.
-        idle: whether the operator may simply run.
-    """
-
-    __slots__ = (
-        "after",
-        "backward",
-        "before",
-        "decisions",
-        "gradient",
-        "idle",
-        "pending",
-        "replace",
-    )
-
-    def __init__(
-        self,
-        operator: Operator,
-        decisions: _Decisions,
-        pending: tuple[Subscription, ...],
-        backward: bool,
-        gradient: bool,
-    ) -> None:
-        self.decisions = decisions
-        self.pending = pending
-        self.backward = backward
-        self.gradient = gradient
-        self.before = _at(Point.BEFORE_OP, decisions)
-        self.replace = _only(Point.REPLACE_OP, decisions, operator)
-        self.after = _at(Point.AFTER_OP, decisions)
-        self.idle = not (decisions or pending or backward or gradient)
-
-
-class BackwardPlan:
-    """What to do at the executions of one backward operator; as in :class:`Plan`."""
-
-    __slots__ = ("after", "before", "decisions", "idle", "pending", "replace")
-
-    def __init__(
-        self,
-        backward_operator: Operator,
-        decisions: _Decisions,
-        pending: tuple[Subscription, ...],
-    ) -> None:
-        self.decisions = decisions
-        self.pending = pending
-        self.before = _at(Point.BEFORE_BACKWARD_OP, decisions)
-        self.replace = _only(Point.REPLACE_BACKWARD_OP, decisions, backward_operator)
-        self.after = _at(Point.AFTER_BACKWARD_OP, decisions)
-        self.idle = not (decisions or pending)
-
-
-class GradientPlan:
-    """What to do with the gradient of one operator as a whole; as in :class:`Plan`."""
-
-    __slots__ = ("idle", "on_inputs", "on_outputs")
-
-    def __init__(self, decisions: _Decisions) -> None:
-        self.on_outputs = _at(Point.ON_GRAD_OUTPUTS, decisions)
-        self.on_inputs = _at(Point.ON_GRAD_INPUTS, decisions)
-        self.idle = not decisions
 
 
 class Scope:
@@ -106,49 +45,6 @@ class Scope:
 
     def __init__(self) -> None:
         self.open = True
-
-
-class ByOperator(dict[int, "Any"]):
-    """A dict keyed by ``operator.serial`` that forgets an operator when it is gone."""
-
-    __slots__ = ("__weakref__", "_alive")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._alive: dict[int, weakref.ref[Operator]] = {}
-
-    def keep(self, operator: Operator, value: Any) -> None:
-        """Keep ``value`` for as long as ``operator`` lives."""
-        serial = operator.serial
-        self[serial] = value
-        if serial not in self._alive:
-            this = weakref.ref(self)
-
-            def forget(_: weakref.ref[Operator]) -> None:
-                table = this()
-                if table is not None:
-                    table.pop(serial, None)
-                    table._alive.pop(serial, None)
-
-            self._alive[serial] = weakref.ref(operator, forget)
-
-
-class Sighting:
-    """What can be told of an operator on its forward side alone, kept for its way back.
-
-    Attributes:
-        parameters: for each input, whether it is a parameter of the model.
-        translations: what the operator is in other vocabularies.
-    """
-
-    __slots__ = ("parameters", "translations")
-
-    def __init__(self, driver: Driver, execution: Execution, vocabularies: Iterable[str]) -> None:
-        self.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
-        self.translations = {
-            vocabulary: context_map(driver.vocabulary, vocabulary).translate(execution, driver)
-            for vocabulary in vocabularies
-        }
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -181,7 +77,7 @@ class Engine:
         self._vocabularies = {
             s.tool.vocabulary
             for s in subscriptions
-            if s.tool.vocabulary is not None and not _speaks_natively(s, driver)
+            if s.tool.vocabulary is not None and not speaks_natively(s, driver)
         }
         self._sightings = ByOperator()
         self._owners = owners
@@ -204,7 +100,7 @@ class Engine:
         """Types of forward operators that must be intercepted; None for all."""
         types: set[str] = set()
         for subscription in subscriptions:
-            ops = _forward_types(subscription, driver)
+            ops = forward_types(subscription, driver)
             if ops is None:
                 return None
             types |= ops
@@ -227,7 +123,7 @@ class Engine:
             satisfied = {
                 s.tool
                 for s in self._subscriptions
-                if (ops := _forward_types(s, self.driver)) is None or type in ops
+                if (ops := forward_types(s, self.driver)) is None or type in ops
             }
             rest = tuple(s for s in self._subscriptions if s.tool not in satisfied)
             engine: Engine | None
@@ -384,15 +280,15 @@ class Engine:
             self._matching_cache[key] = tuple(
                 s
                 for s in self._subscriptions
-                if _native_view(s, self.driver) is view
+                if native_view(s, self.driver) is view
                 and not (s.ops is None and operator.on_request)
-                and ((ops := _forward_types(s, self.driver)) is None or operator.type in ops)
+                and ((ops := forward_types(s, self.driver)) is None or operator.type in ops)
             )
         matching = self._matching_cache[key]
         if not self._vocabularies:
             return matching
         translations = self._sightings[operator.serial].translations
-        return [s for s in matching if _wants_translated(s, translations)]
+        return [s for s in matching if wants_translated(s, translations)]
 
     def _look_at(self, execution: Execution) -> None:
         sighting = Sighting(self.driver, execution, self._vocabularies)
@@ -414,7 +310,7 @@ class Engine:
         pending = tuple(s for s in matching if s.require_outputs and s not in known)
         return [s for s in matching if s not in pending], pending
 
-    def _decide(self, subscriptions: Iterable[Subscription], execution: Execution) -> _Decisions:
+    def _decide(self, subscriptions: Iterable[Subscription], execution: Execution) -> Decisions:
         """Ask each subscription, or take what it decided before and has not been forgotten.
 
         A tool that is no longer in force is not asked: a backward may run after its scope.
@@ -467,7 +363,7 @@ class Engine:
         return TranslatedAnalysis(self.driver, tool, view, execution, parameters, translation)
 
     def _plan(
-        self, operator: Operator, decisions: _Decisions, pending: tuple[Subscription, ...]
+        self, operator: Operator, decisions: Decisions, pending: tuple[Subscription, ...]
     ) -> Plan:
         return Plan(
             operator,
@@ -492,52 +388,3 @@ def clear_cache() -> None:
     """Forget every decision of every tool in force: each operator is analyzed anew."""
     for engine in list(_engines):
         engine.forget()
-
-
-def _speaks_natively(subscription: Subscription, driver: Driver) -> bool:
-    return subscription.tool.vocabulary in (None, driver.vocabulary)
-
-
-def _native_view(subscription: Subscription, driver: Driver) -> View:
-    """Backward operators of another vocabulary are gradients as a whole."""
-    if subscription.view is View.BACKWARD and not _speaks_natively(subscription, driver):
-        return View.GRADIENT
-    return subscription.view
-
-
-def _forward_types(subscription: Subscription, driver: Driver) -> frozenset[str] | None:
-    """The backend's types of forward operators that a subscription looks at; None for all."""
-    ops, tool = subscription.ops, subscription.tool
-    if ops is None:
-        return None
-    if tool.vocabulary is not None and not _speaks_natively(subscription, driver):
-        if subscription.view is View.BACKWARD:
-            ops = frozenset(type.removesuffix("Grad") for type in ops)
-        return context_map(driver.vocabulary, tool.vocabulary).native_types(ops)
-    return driver.forward_types(ops) if subscription.view is View.BACKWARD else ops
-
-
-def _wants_translated(subscription: Subscription, translations: Mapping[str, Translation]) -> bool:
-    """Whether an operator is one that a subscription wants, in the vocabulary of its tool."""
-    translation = translations.get(subscription.tool.vocabulary or "")
-    if translation is None or subscription.ops is None:
-        return True
-    return not subscription.ops.isdisjoint((translation.type, translation.type + "Grad"))
-
-
-_AFTER = {Point.AFTER_OP, Point.AFTER_BACKWARD_OP, Point.ON_GRAD_INPUTS}
-
-
-def _at(point: Point, decisions: _Decisions) -> tuple[Action, ...]:
-    """The actions at a point, in the order of S1; innermost tools are next to the operator."""
-    after = point in _AFTER
-    ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))
-    return tuple(action for _, action in ranked if action.point is point)
-
-
-def _only(point: Point, decisions: _Decisions, operator: Operator) -> Action | None:
-    actions = _at(point, decisions)
-    if len(actions) > 1:
-        names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in actions)
-        raise ActionError(f"operator {operator.id!r} is replaced more than once, by {names}")
-    return actions[0] if actions else None

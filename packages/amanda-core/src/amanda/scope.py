@@ -6,9 +6,10 @@ import contextlib
 import copy
 import threading
 
+from amanda.by_operator import ByOperator
 from amanda.context_map import context_map
 from amanda.driver import Driver, ImportWatch, known_drivers, loaded_drivers
-from amanda.engine import ByOperator, Engine, Scope
+from amanda.engine import Engine, Scope
 from amanda.errors import MissingContextMapError
 from amanda.tool import Tool, in_order
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from amanda import Driver, Operator
-from amanda.context import Execution
+from amanda.analysis import Execution
 
 from numpy_backend import framework
 from numpy_backend.framework import Grads, Kernel, Parameter, Tensor

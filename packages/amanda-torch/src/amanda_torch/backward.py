@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from amanda import Operator
-from amanda.engine import ByOperator
+from amanda.by_operator import ByOperator
 
 from amanda_torch.straight import is_ours, straight_through
 from amanda_torch.thread import local
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda.action import Action
-    from amanda.context import Execution
-    from amanda.engine import BackwardPlan, Engine
+    from amanda.analysis import Execution
+    from amanda.engine import Engine
+    from amanda.plan import BackwardPlan
     from torch import Tensor
     from torch.autograd.graph import Node
 
@@ -159,14 +160,18 @@ def run_on_gradients(
 
 
 def in_force(engine: Engine) -> bool:
-    """Whether tools see a backward that runs now.
+    """Whether tools see a backward that runs now."""
+    return not local.thread.probing and reaches(engine)
+
+
+def reaches(engine: Engine) -> bool:
+    """Whether tools have a say in a backward that runs now.
 
     Not when it runs after their scope, nor when the thread that runs it has no tools in force
     (``amanda.disabled()``); a thread that autograd started for the backward has never had any.
     """
-    if local.thread.probing or not engine.open:
-        return False
-    return local.thread.engine is not None or not local.thread.known
+    thread = local.thread
+    return engine.open and (thread.engine is not None or not thread.known)
 
 
 def _backward_operator(operator: Operator, type: str, count: int) -> Operator:

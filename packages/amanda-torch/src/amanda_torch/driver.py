@@ -21,7 +21,7 @@ from amanda_torch.thread import intercept, local
 if TYPE_CHECKING:
     from types import FrameType
 
-    from amanda.context import Execution
+    from amanda.analysis import Execution
     from amanda.engine import Engine
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from amanda import AmandaError, UnsupportedError
-from amanda.context import Execution
+from amanda.analysis import Execution
 from torch import Tensor
 
 from amanda_torch.backward import sequence_number, watch_backward
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from amanda import Operator
     from amanda.action import Action
-    from amanda.engine import Engine, Plan
+    from amanda.engine import Engine
+    from amanda.plan import Plan
 
     from amanda_torch.signature import Args, Kwargs, Signature
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import Operator
-    from amanda.context import Execution
-    from amanda.engine import Engine, GradientPlan
+    from amanda.analysis import Execution
+    from amanda.engine import Engine
+    from amanda.plan import GradientPlan
     from torch.autograd.graph import Node
 
     Grads = Sequence[Tensor | None]

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint as checkpointing
+from torch.compiler import is_dynamo_compiling
+from torch.nn.modules._functions import BackwardHookFunction, SyncBatchNorm
 
+from amanda_torch.backward import reaches
 from amanda_torch.execute import Target, execute
 from amanda_torch.identity import call_path, end_paths, enter, resume_paths, skip_frames
 from amanda_torch.signature import FunctionSignature
@@ -36,6 +39,8 @@ _compile = torch.compile
 
 
 def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    if is_dynamo_compiling():  # torch.export follows the code, and need not follow ours
+        return _call(self, *args, **kwargs)
     thread = local.thread
     if thread.engine is None:
         return _call(self, *args, **kwargs)
@@ -57,6 +62,9 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def unseen(*args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return function(*args, **kwargs)
+        local.thread.known = True
         on = intercepting()
         intercept(False)
         try:
@@ -69,14 +77,21 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     run = functools.partial(_apply.__func__, cls)
-    if not intercepting() or cls is checkpointing.CheckpointFunction:
+    if is_dynamo_compiling() or not intercepting() or _is_machinery(cls):
         return run(*args, **kwargs)
     target = Target(cls.__name__, FunctionSignature(cls), run, lambda _, *a, **k: run(*a, **k))
     return execute(target, args, kwargs)
 
 
+def _is_machinery(cls: type) -> bool:
+    """Whether a Function is one with which torch itself hooks into the graph."""
+    if cls.__module__ == SyncBatchNorm.__module__:
+        return cls is BackwardHookFunction
+    return cls.__module__.startswith("torch.")
+
+
 def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., Any]:
-    """A function that always runs where in the model, and under which tools, it is made now."""
+    """A function that is run again where in the model, and under which tools, it is run now."""
     thread = local.thread
     engine, node, visits = thread.engine, thread.node, thread.visits
     if engine is None:
@@ -84,7 +99,7 @@ def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., An
     passed, origin = dict(visits or {}), call_path(frame, thread)
 
     def resumed(*args: Any, **kwargs: Any) -> Any:
-        if not engine.open:
+        if not reaches(engine):
             return function(*args, **kwargs)
         thread = local.thread
         before = thread.engine, thread.node, thread.visits, thread.origin, intercepting()
@@ -105,7 +120,10 @@ def _checkpoint_frame(self: Any, recompute: Callable[..., Any], *args: Any) -> N
 
 
 def _checkpoint_forward(ctx: Any, run: Callable[..., Any], preserve: bool, *args: Any) -> Any:
-    return _forward.__func__(ctx, _resumed(run, sys._getframe(1)), preserve, *args)
+    resumed = _resumed(run, sys._getframe(1))
+    outputs = _forward.__func__(ctx, run, preserve, *args)
+    ctx.run_function = resumed
+    return outputs
 
 
 class Patches:

@@ -11,7 +11,8 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amanda.engine import ByOperator, Engine
+    from amanda.by_operator import ByOperator
+    from amanda.engine import Engine
 
     from amanda_torch.identity import Node
 
@@ -34,7 +35,8 @@ class ThreadState:
         origin: the path that led to the checkpoint that is being run again.
         tracking: whether what the current routine returns will have gradients passed through.
         probing: whether a gradient is being computed just to show it to an analysis.
-        known: whether a scope was ever entered in this thread.
+        known: whether a scope was entered or a backward started in this thread: autograd's own
+            threads do neither.
     """
 
     __slots__ = (

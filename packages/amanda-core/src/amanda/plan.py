@@ -1,0 +1,103 @@
+"""Plans: what the tools decided about an operator, in the order in which it is carried out."""
+
+from __future__ import annotations
+
+from amanda.action import Action, Point, name_of
+from amanda.errors import ActionError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from amanda.operator import Operator
+    from amanda.tool import Subscription
+
+    # Each action with the rank of the subscription that decided it.
+    Decisions = tuple[tuple[int, Action], ...]
+
+
+class Plan:
+    """What to do at the executions of one forward operator.
+
+    Attributes:
+        before, replace, after: what to run, in the order of S1.
+        pending: analyses that wait for the outputs of the first execution; show them to
+            :meth:`Engine.complete`.
+        backward: whether a tool wants to see the operator's backward operators.
+        gradient: whether a tool wants to see its gradient as a whole.
+        idle: whether the operator may simply run.
+    """
+
+    __slots__ = (
+        "after",
+        "backward",
+        "before",
+        "decisions",
+        "gradient",
+        "idle",
+        "pending",
+        "replace",
+    )
+
+    def __init__(
+        self,
+        operator: Operator,
+        decisions: Decisions,
+        pending: tuple[Subscription, ...],
+        backward: bool,
+        gradient: bool,
+    ) -> None:
+        self.decisions = decisions
+        self.pending = pending
+        self.backward = backward
+        self.gradient = gradient
+        self.before = _at(Point.BEFORE_OP, decisions)
+        self.replace = _only(Point.REPLACE_OP, decisions, operator)
+        self.after = _at(Point.AFTER_OP, decisions)
+        self.idle = not (decisions or pending or backward or gradient)
+
+
+class BackwardPlan:
+    """What to do at the executions of one backward operator; as in :class:`Plan`."""
+
+    __slots__ = ("after", "before", "decisions", "idle", "pending", "replace")
+
+    def __init__(
+        self,
+        backward_operator: Operator,
+        decisions: Decisions,
+        pending: tuple[Subscription, ...],
+    ) -> None:
+        self.decisions = decisions
+        self.pending = pending
+        self.before = _at(Point.BEFORE_BACKWARD_OP, decisions)
+        self.replace = _only(Point.REPLACE_BACKWARD_OP, decisions, backward_operator)
+        self.after = _at(Point.AFTER_BACKWARD_OP, decisions)
+        self.idle = not (decisions or pending)
+
+
+class GradientPlan:
+    """What to do with the gradient of one operator as a whole; as in :class:`Plan`."""
+
+    __slots__ = ("idle", "on_inputs", "on_outputs")
+
+    def __init__(self, decisions: Decisions) -> None:
+        self.on_outputs = _at(Point.ON_GRAD_OUTPUTS, decisions)
+        self.on_inputs = _at(Point.ON_GRAD_INPUTS, decisions)
+        self.idle = not decisions
+
+
+_AFTER = {Point.AFTER_OP, Point.AFTER_BACKWARD_OP, Point.ON_GRAD_INPUTS}
+
+
+def _at(point: Point, decisions: Decisions) -> tuple[Action, ...]:
+    """The actions at a point, in the order of S1; innermost tools are next to the operator."""
+    after = point in _AFTER
+    ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))
+    return tuple(action for _, action in ranked if action.point is point)
+
+
+def _only(point: Point, decisions: Decisions, operator: Operator) -> Action | None:
+    actions = _at(point, decisions)
+    if len(actions) > 1:
+        names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in actions)
+        raise ActionError(f"operator {operator.id!r} is replaced more than once, by {names}")
+    return actions[0] if actions else None

@@ -1,0 +1,65 @@
+"""What a subscription looks at on a backend whose vocabulary its tool may not speak."""
+
+from __future__ import annotations
+
+from amanda.context_map import context_map
+from amanda.tool import View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from amanda.analysis import Execution
+    from amanda.context_map import Translation
+    from amanda.driver import Driver
+    from amanda.tool import Subscription
+
+
+class Sighting:
+    """What can be told of an operator on its forward side alone, kept for its way back.
+
+    Attributes:
+        parameters: for each input, whether it is a parameter of the model.
+        translations: what the operator is in other vocabularies.
+    """
+
+    __slots__ = ("parameters", "translations")
+
+    def __init__(self, driver: Driver, execution: Execution, vocabularies: Iterable[str]) -> None:
+        self.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
+        self.translations = {
+            vocabulary: context_map(driver.vocabulary, vocabulary).translate(execution, driver)
+            for vocabulary in vocabularies
+        }
+
+
+def speaks_natively(subscription: Subscription, driver: Driver) -> bool:
+    """Whether a subscription's tool speaks the backend's own vocabulary."""
+    return subscription.tool.vocabulary in (None, driver.vocabulary)
+
+
+def native_view(subscription: Subscription, driver: Driver) -> View:
+    """Backward operators of another vocabulary are gradients as a whole."""
+    if subscription.view is View.BACKWARD and not speaks_natively(subscription, driver):
+        return View.GRADIENT
+    return subscription.view
+
+
+def forward_types(subscription: Subscription, driver: Driver) -> frozenset[str] | None:
+    """The backend's types of forward operators that a subscription looks at; None for all."""
+    ops, tool = subscription.ops, subscription.tool
+    if ops is None:
+        return None
+    if tool.vocabulary is not None and not speaks_natively(subscription, driver):
+        if subscription.view is View.BACKWARD:
+            ops = frozenset(type.removesuffix("Grad") for type in ops)
+        return context_map(driver.vocabulary, tool.vocabulary).native_types(ops)
+    return driver.forward_types(ops) if subscription.view is View.BACKWARD else ops
+
+
+def wants_translated(subscription: Subscription, translations: Mapping[str, Translation]) -> bool:
+    """Whether an operator is one that a subscription wants, in the vocabulary of its tool."""
+    translation = translations.get(subscription.tool.vocabulary or "")
+    if translation is None or subscription.ops is None:
+        return True
+    return not subscription.ops.isdisjoint((translation.type, translation.type + "Grad"))
