@@ -1,11 +1,13 @@
 """The ``amanda`` command, as a person runs it."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from amanda_tools import read_trace
@@ -217,6 +219,15 @@ class TestTools:
         command.write("scripts/model.py", MODEL)
         shown = command("run", "--tool", "mine:Count:label=seen", "scripts/model.py").stderr
         assert "seen: ['linear', 'ones', 'relu', 'sum', 'uniform_']" in shown
+
+    def test_that_the_readme_shows_contribute_to_what_is_printed(self, command):
+        readme = (Path(__file__).parents[1] / "README.md").read_text()
+        (tool,) = re.findall(r"```python\n(import amanda\n[^`]*class Sparsity.*?)```", readme, re.S)
+        command.write("my_tools.py", tool)
+        command.write("model.py", MODEL.replace("torch.ones(2, 4)", "-torch.ones(2, 4) / 0"))
+        shown = command("run", "--tool", "my_tools:Sparsity:types=relu,gelu", "model.py").stderr
+        assert re.search(r"Type +Zeros", shown)
+        assert re.search(r"sparsity: \d zeros", shown)
 
     def test_see_only_the_types_that_are_asked_for(self, command):
         command.write("mine.py", self.MINE)
