@@ -10,7 +10,7 @@ OPERATIONS = {
     "relu": tf.nn.relu,
     "sigmoid": tf.sigmoid,
     "select": tf.where,
-    "unstack": tf.unstack,
+    "unstack": lambda value: tf.unstack(value, num=2),
 }
 
 
@@ -127,9 +127,8 @@ class SessionModel(Model):
         self._use_resource = use_resource
         self._parameters = parameters
         self._graph = tf.Graph()
-        self._outputs = {}
+        self._output = None
         self._gradients = {}
-        self._placeholders = {}
         self._training = False
         with self._graph.as_default():
             self._variables = {
@@ -145,19 +144,18 @@ class SessionModel(Model):
         self._session.close()
 
     def forward(self, inputs, switches=()):
-        output = self._output(inputs, switches)
-        return self._session.run(output, self._feeds(inputs, switches))
+        return self._session.run(self._build(inputs), self._feeds(inputs, switches))
 
     def gradients(self, wrt, inputs, switches=()):
-        output = self._output(inputs, switches)
-        key = (tuple(wrt), tuple(switches))
-        if key not in self._gradients:
-            values = {**self._variables, **self._placeholders[tuple(switches)]}
+        output = self._build(inputs)
+        if tuple(wrt) not in self._gradients:
+            values = {**self._variables, **self._placeholders}
             with self._graph.as_default():
-                self._gradients[key] = tf.gradients(
+                self._gradients[tuple(wrt)] = tf.gradients(
                     output, [values[name] for name in wrt], unconnected_gradients="zero"
                 )
-        arrays = self._session.run(self._gradients[key], self._feeds(inputs, switches))
+        fetches = [self._gradients[tuple(wrt)], output]
+        arrays, _ = self._session.run(fetches, self._feeds(inputs, switches))
         return dict(zip(wrt, arrays, strict=True))
 
     def train(self, mode):
@@ -166,20 +164,35 @@ class SessionModel(Model):
     def parameter(self, name):
         return self._session.run(self._variables[name])
 
-    def _output(self, inputs, switches):
-        key = tuple(switches)
-        if key not in self._outputs:
-            with self._graph.as_default(), tf.name_scope("_".join(["model", *key])):
-                self._placeholders[key] = {
+    def _build(self, inputs):
+        if self._output is None:
+            with self._graph.as_default():
+                self._placeholders = {
                     name: tf.compat.v1.placeholder(array.dtype, [None, *array.shape[1:]])
                     for name, array in inputs.items()
                 }
-                values = {**self._variables, **self._placeholders[key]}
-                self._outputs[key] = self._program.run(call, values, switches)
-        return self._outputs[key]
+                self._switches = {
+                    name: tf.compat.v1.placeholder_with_default(False, ())
+                    for name in self._program.switches
+                }
+                values = {**self._variables, **self._placeholders}
+                for step in self._program.steps:
+                    values.update(zip(step.results, self._step(step, values), strict=True))
+                self._output = values[self._program.output]
+        return self._output
+
+    def _step(self, step, values):
+        operands = [values[name] for name in step.operands]
+        if step.switch is None:
+            return call(step, operands)
+        unchanged = [values[name] for name in step.results]
+        return tf.cond(self._switches[step.switch], lambda: call(step, operands), lambda: unchanged)
 
     def _feeds(self, inputs, switches):
-        return {self._placeholders[tuple(switches)][name]: a for name, a in inputs.items()}
+        return {
+            **{self._placeholders[name]: array for name, array in inputs.items()},
+            **{self._switches[name]: True for name in switches},
+        }
 
 
 class FunctionAdapter(TensorFlowAdapter):

@@ -46,6 +46,11 @@ class UnknownOpError(LookupError):
 class Body:
     """NodeDefs, by name, with the arguments that come in and the tensors that go out.
 
+    Args:
+        nodes, arguments, outputs, controls: see the attributes.
+        signature_of: OpDef of a function that is called by its own name.
+        dtype_of: data type of a tensor that no node here makes.
+
     Attributes:
         nodes: NodeDefs whose inputs are in the form of a GraphDef.
         arguments: name and data type of each argument.
@@ -61,6 +66,7 @@ class Body:
         outputs: Sequence[str] = (),
         controls: Sequence[str] = (),
         signature_of: Callable[[str], Any] | None = None,
+        dtype_of: Callable[[str], int] | None = None,
     ) -> None:
         self.nodes = dict(nodes)
         self.arguments = list(arguments)
@@ -68,6 +74,7 @@ class Body:
         self.controls = list(controls)
         self._argument_index = {name: i for i, (name, _) in enumerate(self.arguments)}
         self._signature_of = signature_of
+        self._dtype_of = dtype_of
         self.definition: Any = None
 
     @classmethod
@@ -145,6 +152,8 @@ class Body:
         name, index = split(tensor)
         if name in self._argument_index:
             return self.arguments[self._argument_index[name]][1]
+        if name not in self.nodes and self._dtype_of is not None:
+            return self._dtype_of(tensor)
         return self.dtypes(self.nodes[name])[index]
 
     def dtypes(self, node: Any) -> list[int]:

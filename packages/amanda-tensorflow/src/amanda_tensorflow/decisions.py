@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amanda.action import Point
-from amanda.context import Execution
+from amanda.analysis import Execution
 
 from amanda_tensorflow.body import split
 from amanda_tensorflow.identity import ON_REQUEST, operators_of
@@ -32,10 +32,11 @@ class Decisions:
 
     Attributes:
         stages: all of them.
-        is_current: whether the engine still holds the decisions.
+        is_current: whether an engine still holds the decisions. It does not refer to the engine,
+            which is not to live as long as a graph.
     """
 
-    def __init__(self, stages: list[Stage], is_current: Callable[[], bool]) -> None:
+    def __init__(self, stages: list[Stage], is_current: Callable[[Engine], bool]) -> None:
         self.stages = stages
         self.is_current = is_current
 
@@ -67,7 +68,7 @@ class _Inquiry:
         self.engine = engine
         self.analyzing = analyzing
         self.stages: list[Stage] = []
-        self.check: Callable[[], bool] | None = None
+        self.check: Callable[[Engine], bool] | None = None
 
     def run(self) -> Decisions:
         for index, frame in enumerate(self.frames):
@@ -80,7 +81,7 @@ class _Inquiry:
                 operator = None if graph is None else operators_of(graph).get(call.forward)
                 if operator is not None and self.engine.wants(operator.type):
                     self._gradient(index, frame, number, call, operator, graph)
-        return Decisions(self.stages, self.check or (lambda: True))
+        return Decisions(self.stages, self.check or (lambda engine: True))
 
     def _forward(self, index: int, frame: Frame, name: str) -> None:
         operator = operators_of(frame.graph)[name]
@@ -100,7 +101,7 @@ class _Inquiry:
                     shown.outputs = outputs
                     plan = engine.complete(plan, shown)
         if self.check is None:
-            self.check = lambda: engine.plans.get(operator.serial) is plan
+            self.check = lambda engine: engine.plans.get(operator.serial) is plan
         add = _Adder(self.stages, index, name, operator)
         add.chain(Point.BEFORE_OP, plan.before, inputs)
         if plan.replace is not None:
@@ -136,7 +137,7 @@ class _Inquiry:
         with self.analyzing(frame, None, []):
             plan = engine.gradient_plan(shown)
         if self.check is None:
-            self.check = lambda: engine.known_gradient_plan(operator) is plan
+            self.check = lambda engine: engine.known_gradient_plan(operator) is plan
         add = _Adder(self.stages, index, number, operator)
         add.chain(Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs)
         add.chain(Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from amanda import Driver, UnsupportedError, ValueUnavailableError
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import atomic_function
 
 from amanda_tensorflow import routines
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
-from amanda_tensorflow.values import FunctionValues, Values
+from amanda_tensorflow.sessions import Sessions
+from amanda_tensorflow.values import is_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
     from amanda import Operator
     from amanda.action import Action
-    from amanda.context import Execution
+    from amanda.analysis import Execution
+    from amanda.context_map import Layout
     from amanda.engine import Engine
 
     from amanda_tensorflow.frames import Frame
+    from amanda_tensorflow.values import Values
+
+    Patch = tuple[Any, str, Any, Any]  # where, which attribute, what it was, what it becomes
 
 
 class _Causes:
@@ -68,9 +72,10 @@ class TensorFlowDriver(Driver):
         self.identities = Identities()
         self._thread = _Thread()
         self._functions = Functions(self)
+        self._sessions = Sessions(self)
+        self._patches: list[Patch] = []
         self._active: set[int] = set()
         self._lock = threading.Lock()
-        self._call_flat = atomic_function.AtomicFunction.call_flat
 
     @property
     def xp(self) -> Any:
@@ -115,6 +120,16 @@ class TensorFlowDriver(Driver):
         """Why ``substitute`` cannot stand for ``original``; None if it can."""
         return routines.refusal(original, substitute)
 
+    def is_parameter(self, tensor: Any) -> bool:
+        """Whether a tensor is read from a variable, also through casts and views."""
+        return is_parameter(tensor)
+
+    def turned(self, tensor: Any, layout: Layout) -> Any:
+        """A symbolic tensor that has the shape and type of this one, in another layout."""
+        with tf.Graph().as_default():
+            like = tf.compat.v1.placeholder(tensor.dtype.base_dtype, tensor.shape)
+            return layout.to_canonical(like, self.xp)
+
     def check_action(self, operator: Operator, action: Action) -> None:
         """Refuse what cannot be carried out in a graph."""
         if action.differentiable:
@@ -130,15 +145,13 @@ class TensorFlowDriver(Driver):
             )
 
     def analyzing(
-        self, root: Frame, args: Sequence[Any], function: Any
-    ) -> Callable[[Frame, str | None, Sequence[Any]], contextlib.AbstractContextManager[None]]:
-        """A context manager within which tools look at operators of one call."""
-        return self.showing(FunctionValues(root, args, function))
-
-    def showing(
         self, values: Values
     ) -> Callable[[Frame, str | None, Sequence[Any]], contextlib.AbstractContextManager[None]]:
-        """As :meth:`analyzing`, with another way to the values of variables."""
+        """A context manager within which tools look at operators of one call.
+
+        Args:
+            values: how to find out the values of variables.
+        """
 
         @contextlib.contextmanager
         def show(frame: Frame, node: str | None, tensors: Sequence[Any]) -> Iterator[None]:
@@ -152,20 +165,13 @@ class TensorFlowDriver(Driver):
         return show
 
     def _intercept(self, active: bool) -> None:
-        if not active:
-            atomic_function.AtomicFunction.call_flat = self._call_flat
-            return
-        driver, original = self, self._call_flat
-
-        def call_flat(function: Any, *args: Any) -> Any:
-            engine = driver.engine()
-            if engine is not None and function._bound_context.executing_eagerly():
-                outputs = driver._functions.call(function, args, engine)
-                if outputs is not None:
-                    return outputs
-            return original(function, *args)
-
-        atomic_function.AtomicFunction.call_flat = call_flat
+        if active:
+            self._patches = [*self._functions.patches(), *self._sessions.patches()]
+            for owner, name, _, replacement in self._patches:
+                setattr(owner, name, replacement)
+        else:
+            for owner, name, original, _ in self._patches:
+                setattr(owner, name, original)
 
 
 driver = TensorFlowDriver()

@@ -20,7 +20,7 @@ from amanda_tensorflow.history import GradientCall, notes_of
 from amanda_tensorflow.identity import STRUCTURE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 # Operators that call functions: the attributes that name them, and how many of the inputs are
 # the operator's own rather than arguments.
@@ -58,17 +58,16 @@ class Gradients:
             return
         ids = {o.name: o._id for o in graph.get_operations() if o.name in body.nodes}
         by_id = sorted((id, name) for name, id in ids.items())
+        computes_gradients = notes.computes_gradients()
+        self.nodes = {name for id, name in by_id if computes_gradients(id)}
 
         def made(first: int, last: int) -> list[str]:
             begin = bisect.bisect_right(by_id, (first, "\uffff"))
             end = bisect.bisect_right(by_id, (last, "\uffff"))
             return [name for _, name in by_id[begin:end]]
 
-        for first, last in notes.sections:
-            self.nodes.update(made(first, last))
         for call in notes.calls:  # inner calls first: the innermost owns a node
             names = made(call.first, call.last)
-            self.nodes.update(names)
             owned = [name for name in names if self.of_node.setdefault(name, call) is call]
             if owned:
                 self.calls.append(call)
@@ -94,6 +93,7 @@ class Frame:
         call: name of the calling node in it.
         attr: which of that node's functions this is.
         inputs: the data inputs of each node before anything was edited.
+        fed: tensors whose values come from outside, whatever the node that makes them does.
         children: frames of the functions that a node calls, by node.
         host: whether host routines run in it.
         edited: whether it is no longer what it was.
@@ -107,9 +107,11 @@ class Frame:
         parent: Frame | None = None,
         call: str = "",
         attr: str = "",
+        fed: Iterable[str] = (),
     ) -> None:
         self.body = body
         self.graph = graph
+        self.fed = frozenset(fed)
         self.function = function
         self.definition = body.definition
         self.parent = parent

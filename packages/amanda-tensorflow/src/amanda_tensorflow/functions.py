@@ -12,13 +12,14 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import attributes
+from tensorflow.python.eager.polymorphic_function import atomic_function, attributes
 from tensorflow.python.framework import errors
 from tensorflow.python.ops import handle_data_util
 
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame, functions_renamed
 from amanda_tensorflow.rewriter import Capture, Rewriter, Stashed
+from amanda_tensorflow.values import FunctionValues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -209,7 +210,22 @@ class Functions:
     def __init__(self, driver: TensorFlowDriver) -> None:
         self._driver = driver
 
-    def call(self, function: Any, args: Sequence[Any], engine: Engine) -> Any:
+    def patches(self) -> list[tuple[Any, str, Any, Any]]:
+        """What to exchange in TensorFlow while tools are in force."""
+        owner = atomic_function.AtomicFunction
+        original = owner.call_flat
+
+        def call_flat(function: Any, *args: Any) -> Any:
+            engine = self._driver.engine()
+            if engine is not None and function._bound_context.executing_eagerly():
+                outputs = self._call(function, args, engine)
+                if outputs is not None:
+                    return outputs
+            return original(function, *args)
+
+        return [(owner, "call_flat", original, call_flat)]
+
+    def _call(self, function: Any, args: Sequence[Any], engine: Engine) -> Any:
         """Call an AtomicFunction with flat arguments; None when nothing is to be done to it."""
         try:
             copies: _Copies = function._amanda_copies
@@ -221,7 +237,7 @@ class Functions:
             current is None
             or current.signature != signature
             or not engine.caching
-            or not current.decisions.is_current()
+            or not current.decisions.is_current(engine)
         ):
             current = self._instrument(function, args, engine, copies, signature)
             copies.current[engine] = current
@@ -242,7 +258,7 @@ class Functions:
             ((frame.graph, frame.forward_nodes()) for frame in root.walk()),
             [("variable", arg._id) for arg in args if arg.dtype.name == "resource"],
         )
-        decisions = decide(root, engine, self._driver.analyzing(root, args, function))
+        decisions = decide(root, engine, self._driver.analyzing(FunctionValues(args, function)))
         if not decisions.stages and not signature:
             return _Current(decisions, None, signature)
         candidates = copies.by_key.setdefault((decisions.key, signature), [])

@@ -8,6 +8,7 @@ notes are attributes of the graphs, so that they live exactly as long.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import itertools
@@ -80,6 +81,25 @@ class Notes:
         self.function: int | None = None
 
 
+    def computes_gradients(self) -> Callable[[int], bool]:
+        """Tells by its id whether a node computes gradients, or was put there by this driver."""
+        ranges = self.sections + [(call.first, call.last) for call in self.calls]
+        starts: list[int] = []
+        ends: list[int] = []
+        for first, last in sorted(ranges):
+            if ends and first <= ends[-1]:
+                ends[-1] = max(ends[-1], last)
+            else:
+                starts.append(first)
+                ends.append(last)
+
+        def check(id: int) -> bool:
+            place = bisect.bisect_left(starts, id) - 1
+            return place >= 0 and id <= ends[place]
+
+        return check
+
+
 def notes_of(graph: Any) -> Notes:
     """The notes on a graph."""
     try:
@@ -124,7 +144,7 @@ def _noting_gradients(lookup: Callable[..., Any]) -> Callable[..., Any]:
 
 def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs: Any) -> Any:
     graph = ops.get_default_graph()
-    first = _last_id(graph)
+    first = last_id(graph)
     result = function(op, *grad_outputs)
     forward = op if isinstance(op, ops.Operation) else _recorded_operator(op, graph)
     if forward is None:
@@ -132,7 +152,7 @@ def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs
     is_sequence = isinstance(result, (tuple, list))
     grad_inputs = _told_apart(list(result) if is_sequence else [result], grad_outputs, first)
     notes_of(graph).calls.append(
-        GradientCall(forward, first, _last_id(graph), grad_outputs, grad_inputs)
+        GradientCall(forward, first, last_id(graph), grad_outputs, grad_inputs)
     )
     return grad_inputs if is_sequence else grad_inputs[0]
 
@@ -180,16 +200,17 @@ def _noting_sections(compute: Callable[..., Any]) -> Callable[..., Any]:
         if context.executing_eagerly():
             return compute(*args, **kwargs)
         graph = ops.get_default_graph()
-        first = _last_id(graph)
+        first = last_id(graph)
         try:
             return compute(*args, **kwargs)
         finally:
-            notes_of(graph).sections.append((first, _last_id(graph)))
+            notes_of(graph).sections.append((first, last_id(graph)))
 
     return wrapped
 
 
-def _last_id(graph: Any) -> int:
+def last_id(graph: Any) -> int:
+    """The id of the node that was made last."""
     return int(graph.version) + 1  # ids begin at 2
 
 

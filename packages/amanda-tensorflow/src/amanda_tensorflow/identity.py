@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import gc
 import itertools
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -24,17 +25,11 @@ if TYPE_CHECKING:
 
 # They stand for arguments or carry control flow: nothing can be put before or after them.
 STRUCTURE = frozenset(
-    "Placeholder PlaceholderWithDefault _Arg _Retval Enter RefEnter Exit RefExit Switch RefSwitch "
-    "Merge RefMerge NextIteration RefNextIteration LoopCond ControlTrigger".split()
+    ["Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval", "Enter", "RefEnter", "Exit", "RefExit", "Switch", "RefSwitch", "Merge", "RefMerge", "NextIteration", "RefNextIteration", "LoopCond", "ControlTrigger"]
 )
 # Plumbing of every graph: only tools that name these types see them.
 ON_REQUEST = frozenset(
-    "Const Identity IdentityN NoOp VarHandleOp VariableV2 Variable ReadVariableOp Assign "
-    "AssignVariableOp VarIsInitializedOp PartitionedCall StatefulPartitionedCall If StatelessIf "
-    "Case StatelessCase While StatelessWhile FakeParam StackV2 StackPushV2 StackPopV2 "
-    "EmptyTensorList TensorListPushBack TensorListPopBack OptionalFromValue OptionalGetValue "
-    "OptionalNone IteratorV2 IteratorGetNext HashTableV2 MergeV2Checkpoints SaveV2 "
-    "RestoreV2 StopGradient PreventGradient CheckNumerics Assert".split()
+    ["Const", "Identity", "IdentityN", "NoOp", "VarHandleOp", "VariableV2", "Variable", "ReadVariableOp", "Assign", "AssignVariableOp", "VarIsInitializedOp", "PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase", "While", "StatelessWhile", "FakeParam", "StackV2", "StackPushV2", "StackPopV2", "EmptyTensorList", "TensorListPushBack", "TensorListPopBack", "OptionalFromValue", "OptionalGetValue", "OptionalNone", "IteratorV2", "IteratorGetNext", "HashTableV2", "MergeV2Checkpoints", "SaveV2", "RestoreV2", "StopGradient", "PreventGradient", "CheckNumerics", "Assert"]
 )
 
 
@@ -107,6 +102,7 @@ class Identities:
         self._ids: weakref.WeakValueDictionary[str, TensorFlowOperator] = (
             weakref.WeakValueDictionary()
         )
+        self._collected = False
 
     def identify(
         self, graphs: Iterable[tuple[Any, Iterable[tuple[str, str]]]], variables: Iterable[Hashable]
@@ -118,6 +114,7 @@ class Identities:
                 its caller.
             variables: what tells the variables that they use from all others.
         """
+        self._collected = False
         counts: collections.Counter[str] = collections.Counter()
         taken: set[int] = set()
         function: Hashable = None
@@ -169,6 +166,11 @@ class Identities:
         return operator
 
     def _unused(self, place: str) -> str:
+        """An id for a new operator."""
+        if place in self._ids and not self._collected:
+            # Graphs are cycles: an id must not depend on when those of a lost model are collected.
+            gc.collect()
+            self._collected = True
         if place not in self._ids:
             return place
         stem = place.partition("#")[0]

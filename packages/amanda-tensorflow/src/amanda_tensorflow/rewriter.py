@@ -99,6 +99,10 @@ class Rewriter:
         """The node of the outermost frame that is done when an operator and its routines are."""
         return self._edits[self.root].last.get(name)
 
+    def host_nodes(self) -> list[str]:
+        """The nodes of the outermost frame that call back into Python."""
+        return [name for _, name in self._edits[self.root].hosts]
+
     def read(self, tensor: str) -> str:
         """What a tensor of the outermost frame is for whoever asks for it."""
         return self._edits[self.root].current(tensor)
@@ -370,6 +374,8 @@ class _Edits:
 
     def current(self, tensor: str) -> str:
         """What a tensor is for the rest of the graph."""
+        if tensor in self.frame.fed:
+            return tensor
         return self.outer.get(tensor) or self.after.get(tensor, tensor)
 
     def tensors(self, names: Iterable[str | None]) -> list[str | None]:

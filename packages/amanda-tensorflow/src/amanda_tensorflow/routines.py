@@ -18,7 +18,7 @@ from amanda.action import Point, run_routines
 from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import tensor_util
-from tensorflow.python.ops import script_ops
+from tensorflow.python.ops import gen_resource_variable_ops, script_ops
 
 from amanda_tensorflow.body import Body, data_inputs, set_inputs
 
@@ -258,6 +258,15 @@ class PureRoutine:
             else capture.dtype.as_datatype_enum
             for capture in self.captures
         ]
+
+    def capture_value(self, index: int) -> Any:
+        """The value of a capture, as it is now, as a NumPy array."""
+        capture = self.captures[index]
+        with context.eager_mode():
+            if capture.dtype == tf.resource:
+                (dtype,) = {part.dtype for part in capture._handle_data.shape_and_type}
+                capture = gen_resource_variable_ops.read_variable_op(capture, tf.as_dtype(dtype))
+            return capture.numpy()
 
     def definition(self, name: str) -> Any:
         """The FunctionDef."""

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from amanda import ValueUnavailableError
 from tensorflow.python.eager import context
-from tensorflow.python.framework import tensor_util
+from tensorflow.python.framework import errors, tensor_util
 from tensorflow.python.ops import gen_resource_variable_ops
 
 from amanda_tensorflow.body import split
@@ -18,6 +18,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amanda_tensorflow.frames import Frame
+
+
+# What shows a parameter in another form.
+_VIEWS = frozenset(["Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice"])
+
+
+def is_parameter(tensor: Any) -> bool:
+    """Whether a symbolic tensor is read from a variable, also through casts and views."""
+    while isinstance(tensor, tf.Tensor) and not isinstance(tensor, tf.__internal__.EagerTensor):
+        operation = tensor.op
+        if operation.type in ("ReadVariableOp", "VariableV2", "Variable"):
+            return True
+        if operation.type == "Placeholder":
+            captures = getattr(operation.graph, "captures", ())
+            tensor = next((outer for outer, inner in captures if inner is tensor), None)
+        elif operation.type in _VIEWS:
+            tensor = operation.inputs[0]
+        else:
+            return False
+    return False
 
 
 class Values(abc.ABC):
@@ -89,7 +109,7 @@ class Values(abc.ABC):
 class FunctionValues(Values):
     """For a function that is called: its captures are known, its own arguments are not."""
 
-    def __init__(self, root: Frame, args: Sequence[Any], function: Any) -> None:
+    def __init__(self, args: Sequence[Any], function: Any) -> None:
         self._args = args
         self._first_capture = len(args) - len(function.function_type.flat_captures)
 
@@ -105,3 +125,31 @@ class FunctionValues(Values):
             return gen_resource_variable_ops.read_variable_op(
                 self._args[argument], tf.as_dtype(dtype)
             ).numpy()
+
+
+class SessionValues(Values):
+    """For what a session runs: it is asked for the values of its variables."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+
+    def other(self, frame: Frame, tensor: str) -> Any:
+        """The value of a reference variable."""
+        node = frame.body.nodes.get(split(tensor)[0])
+        if frame.parent is None and node is not None and node.op in ("VariableV2", "Variable"):
+            return self._run(tensor)
+        raise self.unavailable(tensor)
+
+    def other_variable(self, frame: Frame, handle: str, dtype: int) -> Any:
+        """The value of a resource variable."""
+        if frame.parent is None:
+            for reader in frame.graph.get_tensor_by_name(handle).consumers():
+                if reader.type == "ReadVariableOp":
+                    return self._run(reader.outputs[0].name)
+        raise self.unavailable(handle)
+
+    def _run(self, tensor: str) -> Any:
+        try:
+            return self._session.run(tensor)
+        except errors.FailedPreconditionError:
+            raise ValueUnavailableError(f"{tensor} is not initialized yet") from None

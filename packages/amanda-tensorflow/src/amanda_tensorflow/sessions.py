@@ -1,0 +1,388 @@
+"""The front end for sessions: runs rewritten copies of nodes beside the originals.
+
+A session cannot take back nodes that it has run, and its variables live inside it. But it can be
+extended. What depends on an inserted routine is imported a second time into the same graph, next to
+everything else: variables, iterators, tables, and random operators with their streams are shared.
+"""
+
+from __future__ import annotations
+
+import bisect
+import collections
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from amanda import UnsupportedError
+from tensorflow.core.framework import graph_pb2
+from tensorflow.python.client import pywrap_tf_session
+from tensorflow.python.client import session as session_lib
+from tensorflow.python.eager import context
+from tensorflow.python.framework import errors
+
+from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
+from amanda_tensorflow.decisions import decide
+from amanda_tensorflow.frames import Frame
+from amanda_tensorflow.functions import raise_failure, renamed_definitions
+from amanda_tensorflow.history import last_id, notes_of
+from amanda_tensorflow.identity import STRUCTURE
+from amanda_tensorflow.rewriter import Capture, Rewriter
+from amanda_tensorflow.values import SessionValues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from amanda.engine import Engine
+
+    from amanda_tensorflow.decisions import Decisions
+    from amanda_tensorflow.driver import TensorFlowDriver
+    from amanda_tensorflow.routines import Stage
+
+_serials = itertools.count()
+
+
+class Request:
+    """What a session is asked to run, by names. Equal requests are the same."""
+
+    __slots__ = ("feeds", "fetches", "targets")
+
+    def __init__(self, feeds: Mapping[Any, Any], fetches: Sequence[Any], targets: Sequence[Any]):
+        self.feeds = tuple(_tensor_name(feed) for feed in feeds)
+        self.fetches = tuple(_tensor_name(fetch) for fetch in fetches)
+        self.targets = tuple(pywrap_tf_session.TF_OperationName(target) for target in targets)
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What two equal requests have in common."""
+        return frozenset(self.feeds), self.fetches, self.targets
+
+
+class Shadow:
+    """Rewritten copies of what a request runs; knows no tool until it is bound.
+
+    Attributes:
+        fetches: the tensors to ask the session for instead.
+    """
+
+    def __init__(self, root: Frame, request: Request, stages: Sequence[Stage]) -> None:
+        serial = next(_serials)
+        rewriter = Rewriter(root, stages, serial)
+        rewriter.run()
+        rewriter.drop_unread()
+        self._hosts = rewriter.hosts
+        self._captures = [source for source in rewriter.arguments if isinstance(source, Capture)]
+        self._engine: weakref.ref[Engine] | None = None
+        self._stages: Sequence[Stage] = ()
+        self._pure = [stage.pure for stage in rewriter.functions.values()]
+
+        library = renamed_definitions(root, serial)
+        for name, stage in rewriter.functions.items():
+            assert stage.pure is not None
+            library.append(stage.pure.definition_by_value(name))
+            library += stage.pure.called_functions()
+        copied = _Copied(root)
+        scope = f"amanda_{serial}"
+        copied.import_into(root.graph, scope, library)
+
+        def operation(name: str) -> Any:
+            return root.graph.get_operation_by_name(
+                f"{scope}/{name}" if name in copied.names else name
+            )
+
+        def tensor(name: str) -> Any:
+            node, index = split(name)
+            return operation(node).outputs[index]
+
+        self.fetches = [tensor(rewriter.read(name))._as_tf_output() for name in request.fetches]
+        done = [rewriter.last_stage(name) or name for name in request.targets]
+        # whatever runs here runs all its routines, also those that return nothing to anyone
+        done += rewriter.host_nodes()
+        self._targets = [operation(name).name for name in done]
+        self._feeds = [
+            tensor(f"amanda/argument_{index}:0")._as_tf_output()
+            for index in range(1, len(self._captures) + 1)
+        ]
+
+    def free_for(self, engine: Engine) -> bool:
+        """Whether no other scope that is still open uses it."""
+        bound = None if self._engine is None else self._engine()
+        return bound is None or bound is engine or not bound.open
+
+    def bind(self, engine: Engine, stages: Sequence[Stage]) -> None:
+        """Have it run the routines of these stages."""
+        self._engine = weakref.ref(engine)
+        self._stages = stages
+        for number, routine in self._hosts:
+            routine.stage = stages[number]
+
+    def targets(self, graph: Any) -> list[Any]:
+        """The operations to ask the session for instead; to keep them would keep the graph."""
+        return [graph.get_operation_by_name(name)._c_op for name in self._targets]
+
+    def feeds(self) -> dict[Any, Any]:
+        """The values of what the pure routines captured, as they are now."""
+        values = {}
+        for feed, capture in zip(self._feeds, self._captures, strict=True):
+            pure = self._stages[capture.stage].pure
+            assert pure is not None
+            values[feed] = pure.capture_value(capture.index)
+        return values
+
+    def raise_failure(self, error: BaseException) -> None:
+        """Raise the exception of a routine in place of TensorFlow's."""
+        raise_failure(self._hosts, error)
+
+
+class _Copied:
+    """Which nodes have to be copied: those that are new or changed, and all that depend on them."""
+
+    def __init__(self, root: Frame) -> None:
+        self._body = root.body
+        self._root = root
+        self.names = self._affected()
+        self._share_random_operators()
+
+    def import_into(self, graph: Any, scope: str, library: Sequence[Any]) -> None:
+        """Add the copies to the graph."""
+        definition = graph_pb2.GraphDef(versions=graph.graph_def_versions)
+        definition.library.function.extend(library)
+        outside: dict[str, Any] = {}
+        waits: dict[str, list[Any]] = {}
+        for name in self.names:
+            node = definition.node.add()
+            node.CopyFrom(self._body.nodes[name])
+            node.attr.pop("_class", None)
+            for tensor in data_inputs(node):
+                producer, index = split(tensor)
+                if producer not in self.names or tensor in self._root.fed:
+                    outside[tensor] = graph.get_operation_by_name(producer).outputs[index]
+            outer = [control for control in control_inputs(node) if control not in self.names]
+            if outer:
+                set_inputs(node, data_inputs(node), set(control_inputs(node)).difference(outer))
+                waits[name] = [graph.get_operation_by_name(control) for control in outer]
+        finalized = graph.finalized
+        first = last_id(graph)
+        with (
+            context.graph_mode(),
+            graph.as_default(),
+            graph.name_scope(None),
+            graph.control_dependencies(None),
+            tf.device(None),
+        ):
+            graph._unsafe_unfinalize()
+            try:
+                tf.graph_util.import_graph_def(definition, input_map=outside, name=scope)
+                for name, operations in waits.items():
+                    graph.get_operation_by_name(f"{scope}/{name}")._add_control_inputs(operations)
+            finally:
+                notes_of(graph).sections.append((first, last_id(graph)))
+                if finalized:
+                    graph.finalize()
+
+    def _affected(self) -> set[str]:
+        consumers: dict[str, list[str]] = collections.defaultdict(list)
+        changed = []
+        for name, node in self._body.nodes.items():
+            for producer in _producers(node, self._root.fed):
+                consumers[producer].append(name)
+            if (
+                name not in self._root.inputs
+                or data_inputs(node) != self._root.inputs[name]
+                or any(child.edited for child in self._root.children.get(name, ()))
+            ):
+                changed.append(name)
+        affected = set()
+        while changed:
+            name = changed.pop()
+            if name not in affected:
+                affected.add(name)
+                changed += consumers[name]
+        return affected
+
+    def _share_random_operators(self) -> None:
+        """A random operator that needs only shapes keeps its stream: the original is asked.
+
+        What it needs is then computed a second time, so nothing of that may have side effects.
+        """
+        graph = self._root.graph
+        for name in [n for n in self.names if n in self._root.inputs]:
+            operation = graph.get_operation_by_name(name)
+            if "seed" in self._body.nodes[name].attr and operation.op_def.is_stateful:
+                behind = _behind([operation], self._root.fed) - {operation}
+                again = [op for op in behind if op.name in self.names]
+                changed = data_inputs(self._body.nodes[name]) != self._root.inputs[name]
+                if not changed and not any(op.op_def.is_stateful for op in again):
+                    self.names.discard(name)
+
+
+def _producers(node: Any, fed: frozenset[str]) -> Iterator[str]:
+    for tensor in data_inputs(node):
+        if tensor not in fed:
+            yield split(tensor)[0]
+    yield from control_inputs(node)
+
+
+def _behind(operations: Sequence[Any], fed: frozenset[str]) -> set[Any]:
+    """The operations that run when some are asked for."""
+    found: set[Any] = set()
+    waiting = list(operations)
+    while waiting:
+        operation = waiting.pop()
+        if operation not in found:
+            found.add(operation)
+            waiting += (tensor.op for tensor in operation.inputs if tensor.name not in fed)
+            waiting += operation.control_inputs
+    return found
+
+
+def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
+    """The operators of a graph whose gradients run."""
+    ids = sorted(operation._id for operation in running)
+    found = set()
+    for call in notes_of(graph).calls:
+        place = bisect.bisect_right(ids, call.first)
+        if place < len(ids) and ids[place] <= call.last and call.forward_graph() is graph:
+            found.add(graph.get_operation_by_name(call.forward))
+    return found
+
+
+def _tensor_name(output: Any) -> str:
+    return f"{pywrap_tf_session.TF_OperationName(output.oper)}:{output.index}"
+
+
+class _Current:
+    """What an engine has decided about a request, and the shadow that obeys it."""
+
+    __slots__ = ("decisions", "shadow")
+
+    def __init__(self, decisions: Decisions, shadow: Shadow | None) -> None:
+        self.decisions = decisions
+        self.shadow = shadow
+
+
+class _Shadows:
+    """The shadows in one graph, which live as long as it does."""
+
+    def __init__(self) -> None:
+        self.current: weakref.WeakKeyDictionary[Engine, dict[Any, _Current]]
+        self.current = weakref.WeakKeyDictionary()
+        self.by_key: dict[Any, list[Shadow]] = {}
+        self.identified = 0
+
+
+class Sessions:
+    """Runs sessions as the tools want it."""
+
+    def __init__(self, driver: TensorFlowDriver) -> None:
+        self._driver = driver
+
+    def patches(self) -> list[tuple[Any, str, Any, Any]]:
+        """What to exchange in TensorFlow while tools are in force."""
+        owner = session_lib.BaseSession
+        run = owner._call_tf_sessionrun
+        names = ("partial_run_setup", "partial_run", "_make_callable_from_options")
+        refused = [(owner, name, getattr(owner, name), self._refusing(name)) for name in names]
+
+        def call_tf_sessionrun(
+            session: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any
+        ) -> Any:
+            engine = self._driver.engine()
+            if engine is None:
+                return run(session, options, feeds, fetches, targets, metadata)
+            shadow = self._shadow(session, Request(feeds, fetches, targets), engine)
+            if shadow is None:
+                return run(session, options, feeds, fetches, targets, metadata)
+            feeds = {**feeds, **shadow.feeds()}
+            try:
+                targets = shadow.targets(session.graph)
+                return run(session, options, feeds, shadow.fetches, targets, metadata)
+            except errors.OpError as error:
+                shadow.raise_failure(error)
+                raise
+
+        return [(owner, "_call_tf_sessionrun", run, call_tf_sessionrun), *refused]
+
+    def _refusing(self, name: str) -> Any:
+        original = getattr(session_lib.BaseSession, name)
+
+        def refusing(session: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._driver.engine() is not None:
+                raise UnsupportedError(
+                    f"Session.{name} cannot be instrumented, since it hands out what runs before "
+                    "tools can look at it; use Session.run or Session.make_callable, or wrap the "
+                    "call in amanda.disabled()"
+                )
+            return original(session, *args, **kwargs)
+
+        return refusing
+
+    def _shadow(self, session: Any, request: Request, engine: Engine) -> Shadow | None:
+        graph = session.graph
+        try:
+            shadows: _Shadows = graph._amanda_shadows
+        except AttributeError:
+            shadows = graph._amanda_shadows = _Shadows()
+        known = shadows.current.setdefault(engine, {})
+        current = known.get(request.key)
+        if current is None or not engine.caching or not current.decisions.is_current(engine):
+            current = known[request.key] = self._instrument(session, request, engine, shadows)
+        return current.shadow
+
+    def _instrument(
+        self, session: Any, request: Request, engine: Engine, shadows: _Shadows
+    ) -> _Current:
+        root = _frame_of(session.graph, request)
+        self._identify(root, shadows)
+        decisions = decide(root, engine, self._driver.analyzing(SessionValues(session)))
+        if not decisions.stages:
+            return _Current(decisions, None)
+        candidates = shadows.by_key.setdefault((request.key, decisions.key), [])
+        for shadow in candidates:
+            if shadow.free_for(engine):
+                break
+        else:
+            shadow = Shadow(root, request, decisions.stages)
+            session._extend_graph()
+            candidates.append(shadow)
+        shadow.bind(engine, decisions.stages)
+        return _Current(decisions, shadow)
+
+    def _identify(self, root: Frame, shadows: _Shadows) -> None:
+        """Identify all operators of the graph: what else a request runs is not to matter."""
+        identities = self._driver.identities
+        if shadows.identified != last_id(root.graph):
+            shadows.identified = last_id(root.graph)
+            computes_gradients = notes_of(root.graph).computes_gradients()
+            nodes = [
+                (operation.name, operation.type)
+                for operation in root.graph.get_operations()
+                if operation.type not in STRUCTURE and not computes_gradients(operation._id)
+            ]
+            identities.identify([(root.graph, nodes)], ())
+        for frames in root.children.values():
+            for child in frames:
+                below = [(frame.graph, frame.forward_nodes()) for frame in child.walk()]
+                identities.identify(below, ())
+
+
+def _frame_of(graph: Any, request: Request) -> Frame:
+    """All that a request runs, as the outermost frame."""
+    fed = frozenset(request.feeds)
+    asked = [graph.get_operation_by_name(name) for name in request.targets]
+    asked += [
+        graph.get_operation_by_name(split(name)[0]) for name in request.fetches if name not in fed
+    ]
+    running = _behind(asked, fed)
+    while missing := _differentiated(graph, running) - running:
+        # routines before them have a part in their gradients, even where they do not run
+        running |= _behind(list(missing), fed)
+    nodes = {
+        operation.name: operation.node_def
+        for operation in sorted(running, key=lambda operation: operation._id)
+    }
+
+    def dtype_of(tensor: str) -> int:
+        return int(graph.get_tensor_by_name(tensor).dtype.as_datatype_enum)
+
+    return Frame(Body(nodes, dtype_of=dtype_of), graph, fed=fed)
