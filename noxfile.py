@@ -55,7 +55,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    install(session, "mypy", "pytest", packages=tuple(PACKAGES))
+    install(session, "mypy", *TEST, packages=tuple(PACKAGES))
     for path in PACKAGES.values():
         session.run("mypy", "--strict", f"{path}/src")
 
