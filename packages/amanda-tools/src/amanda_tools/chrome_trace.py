@@ -11,6 +11,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from amanda_tools.interrupts import uninterrupted
 from amanda_tools.log import Log
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class ChromeTrace:
     def add(self, execution: Execution) -> None:
         """Add an execution that has ended."""
         with self._lock:
-            self._write(*self._row(execution.direction).add(execution))
+            row = self._row(execution.direction)
+            if row.add(execution):
+                with uninterrupted():
+                    self._write(*row.place())
             if execution.allocated is not None:
                 at = (execution.start + execution.duration) / 1000
                 memory = {"allocated": execution.allocated}
@@ -56,9 +60,9 @@ class ChromeTrace:
 
     def flush(self) -> None:
         """End the modules that are open, and bring the file up to date."""
-        with self._lock:
+        with self._lock, uninterrupted():
             for row in self._rows.values():
-                self._write(*row.close())
+                self._write(*row.place(), *row.close())
             self._log.flush()
 
     def _row(self, direction: Direction) -> _Row:
@@ -87,23 +91,21 @@ class _Row:
         self._modules = _Modules(number)
         self._waiting: list[Execution] = []
 
-    def add(self, execution: Execution) -> list[str]:
-        """Take an execution; the events that can be written now."""
+    def add(self, execution: Execution) -> bool:
+        """Take an execution; whether it is time to place what was taken."""
         self._waiting.append(execution)
-        if len(self._waiting) < (_WAITING if execution.depth else _BATCH):
-            return []
-        self._place_waiting()
+        return len(self._waiting) >= (_WAITING if execution.depth else _BATCH)
+
+    def place(self) -> list[str]:
+        """Place what was taken; the events that can be written now."""
+        self._place(sorted(self._waiting, key=lambda e: e.start), self._modules)
+        self._waiting.clear()
         return self._modules.take()
 
     def close(self) -> list[str]:
-        """End everything; the events that are left."""
-        self._place_waiting()
+        """End the modules that are open; their events."""
         self._modules.leave(0)
         return self._modules.take()
-
-    def _place_waiting(self) -> None:
-        self._place(sorted(self._waiting, key=lambda e: e.start), self._modules)
-        self._waiting.clear()
 
     def _place(self, executions: Sequence[Execution], modules: _Modules) -> None:
         """Put executions into modules, in the order of their start, with what ran inside them."""

@@ -7,6 +7,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from amanda_tools.interrupts import uninterrupted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,6 +32,9 @@ class Log(Generic[_Entry]):
         separator: what stands between two entries.
         footer: what it ends with, wherever that is for now.
 
+    Attributes:
+        written: how many entries are in the file.
+
     Raises:
         OSError: the file cannot be written.
     """
@@ -46,6 +51,7 @@ class Log(Generic[_Entry]):
         self.path = Path(path).expanduser().absolute()
         self._separator = separator
         self._footer = footer.encode()
+        self.written = 0
         self._format = format
         self._pending: list[_Entry] = []
         self._process = os.getpid()
@@ -68,14 +74,15 @@ class Log(Generic[_Entry]):
 
     def flush(self) -> None:
         """Bring the file up to date."""
-        with self._lock:
+        with self._lock, uninterrupted():
             if not self._pending or os.getpid() != self._process:
                 return
             batch = self._between + self._separator.join(map(self._format, self._pending))
-            self._pending.clear()
-            self._between = self._separator
             with self.path.open("r+b") as file:
                 file.seek(self._end)
                 file.write(batch.encode())
                 self._end = file.tell()
                 file.write(self._footer)
+            self.written += len(self._pending)
+            self._pending.clear()
+            self._between = self._separator

@@ -34,7 +34,6 @@ class Trace(amanda.Tool):
     def __init__(self, out: str | os.PathLike[str]) -> None:
         super().__init__()
         self._log = Log(out, _line)
-        self.written = 0
         self.depends_on(Executions)
         self.add_inst_for_op(self._analyze)
         self.add_inst_for_op(self._analyze, backward=True)
@@ -45,14 +44,10 @@ class Trace(amanda.Tool):
 
     def report(self) -> str:
         """What was written, and where."""
-        return f"trace: {self.written:,} executions in {self._log.path}"
+        return f"trace: {self._log.written:,} executions in {self._log.path}"
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
-        self.dependency(Executions).observe(ctx, self._record)
-
-    def _record(self, execution: Execution) -> None:
-        self._log.write(execution)
-        self.written += 1
+        self.dependency(Executions).observe(ctx, self._log.write)
 
 
 def _line(execution: Execution) -> str:
