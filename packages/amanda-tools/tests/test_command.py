@@ -251,6 +251,8 @@ class TestTools:
         command.write("nothing.py", "")
         shown = command("run", "nothing.py").stderr
         assert "no operator ran under the tools" in shown
+        shown = command("run", "--ops", "lineer", "nothing.py").stderr
+        assert "none of type lineer" in shown
 
     def test_are_listed_with_their_options(self, command):
         shown = command("tools").stdout

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import pkgutil
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import amanda
 import click
 from amanda.tool import in_order
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from amanda_tools import doctor as diagnosis
@@ -39,13 +39,19 @@ def main() -> NoReturn:
         _refuse(error.format_message(), error.exit_code)
     except amanda.AmandaError as error:
         _refuse(str(error), 2)
+    except click.Abort:  # Ctrl-C before the script began or after it ended
+        _end_by_interrupt()
     if not isinstance(outcome, Outcome):  # of --help and --version
         sys.exit(outcome)
     if isinstance(outcome.ended_by, KeyboardInterrupt):
-        # It has been shown; now end as Python does, so that the caller can tell.
-        sys.excepthook = lambda *_: None
-        raise KeyboardInterrupt
+        _end_by_interrupt()
     sys.exit(outcome.code)
+
+
+def _end_by_interrupt() -> NoReturn:
+    """End as Python does, so that the caller can tell; all has been said already."""
+    sys.excepthook = lambda *_: None
+    raise KeyboardInterrupt
 
 
 def _refuse(message: str, code: int) -> NoReturn:
@@ -92,13 +98,13 @@ def run(
     own. Reports go to the standard error.
     """
     set_first_path(target, module=module)
-    sys.path.append(os.getcwd())  # a tool of the user's own is found here
     (_check_module if module else _check_file)(target)
     tools = in_order([build(line) for line in lines or _DEFAULT_TOOLS])
     if ops is not None:
         _restrict(tools, frozenset(ops.replace(" ", "").split(",")))
     outcome = launch(target, args, tools, module=module)
-    _report(outcome, tools, depth)
+    why = "does `amanda doctor` know why?" if ops is None else f"none of type {ops}, that is"
+    _report(outcome, tools, depth, f"amanda: no operator ran under the tools; {why}")
     return outcome
 
 
@@ -110,13 +116,14 @@ def tools() -> None:
         try:
             cls = entry.load()
         except ImportError as error:
-            table.add_row(f"[bold]{name}[/]", f"cannot be loaded: {error}")
+            table.add_row(f"[bold]{name}[/]", escape(f"cannot be loaded: {error}"))
             continue
-        table.add_row(f"[bold]{name}[/]", (cls.__doc__ or "").partition("\n")[0])
+        table.add_row(f"[bold]{name}[/]", escape((cls.__doc__ or "").partition("\n")[0]))
         for option in options_of(cls):
             needed = "required" if option.required else f"default {option.default!r}"
             needed = "optional" if option.default is None else needed
-            table.add_row("", f"{option.name}=  {option.help} [dim]({needed})[/]")
+            about = escape(f"{option.help} ({needed})")
+            table.add_row("", f"[bold]{option.name}=[/]  {about}")
     console = Console()
     console.print(table)
     console.print("\nA tool of your own: amanda run --tool my_module:MyTool script.py")
@@ -167,8 +174,8 @@ def _check_module(target: str) -> None:
         raise click.UsageError(f"package {target!r} cannot be run, it has no module __main__")
 
 
-def _report(outcome: Outcome, tools: Sequence[amanda.Tool], depth: int) -> None:
-    """Show on the standard error what the tools found."""
+def _report(outcome: Outcome, tools: Sequence[amanda.Tool], depth: int, nothing: str) -> None:
+    """Show on the standard error what the tools found, or say ``nothing``."""
     with contextlib.suppress(OSError, ValueError):  # closed by the script, or by its reader
         sys.stdout.flush()
     console = Console(stderr=True)
@@ -179,7 +186,7 @@ def _report(outcome: Outcome, tools: Sequence[amanda.Tool], depth: int) -> None:
     if any(column.values for column in columns):
         console.print(by_module(columns, depth), by_type(columns))
     elif any(isinstance(tool, HasColumns) for tool in tools):
-        console.print("amanda: no operator ran under the tools; does `amanda doctor` know why?")
+        console.print(nothing)
     for tool in tools:
         report = tool.report() if isinstance(tool, HasReport) else None
         if isinstance(report, str):

@@ -10,7 +10,9 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import os
 import re
+import sys
 import types
 import typing
 from collections.abc import Iterable
@@ -101,6 +103,8 @@ def options_of(cls: type[amanda.Tool]) -> list[Option]:
 
 
 def _load(module_name: str, cls_name: str) -> type[amanda.Tool]:
+    if os.getcwd() not in sys.path:  # where a tool of the user's own is likely to be
+        sys.path.append(os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
