@@ -1,0 +1,13 @@
+"""Portable tools: the operators of every backend in the vocabulary of ONNX.
+
+``amanda.Tool(namespace="onnx")`` finds the maps here by itself. Import this package to add
+operators to them (:func:`register`), or for :class:`MappingTool`.
+"""
+
+from amanda_contextmap.mapping_tool import MappingTool
+from amanda_contextmap.register import register
+from amanda_contextmap.rule import Rule, axes, axis, constant, rule
+
+__version__ = "0.1.0"
+
+__all__ = ["MappingTool", "Rule", "axes", "axis", "constant", "register", "rule"]

@@ -1,0 +1,134 @@
+"""Layouts: how a tensor of a backend is seen with its axes as ONNX has them.
+
+They know ranks and fixed sizes of weights, never the sizes of activations, which may differ from
+one execution to the next.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from amanda.context_map import Layout
+
+    Axes = int | tuple[int, ...]
+
+
+class Moved:
+    """Axes at ``native`` are at ``canonical``."""
+
+    def __init__(self, native: Axes, canonical: Axes) -> None:
+        self.native = native
+        self.canonical = canonical
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with its axes where ONNX has them."""
+        return xp.moveaxis(tensor, self.native, self.canonical)
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with its axes where the backend has them."""
+        return xp.moveaxis(tensor, self.canonical, self.native)
+
+
+class Reshaped:
+    """The same elements in another shape; one size of each may be -1."""
+
+    def __init__(self, native: Sequence[int], canonical: Sequence[int]) -> None:
+        self.native = tuple(native)
+        self.canonical = tuple(canonical)
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor in the shape that ONNX has."""
+        return xp.reshape(tensor, self.canonical)
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor in the shape that the backend has."""
+        return xp.reshape(tensor, self.native)
+
+
+class Expanded:
+    """There is one more axis, of size one."""
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with the axis."""
+        return xp.expand_dims(tensor, axis=self.axis)
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor without the axis."""
+        return xp.squeeze(tensor, axis=self.axis)
+
+
+class Gates:
+    """The blocks along the first axis, one for each gate of a recurrent cell, in another order."""
+
+    def __init__(self, order: Sequence[int]) -> None:
+        self.order = list(order)
+        self.inverse = [self.order.index(i) for i in range(len(self.order))]
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with its gates in the order of ONNX."""
+        return self._ordered(tensor, self.order, xp)
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with its gates in the backend's order."""
+        return self._ordered(tensor, self.inverse, xp)
+
+    @staticmethod
+    def _ordered(tensor: Any, order: list[int], xp: Any) -> Any:
+        blocks = xp.reshape(tensor, (len(order), -1, *tensor.shape[1:]))
+        return xp.reshape(blocks[order], tensor.shape)
+
+
+class Directions:
+    """The last axis holds the directions of a recurrent layer; ONNX has an axis for them."""
+
+    def __init__(self, directions: int, axis: int) -> None:
+        self.directions = directions
+        self.axis = axis
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with an axis for the directions."""
+        split = xp.reshape(tensor, (*tensor.shape[:-1], self.directions, -1))
+        return xp.moveaxis(split, -2, self.axis)
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with its directions along the last axis."""
+        moved = xp.moveaxis(tensor, self.axis, -2)
+        return xp.reshape(moved, (*moved.shape[:-2], -1))
+
+
+class Chain:
+    """One layout after the other, beginning with the backend's tensor."""
+
+    def __init__(self, *layouts: Layout) -> None:
+        self.layouts = layouts
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor through all of them."""
+        for layout in self.layouts:
+            tensor = layout.to_canonical(tensor, xp)
+        return tensor
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor back through all of them."""
+        for layout in reversed(self.layouts):
+            tensor = layout.to_native(tensor, xp)
+        return tensor
+
+
+CHANNELS_LAST = Moved(-1, 1)
+"""NHWC, NWC or NDHWC, seen as NCHW, NCW or NCDHW."""
+
+KERNEL_IO = Moved((-1, -2), (0, 1))
+"""HWIO seen as OIHW; also (H, W, out, in) of a transposed convolution as (in, out, H, W)."""
+
+MATRIX = Moved(-1, -2)
+"""The last two axes exchanged: (in, out) seen as (out, in)."""
+
+UNBATCHED = Expanded(0)
+"""An example on its own, seen as a batch of one."""

@@ -1,0 +1,108 @@
+"""An operator in its backend's own names, as the rules of a map look at it."""
+
+from __future__ import annotations
+
+from amanda import ValueUnavailableError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from amanda import Driver
+    from amanda.analysis import Execution
+
+
+class Native:
+    """One operator, asked by name.
+
+    What cannot be told of it during the analysis raises :class:`amanda.ValueUnavailableError`;
+    an attribute whose rule raises that is left out.
+    """
+
+    def __init__(self, execution: Execution, driver: Driver) -> None:
+        self.attrs: Mapping[str, Any] = execution.attrs
+        self._tensors = execution.inputs
+        self._driver = driver
+        self._places: dict[str, list[int]] = {}
+        for i, name in enumerate(execution.input_names):
+            for known in {name, name.partition("[")[0]}:  # tensors[0], tensors
+                self._places.setdefault(known, []).append(i)
+        self._lists = {n.partition("[")[0] for n in execution.input_names if n.endswith("]")}
+
+    def places(self, name: str) -> list[int]:
+        """Indices of the tensors of that name: several for a list, none if it has none."""
+        return self._places.get(name, [])
+
+    def is_list(self, name: str) -> bool:
+        """Whether it takes a list of tensors by that name."""
+        return name in self._lists
+
+    def has(self, name: str) -> bool:
+        """Whether it is given a tensor, or a value other than None, by that name."""
+        return name in self._places or self.attrs.get(name) is not None
+
+    def tensor(self, name: str, element: int = 0) -> Any:
+        """A tensor as the driver shows it."""
+        places = self.places(name)
+        if element >= len(places):
+            raise ValueUnavailableError(f"no tensor {name}")
+        return self._tensors[places[element]]
+
+    def is_parameter(self, name: str) -> bool:
+        """Whether the tensor of that name is a parameter of the model."""
+        return bool(self.places(name)) and self._driver.is_parameter(self.tensor(name))
+
+    def shape(self, name: str, element: int = 0) -> list[int | None]:
+        """Its sizes, None for one that is not known."""
+        try:
+            sizes = list(self.tensor(name, element).shape)
+        except ValueError:
+            raise ValueUnavailableError(f"the rank of {name} is not known") from None
+        return [getattr(size, "value", size) for size in sizes]
+
+    def rank(self, name: str, element: int = 0) -> int:
+        """The number of its axes."""
+        return len(self.shape(name, element))
+
+    def size(self, name: str, axis: int) -> int:
+        """Its size along an axis."""
+        size = self.shape(name)[axis]
+        if size is None:
+            raise ValueUnavailableError(f"the size of {name} along {axis} is not known")
+        return size
+
+    def sizes(self, name: str, axes: slice = slice(None)) -> list[int]:
+        """Its sizes along some axes."""
+        return [self.size(name, axis) for axis in range(self.rank(name))[axes]]
+
+    def dtype(self, name: str) -> str:
+        """Name of its data type, e.g. ``float32``."""
+        return dtype_name(self.tensor(name).dtype)
+
+    def value(self, name: str) -> Any:
+        """An attribute, or the value of a tensor if it is known, as plain Python."""
+        if name in self.attrs:
+            return self.attrs[name]
+        return self._driver.value(self.tensor(name)).tolist()
+
+    def axis(self, name: str, of: str) -> int:
+        """A value that is an axis of a tensor, counted from the front."""
+        axis: int = self.value(name)
+        return axis + self.rank(of) if axis < 0 else axis
+
+    def axes(self, name: str, of: str) -> list[int]:
+        """A value that is an axis of a tensor, or a list of them, counted from the front."""
+        rank = self.rank(of)
+        return [axis + rank if axis < 0 else axis for axis in listed(self.value(name))]
+
+
+def listed(value: Any) -> list[Any]:
+    """A number or a sequence of them as a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def dtype_name(dtype: Any) -> str:
+    """Name of a data type of any backend, e.g. ``float32``."""
+    name: str = getattr(dtype, "name", None) or str(dtype)
+    return name.rpartition(".")[2]

@@ -1,0 +1,61 @@
+"""The context map of one backend: a table of rules by native type."""
+
+from __future__ import annotations
+
+from amanda.context_map import Translation
+
+from amanda_contextmap.native import Native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from amanda import Driver
+    from amanda.analysis import Execution
+
+    from amanda_contextmap.rule import Rule
+
+    Table = Mapping[str, Rule | tuple[Rule, ...]]
+
+
+class OnnxMap:
+    """Translates a backend's vocabulary into that of ONNX, operator by operator.
+
+    The first rule of an operator's type that holds for it tells what it is. One that no rule
+    holds for keeps its own name, with its vocabulary in front, and all that belongs to it.
+
+    Args:
+        vocabulary: the backend's.
+        table: rules by native type.
+    """
+
+    def __init__(self, vocabulary: str, table: Table) -> None:
+        self.vocabulary = vocabulary
+        self.rules: dict[str, tuple[Rule, ...]] = {
+            type: rules if isinstance(rules, tuple) else (rules,) for type, rules in table.items()
+        }
+
+    def native_types(self, types: frozenset[str]) -> frozenset[str]:
+        """Native types that may be one of ``types`` here."""
+        prefix = self.vocabulary + "::"
+        named = {type.removeprefix(prefix) for type in types if type.startswith(prefix)}
+        return frozenset(
+            named | {t for t, rules in self.rules.items() if any(r.type in types for r in rules)}
+        )
+
+    def translate(self, execution: Execution, driver: Driver) -> Translation:
+        """What an execution is in the vocabulary of ONNX."""
+        type = execution.operator.type
+        rules = self.rules.get(type, ())
+        if rules:
+            op = Native(execution, driver)
+            for rule in rules:
+                translation = rule.apply(op)
+                if translation is not None:
+                    return translation
+        return Translation(
+            f"{self.vocabulary}::{type}",
+            range(len(execution.inputs)),
+            execution.input_names,
+            execution.attrs,
+        )

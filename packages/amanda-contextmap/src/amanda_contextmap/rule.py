@@ -1,0 +1,175 @@
+"""Rules: what a native operator is in the vocabulary of ONNX, as one entry of a table.
+
+    rule("Softmax", "input=self", axis=axis("dim", "self"))
+
+says that an operator is a ``Softmax`` whose role ``input`` is played by what the backend calls
+``self``, and whose attribute ``axis`` is its ``dim``, counted from the front.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from amanda import ValueUnavailableError
+from amanda.context_map import Translation
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from amanda.context_map import Layout
+
+    from amanda_contextmap.native import Native
+
+    Condition = Callable[[Native], bool]
+    Attributes = Callable[[Native], Mapping[str, Any]]
+    ToLayout = Callable[[Native], Layout | None]
+
+# Inputs of ONNX operators that say how to compute rather than on what. One backend has them as
+# tensors, another as plain arguments; they are attributes wherever their value is known.
+SETTINGS = {
+    "Clip": {"min", "max"},
+    "CumSum": {"axis"},
+    "Dropout": {"ratio", "training_mode"},
+    "Expand": {"shape"},
+    "OneHot": {"depth", "values"},
+    "Pad": {"pads", "constant_value", "axes"},
+    "Reshape": {"shape"},
+    "Resize": {"scales", "sizes"},
+    "Slice": {"starts", "ends", "axes", "steps"},
+    "Split": {"split"},
+    "Squeeze": {"axes"},
+    "Tile": {"repeats"},
+    "TopK": {"K"},
+    "Trilu": {"k"},
+    "Unsqueeze": {"axes"},
+}
+
+
+class Rule:
+    """What a native operator is in ONNX; made by :func:`rule`."""
+
+    def __init__(
+        self,
+        type: str,
+        roles: Mapping[str, str],
+        outputs: tuple[str, ...] | None,
+        attributes: tuple[Attributes, ...],
+        attrs: Mapping[str, Any],
+        layouts: Mapping[str, Layout | ToLayout | None],
+        when: Condition | None,
+    ) -> None:
+        self.type = type
+        self.roles = roles
+        self.outputs = outputs
+        self.attributes = attributes
+        self.attrs = attrs
+        self.layouts = layouts
+        self.when = when
+
+    def apply(self, op: Native) -> Translation | None:
+        """What an operator is by this rule; None if it is not what the rule is about."""
+        try:
+            if self.when is not None and not self.when(op):
+                return None
+            layouts = {
+                role: layout(op) if callable(layout) else layout
+                for role, layout in self.layouts.items()
+            }
+        except ValueUnavailableError:
+            return None
+        settings = SETTINGS.get(self.type, ())
+        inputs: list[int] = []
+        names: list[str] = []
+        attrs: dict[str, Any] = {}
+        for role, name in self.roles.items():
+            places = op.places(name)
+            if not places or role in settings:
+                with contextlib.suppress(ValueUnavailableError):
+                    _put(attrs, role, op.value(name))
+                    continue
+            inputs += places
+            indexed = op.is_list(name)
+            names += [f"{role}[{i}]" if indexed else role for i in range(len(places))]
+        for attribute, source in self.attrs.items():
+            with contextlib.suppress(ValueUnavailableError):
+                _put(attrs, attribute, _value(source, op))
+        for more in self.attributes:
+            with contextlib.suppress(ValueUnavailableError):
+                attrs.update(more(op))
+        return Translation(
+            self.type,
+            inputs,
+            names,
+            attrs,
+            None if self.outputs is None else tuple(range(len(self.outputs))),
+            [layouts.get(_base(name)) for name in names],
+            [layouts.get(name) for name in self.outputs or ()],
+        )
+
+
+def rule(
+    type: str,
+    roles: str,
+    *attributes: Attributes,
+    outputs: str | None = None,
+    layouts: Mapping[str, Layout | ToLayout | None] | None = None,
+    when: Condition | None = None,
+    **attrs: Any,
+) -> Rule:
+    """What a native operator is in ONNX.
+
+    Args:
+        type: its ONNX type.
+        roles: pairs ``role=name``: who plays which role, in the order of the ONNX schema. A
+            number in place of a tensor becomes an attribute under the name of the role; an
+            operand that is absent is left out.
+        *attributes: functions that give several attributes at once.
+        outputs: names of the outputs, in the order of the backend's, whose further ones are
+            hidden. By default they are as they are; needed where ``layouts`` names one.
+        layouts: by role or output, how its tensor is turned: a layout, or a function that gives
+            one, None where they agree.
+        when: whether the rule holds for an operator; always, by default.
+        **attrs: by name, what the attribute is: a string for the backend's attribute of that
+            name, a function of the operator, or a constant. None leaves it out.
+    """
+    return Rule(
+        type,
+        dict(pair.split("=") for pair in roles.split()),
+        None if outputs is None else tuple(outputs.split()),
+        attributes,
+        attrs,
+        layouts or {},
+        when,
+    )
+
+
+def axis(name: str, of: str) -> Callable[[Native], int]:
+    """An attribute that is an axis of an operand, counted from the front."""
+    return lambda op: op.axis(name, of)
+
+
+def axes(name: str, of: str) -> Callable[[Native], list[int]]:
+    """An attribute that is a list of axes of an operand, counted from the front."""
+    return lambda op: op.axes(name, of)
+
+
+def constant(value: str) -> Callable[[Native], str]:
+    """An attribute that is always the same string."""
+    return lambda op: value
+
+
+def _value(source: Any, op: Native) -> Any:
+    if isinstance(source, str):
+        return op.value(source)
+    return source(op) if callable(source) else source
+
+
+def _put(attrs: dict[str, Any], name: str, value: Any) -> None:
+    if value is not None:
+        attrs[name] = value
+
+
+def _base(name: str) -> str:
+    return name.partition("[")[0]

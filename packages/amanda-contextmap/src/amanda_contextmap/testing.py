@@ -1,0 +1,121 @@
+"""Holding a map to ONNX itself: its schemas, and its reference implementation of operators.
+
+For the tests of maps and of entries that users register; needs the extra
+``amanda-contextmap[testing]``.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx import defs, helper
+from onnx.reference import ReferenceEvaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Array = np.ndarray[Any, Any]
+
+_VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
+_SETTING_TYPES = {"scales": np.float32, "ratio": np.float32, "training_mode": np.bool_}
+
+
+def assert_in_schema(
+    type: str, roles: Iterable[str], attrs: Iterable[str], outputs: Iterable[str] = ()
+) -> None:
+    """Fail on an operator, a role, an attribute or an output that ONNX does not have.
+
+    Args:
+        type: an ONNX type.
+        roles: of its inputs; ``role[i]`` for an element of a list or a part of a tensor.
+        attrs: its attributes, and inputs that are seen as such.
+        outputs: its outputs.
+    """
+    assert defs.has(type), f"ONNX has no operator {type}"
+    schema = defs.get_schema(type)
+    inputs = {parameter.name for parameter in schema.inputs}
+    unknown = {_base(role) for role in roles} - inputs
+    assert not unknown, f"{type} has no inputs {sorted(unknown)}, but {sorted(inputs)}"
+    unknown = {_base(name) for name in attrs} - inputs - set(schema.attributes)
+    assert not unknown, f"{type} has no attributes {sorted(unknown)}"
+    known = [parameter.name for parameter in schema.outputs]
+    given = list(outputs)
+    assert given == known[: len(given)], f"{type} has outputs {known}, not {given}"
+
+
+def reference(
+    type: str,
+    roles: Sequence[str],
+    inputs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    outputs: int = 1,
+) -> list[Array]:
+    """What ONNX says that an operator computes, given as a portable tool sees it.
+
+    Args:
+        type: its ONNX type.
+        roles: of the inputs. Parts of one tensor (``B[0]``, ``B[1]``) are put together along
+            their last axis, with an axis of size one ahead of it.
+        inputs: arrays.
+        attrs: attributes, and the settings and numbers that ONNX has as inputs.
+        outputs: how many of the outputs to give.
+    """
+    assert_in_schema(type, roles, attrs)
+    schema = defs.get_schema(type)
+    arrays = [np.asarray(array) for array in inputs]
+    given: dict[str, dict[int, Array]] = {}
+    for role, array in zip(roles, arrays, strict=True):
+        given.setdefault(_base(role), {})[_index(role)] = array
+    own = {}
+    for name, value in attrs.items():
+        if _base(name) in schema.attributes:
+            own[name] = value
+        else:
+            array = np.array(value, _dtype(schema, _base(name), given), ndmin=_base(name) == "K")
+            given.setdefault(_base(name), {})[_index(name)] = array
+    feeds: dict[str, Array] = {}
+    places: list[str] = []
+    for parameter in schema.inputs:
+        parts = [part for _, part in sorted(given.get(parameter.name, {}).items())]
+        if parameter.option != _VARIADIC and len(parts) > 1:
+            parts = [np.concatenate(parts, axis=-1)[None]]
+        for part in parts:
+            places.append(f"{parameter.name}_{len(places)}")
+            feeds[places[-1]] = part
+        places += [""] * (not parts)
+    while places and not places[-1]:
+        places.pop()
+    results = [f"result_{i}" for i in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(type, places, results, **own)],
+        "operator",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in feeds.items()
+        ],
+        [helper.make_tensor_value_info(n, onnx.TensorProto.UNDEFINED, None) for n in results],
+    )
+    version = helper.make_opsetid("", defs.onnx_opset_version())
+    model = helper.make_model(graph, opset_imports=[version])
+    return list(ReferenceEvaluator(model).run(None, feeds))
+
+
+def _base(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def _index(name: str) -> int:
+    found = re.search(r"\[(\d+)\]$", name)
+    return 0 if found is None else int(found[1])
+
+
+def _dtype(schema: defs.OpSchema, name: str, given: Mapping[str, Mapping[int, Array]]) -> Any:
+    """The data type of an input that is seen as an attribute: like others, if it is like them."""
+    kinds = {parameter.name: parameter.type_str for parameter in schema.inputs}
+    for other, parts in given.items():
+        if kinds[other] == kinds[name]:
+            return next(iter(parts.values())).dtype
+    return _SETTING_TYPES.get(name, np.int64)

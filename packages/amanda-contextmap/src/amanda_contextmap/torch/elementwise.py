@@ -1,0 +1,148 @@
+"""Operators that work element by element: arithmetic, comparisons, activations."""
+
+from __future__ import annotations
+
+from amanda_contextmap.layout import Reshaped
+from amanda_contextmap.rule import rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from amanda.context_map import Layout
+
+    from amanda_contextmap.native import Native
+    from amanda_contextmap.rule import Rule
+
+
+def _plain(op: Native) -> bool:
+    """No factor for the second operand, no rounding of a quotient."""
+    return op.attrs.get("alpha", 1) == 1 and op.attrs.get("rounding_mode") is None
+
+
+def _unit_elu(op: Native) -> bool:
+    return bool(op.attrs["scale"] == op.attrs["input_scale"] == 1)
+
+
+def _of_integers(op: Native) -> bool:
+    return "int" in op.dtype("self")
+
+
+def _of_booleans(op: Native) -> bool:
+    return op.dtype("self") == "bool"
+
+
+def _by_channel(op: Native) -> Layout | None:
+    """Slopes, one for each channel, as they are broadcast against a batch."""
+    if op.size("weight", 0) == 1:
+        return None
+    return Reshaped((-1,), (-1, *[1] * (op.rank("self") - 2)))
+
+
+_BINARY = "A=self B=other"
+_MAX = "data_0[0]=self data_0[1]=other"
+
+TABLE: dict[str, Rule | tuple[Rule, ...]] = {
+    # arithmetic
+    "add": rule("Add", _BINARY, when=_plain),
+    "sub": rule("Sub", _BINARY, when=_plain),
+    "rsub": rule("Sub", "A=other B=self", when=_plain),
+    "mul": rule("Mul", _BINARY),
+    "div": rule("Div", _BINARY, when=_plain),
+    "remainder": rule("Mod", _BINARY, when=_of_integers, fmod=0),
+    "fmod": rule("Mod", _BINARY, fmod=1),
+    "pow": rule("Pow", "X=self Y=exponent"),
+    "maximum": rule("Max", _MAX),
+    "minimum": rule("Min", _MAX),
+    "abs": rule("Abs", "X=self"),
+    "neg": rule("Neg", "X=self"),
+    "reciprocal": rule("Reciprocal", "X=self"),
+    "sqrt": rule("Sqrt", "X=self"),
+    "exp": rule("Exp", "input=self"),
+    "log": rule("Log", "input=self"),
+    "erf": rule("Erf", "input=self"),
+    "sign": rule("Sign", "input=self"),
+    "floor": rule("Floor", "X=self"),
+    "ceil": rule("Ceil", "X=self"),
+    "round": rule("Round", "X=self", when=lambda op: op.attrs.get("decimals", 0) == 0),
+    "sin": rule("Sin", "input=self"),
+    "cos": rule("Cos", "input=self"),
+    "tan": rule("Tan", "input=self"),
+    "asin": rule("Asin", "input=self"),
+    "acos": rule("Acos", "input=self"),
+    "atan": rule("Atan", "input=self"),
+    "sinh": rule("Sinh", "input=self"),
+    "cosh": rule("Cosh", "input=self"),
+    "asinh": rule("Asinh", "input=self"),
+    "acosh": rule("Acosh", "input=self"),
+    "atanh": rule("Atanh", "input=self"),
+    "clamp": rule("Clip", "input=self min=min max=max"),
+    "clamp_min": rule("Clip", "input=self min=min"),
+    "clamp_max": rule("Clip", "input=self max=max"),
+    # comparisons and logic
+    "eq": rule("Equal", _BINARY),
+    "lt": rule("Less", _BINARY),
+    "le": rule("LessOrEqual", _BINARY),
+    "gt": rule("Greater", _BINARY),
+    "ge": rule("GreaterOrEqual", _BINARY),
+    "logical_and": rule("And", _BINARY),
+    "logical_or": rule("Or", _BINARY),
+    "logical_xor": rule("Xor", _BINARY),
+    "logical_not": rule("Not", "X=self"),
+    "bitwise_and": (rule("And", _BINARY, when=_of_booleans), rule("BitwiseAnd", _BINARY)),
+    "bitwise_or": (rule("Or", _BINARY, when=_of_booleans), rule("BitwiseOr", _BINARY)),
+    "bitwise_xor": (rule("Xor", _BINARY, when=_of_booleans), rule("BitwiseXor", _BINARY)),
+    "bitwise_not": (
+        rule("Not", "X=self", when=_of_booleans),
+        rule("BitwiseNot", "X=self"),
+    ),
+    "isnan": rule("IsNaN", "X=self"),
+    "isinf": rule("IsInf", "X=self"),
+    "where": rule("Where", "condition=condition X=self Y=other", when=lambda op: op.has("self")),
+    "masked_fill": rule("Where", "condition=mask X=value Y=self"),
+    # activations
+    "relu": rule("Relu", "X=self"),
+    "relu6": rule("Clip", "input=self", min=0, max=6),
+    "hardtanh": rule("Clip", "input=self min=min_val max=max_val"),
+    "leaky_relu": rule("LeakyRelu", "X=self", alpha="negative_slope"),
+    "prelu": rule("PRelu", "X=self slope=weight", layouts={"slope": _by_channel}),
+    "elu": rule("Elu", "X=self", when=_unit_elu, alpha="alpha"),
+    "selu": rule("Selu", "X=self", alpha=1.6732632423543772, gamma=1.0507009873554805),
+    "celu": rule("Celu", "X=self", alpha="alpha"),
+    "gelu": rule("Gelu", "X=self", approximate="approximate"),
+    "silu": rule("Swish", "X=self", alpha=1.0),
+    "mish": rule("Mish", "X=self"),
+    "hardswish": rule("HardSwish", "X=self"),
+    "hardsigmoid": rule("HardSigmoid", "X=self", alpha=1 / 6, beta=0.5),
+    "sigmoid": rule("Sigmoid", "X=self"),
+    "tanh": rule("Tanh", "input=self"),
+    "softplus": rule("Softplus", "X=self", when=lambda op: op.attrs["beta"] == 1),
+    "hardshrink": rule("Shrink", "input=self", lambd="lambd", bias=0.0),
+    "softshrink": rule("Shrink", "input=self", lambd="lambd", bias="lambd"),
+}
+
+_SAME = {
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "absolute": "abs",
+    "negative": "neg",
+    "clip": "clamp",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "__and__": "bitwise_and",
+    "__or__": "bitwise_or",
+    "__xor__": "bitwise_xor",
+    "__iand__": "bitwise_and",
+    "__ior__": "bitwise_or",
+    "__ixor__": "bitwise_xor",
+}
+
+TABLE |= {name: TABLE[other] for name, other in _SAME.items()}

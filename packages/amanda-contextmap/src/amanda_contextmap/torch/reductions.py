@@ -1,0 +1,99 @@
+"""Operators along axes: reductions, softmax, cumulative sums, the largest elements."""
+
+from __future__ import annotations
+
+from amanda_contextmap.native import dtype_name
+from amanda_contextmap.rule import axis, rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from amanda_contextmap.native import Native
+    from amanda_contextmap.rule import Condition, Rule
+
+
+def _same_dtype(op: Native) -> bool:
+    """Nothing is cast on the way, which would be another operator."""
+    dtype = op.attrs.get("dtype")
+    return dtype is None or dtype_name(dtype) == op.dtype("self")
+
+
+def _axes(op: Native) -> list[int] | None:
+    """None for all of them."""
+    return op.axes("dim", "self") or None if op.has("dim") else None
+
+
+def _keepdims(op: Native) -> int:
+    return int(op.attrs.get("keepdim", False))
+
+
+def _reduction(type: str, when: Condition = _same_dtype, outputs: str | None = None) -> Rule:
+    return rule(type, "data=self", outputs=outputs, when=when, axes=_axes, keepdims=_keepdims)
+
+
+def _extreme(between: str, along: str) -> tuple[Rule, ...]:
+    """``max`` and ``min`` are of two tensors, or along axes, then with the places."""
+    return (
+        rule(
+            between,
+            "data_0[0]=self data_0[1]=other",
+            when=lambda op: op.has("other"),
+        ),
+        _reduction(along, outputs="reduced"),
+    )
+
+
+def _first_extreme(type: str) -> Rule:
+    """Of all elements if no axis is given, which ONNX cannot say."""
+    return rule(
+        type,
+        "data=self",
+        when=lambda op: op.has("dim"),
+        axis=axis("dim", "self"),
+        keepdims=_keepdims,
+        select_last_index=0,
+    )
+
+
+def _norm(order: str) -> tuple[Rule, ...]:
+    def of(number: int) -> Condition:
+        return lambda op: op.value(order) == number and _same_dtype(op)
+
+    return _reduction("ReduceL1", of(1)), _reduction("ReduceL2", of(2))
+
+
+_SOFTMAX = rule("Softmax", "input=self", axis=axis("dim", "self"))
+_LOG_SOFTMAX = rule("LogSoftmax", "input=self", axis=axis("dim", "self"))
+
+TABLE: dict[str, Rule | tuple[Rule, ...]] = {
+    "sum": _reduction("ReduceSum"),
+    "mean": _reduction("ReduceMean"),
+    "prod": _reduction("ReduceProd"),
+    "amax": _reduction("ReduceMax"),
+    "amin": _reduction("ReduceMin"),
+    "max": _extreme("Max", "ReduceMax"),
+    "min": _extreme("Min", "ReduceMin"),
+    "logsumexp": _reduction("ReduceLogSumExp"),
+    "norm": _norm("p"),
+    "linalg_vector_norm": _norm("ord"),
+    "argmax": _first_extreme("ArgMax"),
+    "argmin": _first_extreme("ArgMin"),
+    "softmax": _SOFTMAX,
+    "_softmax": _SOFTMAX,
+    "log_softmax": _LOG_SOFTMAX,
+    "_log_softmax": _LOG_SOFTMAX,
+    "cumsum": rule(
+        "CumSum",
+        "x=self",
+        when=_same_dtype,
+        axis=axis("dim", "self"),
+        exclusive=0,
+        reverse=0,
+    ),
+    "topk": rule(
+        "TopK",
+        "X=self K=k",
+        axis=axis("dim", "self"),
+        largest=lambda op: int(op.value("largest")),
+        sorted=lambda op: int(op.value("sorted")),
+    ),
+}
