@@ -6,7 +6,7 @@ import amanda
 import pytest
 import torch
 from amanda_tools import Profile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -206,6 +206,7 @@ class TestChromeTrace:
                 toy.forward("a/conv", 10)
             assert trees(path)["forward"] == [("a", ["conv"])] * count
 
+    @settings(deadline=None)
     @given(executions)
     def test_nests_whatever_runs_in_whatever_order(self, tmp_path_factory, runs):
         path = tmp_path_factory.mktemp("profile") / "profile.json"
