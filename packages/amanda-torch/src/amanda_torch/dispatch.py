@@ -40,6 +40,7 @@ PLUMBING = frozenset(
         "_fw_primal",
         "_make_dual",
         "_unpack_dual",
+        "_has_compatible_shallow_copy_type",
         "_has_same_storage_numel",
         "_new_zeros_with_same_feature_meta",
         "_local_scalar_dense",

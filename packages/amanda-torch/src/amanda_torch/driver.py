@@ -70,7 +70,8 @@ class TorchDriver(amanda.Driver):
             # Operators outside of modules are known as long as the outermost scope is open.
             thread.session = weakref.ref(engine.contexts)
             thread.outside = Node("")
-            thread.floor = id(_entering_frame())
+            frame = _entering_frame()
+            thread.floor = None if frame is None else frame.f_code
         thread.known = True
         thread.engine = engine
         self._patches.hold(engine is not None)

@@ -10,6 +10,7 @@ second step the operators of the first one.
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
 import weakref
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from amanda_torch.thread import ThreadState
 
+    Whereabouts = tuple["Node", list[int]]
+
 # Call sites looked at for one address, and turns told apart at one site: recursion and endless
 # loops within one call must not make the cache grow without bound.
 _DEEPEST = 32
@@ -31,6 +34,18 @@ _TURNS = 4096
 
 _Module = torch.nn.Module
 
+# Where torch runs operators for purposes of its own; tools see them when they ask for their type.
+_MACHINERY = (
+    "torch._dynamo.utils.",
+    "torch._tensor_str.",
+    "torch.amp.",
+    "torch.distributed.",
+    "torch.jit.",
+    "torch.nn.parallel.",
+    "torch.optim.",
+    "torch.testing.",
+    "torch.utils.data.",
+)
 
 # Frames that are no call sites of the model: the code of a module begins; an address goes on as it
 # was when a checkpoint was made; ours, or what runs code again.
@@ -68,9 +83,22 @@ def resume_paths(*codes: CodeType) -> None:
 
 
 class Node:
-    """A module in one calling context: through which call sites it is reached."""
+    """A module in one calling context: through which call sites it is reached.
 
-    __slots__ = ("__weakref__", "children", "module", "pinned", "root", "scope", "sites")
+    Without a module it stands for all code outside of modules.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "children",
+        "methods",
+        "module",
+        "pinned",
+        "root",
+        "scope",
+        "sites",
+        "stateless",
+    )
 
     def __init__(
         self, scope: str, module: _Module | None = None, root: weakref.ref[_Module] | None = None
@@ -78,34 +106,57 @@ class Node:
         self.scope = scope
         self.module = None if module is None else weakref.ref(module)
         self.root = root
-        # Weak: a context lives as long as its module.
-        self.children: weakref.WeakValueDictionary[tuple[int, ...], Node]
-        self.children = weakref.WeakValueDictionary()
+        # Which modules are called from here, as long as they live.
+        self.children: dict[tuple[int, ...], Node] = {}
+        # What serves for all modules of a class that have no state, by the place of their call.
+        self.stateless: dict[tuple[object, ...], Node] = {}
         self.sites: dict[tuple[object, ...], list[Operator]] = {}
+        # Whether a function outside of modules is given a module first, as methods are.
+        self.methods: dict[int, bool] = {}
         # An address holds identities of code objects, which must not be given to others.
-        self.pinned: list[CodeType] = []
+        self.pinned: dict[int, CodeType] = {}
+
+    def pin(self, frame: FrameType | None) -> None:
+        """Keep the code that an address from this frame is made of."""
+        for _ in range(_DEEPEST):
+            if frame is None:
+                break
+            self.pinned[id(frame.f_code)] = frame.f_code
+            frame = frame.f_back
+
+    def holds(self, module: _Module | None) -> bool:
+        """Whether it is a context of this module; of one that is gone for None."""
+        return self.module is not None and self.module() is module
 
 
 class _Contexts:
     """The calling contexts of one module, which live as long as it does.
 
-    The first one is unclaimed while it was only met by calls from outside of any module. The
-    first call site inside a parent takes it over, so that ``model.encoder(x)`` and
-    ``model(x)`` run the same operators.
+    Attributes:
+        outside: the one for calls from outside of any module.
+        inner: the first one for calls from within another module. One is taken for the other, so
+            that ``model.encoder(x)`` and ``model(x)`` run the same operators.
+        places: where the contexts are among the children of others.
     """
 
-    __slots__ = ("claimed", "module", "nodes")
+    __slots__ = ("inner", "module", "outside", "places")
 
     def __init__(self, module: _Module) -> None:
         key = id(module)
 
         def forget(gone: weakref.ref[_Module]) -> None:
-            if key in _contexts and _contexts[key].module is gone:
+            contexts = _contexts.get(key)
+            if contexts is not None and contexts.module is gone:
                 del _contexts[key]
+                for parent, addresses in contexts.places.items():
+                    for address in addresses:
+                        parent.children.pop(address, None)
 
         self.module = weakref.ref(module, forget)
-        self.nodes: list[Node] = []
-        self.claimed = False
+        self.outside: Node | None = None
+        self.inner: weakref.ref[Node] | None = None
+        self.places: weakref.WeakKeyDictionary[Node, set[tuple[int, ...]]]
+        self.places = weakref.WeakKeyDictionary()
 
 
 _contexts: dict[int, _Contexts] = {}
@@ -114,12 +165,11 @@ _contexts: dict[int, _Contexts] = {}
 def locate(type: str, frame: FrameType, thread: ThreadState) -> Operator:
     """The operator of a type that is called from a frame."""
     node = thread.node
+    path: list[object] = [type]
     if node is None:
-        node = thread.outside
-        assert node is not None
-        address = (type, *call_path(frame, thread))
-    else:  # what call_path does, spelled out since it runs at every execution
-        path: list[object] = [type]
+        node, way = _outside(frame, thread)
+        path += way
+    else:  # what _inside does, spelled out since it runs at every execution
         caller: FrameType | None = frame
         while caller is not None:
             code = id(caller.f_code)
@@ -135,10 +185,12 @@ def locate(type: str, frame: FrameType, thread: ThreadState) -> Operator:
             caller = caller.f_back
         if len(path) > 2 * _DEEPEST:
             del path[2 * _DEEPEST :]
-        address = tuple(path)
+    address = tuple(path)
     site = node.sites.get(address)
     if site is None:
-        site = _new_site(node, address, frame)
+        with _lock:
+            node.pin(frame)
+            site = node.sites.setdefault(address, [])
     visits = thread.visits
     turn = 0
     if visits is not None:
@@ -149,25 +201,36 @@ def locate(type: str, frame: FrameType, thread: ThreadState) -> Operator:
         return site[turn]
     if turn >= _TURNS:
         return site[-1]
-    return _new_operator(node, site, type, frame)
+    with _lock:  # another thread may have come first
+        while turn >= len(site):
+            site.append(_new_operator(node, type, frame, thread))
+        return site[turn]
 
 
 def enter(module: _Module, frame: FrameType, thread: ThreadState) -> Node:
     """The calling context for a module that is called from a frame."""
     parent = thread.node
     if parent is None:
-        return _outermost(module, frame)
-    address = (id(module), *call_path(frame, thread))
+        known = _contexts.get(id(module))
+        if known is not None and known.outside is not None and known.outside.holds(module):
+            return known.outside
+        return _outermost(module, frame, thread)
+    address = (id(module), *_inside(frame, thread))
     node = parent.children.get(address)
-    if node is None or node.module is None or node.module() is not module:
+    if node is None or not node.holds(module):
         node = _child(parent, module, address, frame)
     return node
 
 
-def call_path(frame: FrameType | None, thread: ThreadState) -> tuple[int, ...]:
-    """The call sites from a frame up to the module that it runs in, or to the open scope."""
+def whereabouts(frame: FrameType, thread: ThreadState) -> Whereabouts:
+    """The module that a frame runs in, and the call sites that lead from there to the frame."""
+    if thread.node is None:
+        return _outside(frame, thread)
+    return thread.node, _inside(frame, thread)
+
+
+def _inside(frame: FrameType | None, thread: ThreadState) -> list[int]:
     path: list[int] = []
-    floor = thread.floor if thread.node is None else 0
     while frame is not None and len(path) < 2 * _DEEPEST:
         code = id(frame.f_code)
         kind = _SPECIAL.get(code)
@@ -178,41 +241,66 @@ def call_path(frame: FrameType | None, thread: ThreadState) -> tuple[int, ...]:
         elif kind is _RESUMES:
             path += thread.origin
             break
-        if id(frame) == floor:
+        frame = frame.f_back
+    return path[: 2 * _DEEPEST]
+
+
+def _outside(frame: FrameType | None, thread: ThreadState) -> Whereabouts:
+    """Outside of module calls, what a module is given to (``model.generate()``) runs in it.
+
+    The path ends there, or where the scope was opened.
+    """
+    outside = thread.outside
+    assert outside is not None
+    owner: tuple[_Module, FrameType, int] | None = None
+    path: list[int] = []
+    while frame is not None:
+        code = frame.f_code
+        kind = _SPECIAL.get(id(code))
+        if kind is None:
+            path += (id(code), frame.f_lasti)
+            if _takes_module(outside, frame):
+                candidate = _first_argument(frame)
+                if _is_module(candidate):
+                    owner = candidate, frame, len(path)
+        elif kind is _ENDS:
+            break
+        elif kind is _RESUMES:
+            if owner is None or thread.resumed is not outside:
+                assert thread.resumed is not None
+                return thread.resumed, [*path, *thread.origin][: 2 * _DEEPEST]
+            break
+        if code is thread.floor:
             break
         frame = frame.f_back
-    return tuple(path[: 2 * _DEEPEST])
+    if owner is None:
+        return outside, path[: 2 * _DEEPEST]
+    module, method, end = owner
+    return enter(module, method, thread), path[: min(end, 2 * _DEEPEST)]
 
 
-def _codes(frame: FrameType | None) -> list[CodeType]:
-    codes: list[CodeType] = []
-    while frame is not None and len(codes) < _DEEPEST:
-        codes.append(frame.f_code)
-        frame = frame.f_back
-    return codes
+def _takes_module(outside: Node, frame: FrameType) -> bool:
+    key = id(frame.f_code)
+    known = outside.methods.get(key)
+    if known is None:
+        known = outside.methods[key] = _is_module(_first_argument(frame))
+        outside.pinned[key] = frame.f_code
+    return known
 
 
-def _new_site(node: Node, address: tuple[object, ...], frame: FrameType) -> list[Operator]:
-    with _lock:
-        node.pinned += (c for c in _codes(frame) if c not in node.pinned)
-        return node.sites.setdefault(address, [])
-
-
-def _new_operator(node: Node, site: list[Operator], type: str, frame: FrameType) -> Operator:
-    optimizer = _optimizer(frame) if node.module is None else None
+def _new_operator(node: Node, type: str, frame: FrameType, thread: ThreadState) -> Operator:
+    optimizer = _optimizer(frame) if thread.node is None else None
     scope = node.scope if optimizer is None else optimizer
-    with _lock:
-        id, name = _free_id(scope, type)
-        operator = Operator(
-            id=id,
-            type=type,
-            name=name,
-            scope=scope,
-            backend="torch",
-            on_request=optimizer is not None,
-        )
-        _operators[id] = operator
-        site.append(operator)
+    id, name = _free_id(scope, type)
+    operator = Operator(
+        id=id,
+        type=type,
+        name=name,
+        scope=scope,
+        backend="torch",
+        on_request=optimizer is not None or _is_machinery(frame),
+    )
+    _operators[id] = operator
     return operator
 
 
@@ -241,34 +329,65 @@ def _contexts_of(module: _Module) -> _Contexts:
     return known
 
 
-def _outermost(module: _Module, frame: FrameType) -> Node:
-    known = _contexts.get(id(module))
-    if known is not None and known.nodes and known.module() is module:
-        return known.nodes[0]
+def _outermost(module: _Module, frame: FrameType, thread: ThreadState) -> Node:
+    outside = thread.outside
+    assert outside is not None
     with _lock:
-        owner = _owner(module, frame)
-        scope = "" if owner is None else _name_in(owner, module) or ""
-        node = Node(scope, module, weakref.ref(owner or module))
-        _contexts_of(module).nodes.append(node)
-    return node
+        contexts = _contexts_of(module)
+        node = None if contexts.inner is None else contexts.inner()
+        if node is None and _is_stateless(module):
+            place = (type(module).__qualname__, id(frame.f_code), frame.f_lasti)
+            node = outside.stateless.get(place)
+            if node is None or not node.holds(None):
+                outside.pin(frame)
+                node = outside.stateless[place] = _root_node(module, frame)
+            node.module = weakref.ref(module)
+        contexts.outside = node or _root_node(module, frame)
+        return contexts.outside
+
+
+def _root_node(module: _Module, frame: FrameType) -> Node:
+    owner = _owner(module, frame) or module
+    return Node(_name_in(owner, module) or "", module, weakref.ref(owner))
 
 
 def _child(parent: Node, module: _Module, address: tuple[int, ...], frame: FrameType) -> Node:
     with _lock:
         contexts = _contexts_of(module)
-        if contexts.nodes and not contexts.claimed:
-            node = contexts.nodes[0]
-        else:
+        place = (type(module).__qualname__, *address[1:])
+        node = parent.stateless.get(place) if _is_stateless(module) else None
+        if node is None:
             root = None if parent.root is None else parent.root()
             name = None if root is None else _name_in(root, module)
-            if name is None:  # not registered with the root: say where it was met
-                name = f"{parent.scope}.{type(module).__name__}".lstrip(".")
-            node = Node(name, module, parent.root)
-            contexts.nodes.append(node)
-        contexts.claimed = True
-        parent.pinned += (c for c in _codes(frame) if c not in parent.pinned)
+            scope = name or f"{parent.scope}.{type(module).__name__}".lstrip(".")
+            node = contexts.outside if contexts.inner is None else None
+            if node is None:
+                node = Node(scope, module, parent.root)
+            else:
+                node.scope, node.root = scope, parent.root
+            if name is None and _is_stateless(module):
+                parent.stateless[place] = node
+        node.module = weakref.ref(module)
+        if contexts.inner is None:
+            contexts.inner = weakref.ref(node)
+        parent.pin(frame)
         parent.children[address] = node
-    return node
+        contexts.places.setdefault(parent, set()).add(address)
+        return node
+
+
+def _is_stateless(module: _Module) -> bool:
+    """Whether a module is as good as a function, so that one may be made anew for each call."""
+    return not any(
+        value is not None
+        for state in (module._parameters, module._buffers, module._modules)
+        for value in state.values()
+    )
+
+
+def _is_module(value: Any) -> bool:
+    """Whether a value is a module that has been through ``Module.__init__``."""
+    return isinstance(value, _Module) and "_modules" in vars(value)
 
 
 def _name_in(root: _Module, module: _Module) -> str | None:
@@ -283,7 +402,7 @@ def _owner(module: _Module, frame: FrameType | None) -> _Module | None:
     owner = None
     while frame is not None:
         candidate = _first_argument(frame)
-        if isinstance(candidate, _Module) and _name_in(candidate, module) is not None:
+        if _is_module(candidate) and _name_in(candidate, module) is not None:
             owner = candidate
         frame = frame.f_back
     return owner
@@ -291,27 +410,44 @@ def _owner(module: _Module, frame: FrameType | None) -> _Module | None:
 
 def _optimizer(frame: FrameType | None) -> str | None:
     """The class of the optimizer whose ``step`` is running, if one is."""
+    passed: list[CodeType] = []
     while frame is not None:
-        if frame.f_code.co_name == "step":
+        if frame.f_code.co_name in ("step", "zero_grad"):
             candidate = _first_argument(frame)
             if isinstance(candidate, torch.optim.Optimizer):
+                closure = inspect.unwrap(_argument(frame, "closure") or candidate.step)
+                if getattr(closure, "__code__", None) in passed:
+                    return None  # the program's own function, which the optimizer calls
                 return type(candidate).__name__
+        passed.append(frame.f_code)
         frame = frame.f_back
     return None
 
 
+def _is_machinery(frame: FrameType | None) -> bool:
+    """Whether a frame runs an operator for purposes of torch itself."""
+    while frame is not None and _SPECIAL.get(id(frame.f_code)) is _SKIPPED:
+        frame = frame.f_back
+    name = "" if frame is None else frame.f_globals.get("__name__", "")
+    return f"{name}.".startswith(_MACHINERY)
+
+
 def _first_argument(frame: FrameType) -> Any:
-    """What a function was given first (``self`` in a method), None if it takes nothing.
+    """What a function was given first (``self`` in a method), None if it takes nothing."""
+    code = frame.f_code
+    return _argument(frame, code.co_varnames[0]) if code.co_argcount else None
+
+
+def _argument(frame: FrameType, name: str) -> Any:
+    """An argument of a function by its name.
 
     Before Python 3.13 a look at the local variables leaves a copy of them in the frame, which
     would keep a model alive that the program has let go of. It is emptied, unless the program
     holds it too (``locals()``).
     """
-    if not frame.f_code.co_argcount:
-        return None
     variables = frame.f_locals
-    first = variables.get(frame.f_code.co_varnames[0])
+    value = variables.get(name)
     held_by_frame_alone = 3  # the frame, this function, and the call that counts
     if sys.version_info < (3, 13) and sys.getrefcount(variables) == held_by_frame_alone:
         variables.clear()
-    return first
+    return value

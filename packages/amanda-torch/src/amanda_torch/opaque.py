@@ -13,11 +13,12 @@ _KEYS = torch._C._TorchDispatchModeKey
 _TRACERS = (_KEYS.FAKE, _KEYS.PROXY, _KEYS.FUNCTIONAL)
 _modes = torch._C._len_torch_dispatch_stack
 _mode = torch._C._get_dispatch_mode
+_jit_traces = torch._C._is_tracing
 _plain: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
 
 
 def opaque(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether an execution is part of tracing (fake tensors, ``torch.export``)."""
+    """Whether an execution is part of tracing (fake tensors, ``torch.export``, ``jit.trace``)."""
     for tensor in tensors:
         cls = type(tensor)
         plain = _plain.get(cls)
@@ -25,7 +26,7 @@ def opaque(tensors: Sequence[torch.Tensor]) -> bool:
             plain = _plain[cls] = not _is_tracer(cls)
         if not plain:
             return True
-    return _modes() > 0 and any(_mode(key) is not None for key in _TRACERS)
+    return _jit_traces() or (_modes() > 0 and any(_mode(key) is not None for key in _TRACERS))
 
 
 def _is_tracer(cls: type) -> bool:

@@ -21,9 +21,9 @@ from torch.nn.modules._functions import BackwardHookFunction, SyncBatchNorm
 
 from amanda_torch.backward import reaches
 from amanda_torch.execute import Target, execute
-from amanda_torch.identity import call_path, end_paths, enter, resume_paths, skip_frames
+from amanda_torch.identity import end_paths, enter, resume_paths, skip_frames, whereabouts
 from amanda_torch.signature import FunctionSignature
-from amanda_torch.thread import intercept, intercepting, local
+from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
     if is_dynamo_compiling():  # torch.export follows the code, and need not follow ours
         return _call(self, *args, **kwargs)
     thread = local.thread
-    if thread.engine is None:
+    if thread.engine is None or not intercepting():
         return _call(self, *args, **kwargs)
     node, visits = thread.node, thread.visits
     thread.node = enter(self, sys._getframe(1), thread)
@@ -55,9 +55,9 @@ def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 
 
 def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of autograd whose operators are none of the program's.
+    """A function of torch whose operators are none of the program's.
 
-    Its backward threads take over what is switched on here, and so they see nothing either.
+    The threads of a backward take over what is switched on here, and so they see nothing either.
     """
 
     @functools.wraps(function)
@@ -77,8 +77,10 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     run = functools.partial(_apply.__func__, cls)
-    if is_dynamo_compiling() or not intercepting() or _is_machinery(cls):
+    if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
         return run(*args, **kwargs)
+    if _is_machinery(cls):
+        return _unseen(run)(*args, **kwargs)
     target = Target(cls.__name__, FunctionSignature(cls), run, lambda _, *a, **k: run(*a, **k))
     return execute(target, args, kwargs)
 
@@ -93,23 +95,28 @@ def _is_machinery(cls: type) -> bool:
 def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., Any]:
     """A function that is run again where in the model, and under which tools, it is run now."""
     thread = local.thread
-    engine, node, visits = thread.engine, thread.node, thread.visits
+    engine = thread.engine
     if engine is None:
         return function
-    passed, origin = dict(visits or {}), call_path(frame, thread)
+    session, node, outside, floor = thread.session, thread.node, thread.outside, thread.floor
+    visits = None if thread.visits is None else dict(thread.visits)
+    place, origin = whereabouts(frame, thread)
 
     def resumed(*args: Any, **kwargs: Any) -> Any:
         if not reaches(engine):
             return function(*args, **kwargs)
-        thread = local.thread
-        before = thread.engine, thread.node, thread.visits, thread.origin, intercepting()
-        thread.engine, thread.node, thread.origin = engine, node, origin
-        thread.visits = None if visits is None else dict(passed)
+        before, on = local.thread, intercepting()
+        thread = local.thread = ThreadState()  # also in a thread of autograd
+        thread.engine, thread.session = engine, session
+        thread.known, thread.probing = True, before.probing
+        thread.node, thread.outside, thread.floor = node, outside, floor
+        thread.resumed, thread.origin = place, origin
+        thread.visits = None if visits is None else dict(visits)
         intercept(True)
         try:
             return function(*args, **kwargs)
         finally:
-            thread.engine, thread.node, thread.visits, thread.origin, on = before
+            local.thread = before
             intercept(on)
 
     return resumed

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from types import CodeType
 
     from amanda.by_operator import ByOperator
     from amanda.engine import Engine
@@ -31,8 +32,9 @@ class ThreadState:
         visits: how often each site was passed within the outermost module call.
         session: gives what identifies the outermost scope that was entered last.
         outside: the calling context of operators outside of modules, as long as a scope is open.
-        floor: identity of the frame that entered the outermost scope; call paths end there.
-        origin: the path that led to the checkpoint that is being run again.
+        floor: the code that opened the outermost scope; call paths end there.
+        resumed: the calling context of the checkpoint that is being run again.
+        origin: the call sites that lead from there to the checkpoint.
         tracking: whether what the current routine returns will have gradients passed through.
         probing: whether a gradient is being computed just to show it to an analysis.
         known: whether a scope was entered or a backward started in this thread: autograd's own
@@ -47,6 +49,7 @@ class ThreadState:
         "origin",
         "outside",
         "probing",
+        "resumed",
         "session",
         "tracking",
         "visits",
@@ -58,8 +61,9 @@ class ThreadState:
         self.visits: dict[int, int] | None = None
         self.session: Callable[[], ByOperator | None] = lambda: None
         self.outside: Node | None = None
-        self.floor = 0
-        self.origin: tuple[int, ...] = ()
+        self.floor: CodeType | None = None
+        self.resumed: Node | None = None
+        self.origin: Sequence[int] = ()
         self.tracking = False
         self.probing = False
         self.known = False
