@@ -128,8 +128,10 @@ class Call:
             return self.run(args, kwargs)
         if plan is None:
             plan = self.engine.analyze(self.shown(inputs, args, kwargs))
-            if plan.idle:
-                return self.run(args, kwargs)
+        if plan.pending and signature.repeatable:
+            plan = self._completed(plan, inputs, args, kwargs)
+        if plan.idle:
+            return self.run(args, kwargs)
         if signature.writes or plan.replace or plan.pending or plan.backward or plan.gradient:
             return self._carry_out(plan, inputs, args, kwargs)
 
@@ -162,6 +164,12 @@ class Call:
         signature = self.target.signature
         names, attrs = signature.input_names(args, kwargs), signature.attrs(args, kwargs)
         return Execution(self.operator, inputs, names, attrs, outputs)
+
+    def _completed(self, plan: Plan, inputs: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Plan:
+        """The plan with what pending analyses decide, to whom the operator is run once more."""
+        with torch.no_grad():
+            outputs = outputs_of(self.target.run(*args, **kwargs))
+        return self.engine.complete(plan, self.shown(inputs, args, kwargs, outputs))
 
     def _carry_out(self, plan: Plan, inputs: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Any:
         """Carry out any plan at any operator."""
@@ -209,13 +217,11 @@ class Call:
         if plan.pending:
             completed = engine.complete(plan, shown([t.detach() for t in outputs]))
             if completed.before != plan.before or completed.replace is not plan.replace:
-                if not signature.repeatable:
-                    raise UnsupportedError(
-                        f"{operator.id}: an analysis with require_outputs=True inserted before or "
-                        "instead of an operator that cannot be run a second time; insert after "
-                        "it, or analyze without outputs"
-                    )
-                return self._carry_out(completed, inputs, args, kwargs)
+                raise UnsupportedError(
+                    f"{operator.id}: an analysis with require_outputs=True inserted before or "
+                    "instead of an operator that cannot be run a second time; insert after it, or "
+                    "analyze without outputs"
+                )
             plan = completed
 
         returned = outputs
