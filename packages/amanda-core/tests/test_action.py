@@ -169,6 +169,31 @@ class TestRoutines:
             run([action(interrupted)], [5])
 
 
+class TestObservers:
+    """Routines that say by their annotation that they substitute nothing."""
+
+    def observe(self, *tensors) -> None:
+        pass
+
+    def test_are_told_by_their_annotation(self):
+        def unannotated(*tensors):
+            pass
+
+        def quoted(*tensors) -> "None":
+            pass
+
+        assert action(self.observe).observes
+        assert action(quoted).observes
+        assert not action(unannotated).observes
+
+    def test_are_held_to_it(self):
+        def liar(tensor) -> None:
+            return tensor
+
+        with pytest.raises(RoutineError, match="annotated to return None"):
+            run([action(liar)], [1])
+
+
 class TestReplacement:
     def replace(self, routine, indices=None, refusal=anything_goes):
         replacement = action(routine, indices, Point.REPLACE_OP)

@@ -83,10 +83,21 @@ def checked_indices(
 class Action:
     """A routine inserted at one point of one operator; never changed.
 
-    ``indices`` chooses the tensors it is given (all of them for None), in that order.
+    ``indices`` chooses the tensors it is given (all of them for None), in that order. It only
+    ``observes`` if its routine is annotated to return None; a driver may then leave out what
+    would be needed to substitute something.
     """
 
-    __slots__ = ("differentiable", "indices", "kwargs", "point", "pure", "routine", "tool")
+    __slots__ = (
+        "differentiable",
+        "indices",
+        "kwargs",
+        "observes",
+        "point",
+        "pure",
+        "routine",
+        "tool",
+    )
 
     def __init__(
         self,
@@ -105,6 +116,8 @@ class Action:
         self.kwargs = kwargs
         self.pure = pure
         self.differentiable = differentiable
+        annotations = getattr(routine, "__annotations__", {})
+        self.observes = annotations.get("return", ...) in (None, "None")
 
     def error(self, reason: str, operator: Operator) -> RoutineError:
         """An error that names this action at an operator."""
@@ -142,6 +155,8 @@ class Action:
         Raises:
             RoutineError: the numbers do not match.
         """
+        if self.observes:
+            raise self.error("is annotated to return None, and returned something", operator)
         values = result if isinstance(result, (tuple, list)) else (result,)
         if len(values) != count:
             raise self.error(

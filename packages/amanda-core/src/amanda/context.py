@@ -191,7 +191,8 @@ class OpContext(dict[str, "Any"]):
         """Run ``routine(*inputs, **kwargs)`` before each execution; what it returns replaces them.
 
         Args:
-            routine: returns None, one tensor, or as many as it was given.
+            routine: returns None, one tensor, or as many as it was given. If it is annotated
+                ``-> None`` it is held to that, and the driver may spare what substituting takes.
             inputs: which inputs it is given, by index or by name, all of them by default.
             pure: it is a pure tensor function, which a graph backend may compile.
             differentiable: gradients flow through it, rather than straight to what it replaced.

@@ -196,7 +196,8 @@ class Call:
         if signature.written:
             written = signature.destinations(new_args, new_kwargs)
             moved = any(a is not b for a, b in zip(written, destinations, strict=True))
-            touched = tracked and (plan.after or plan.replace or gradient is not None)
+            substituted = plan.replace or not all(action.observes for action in plan.after)
+            touched = tracked and (substituted or gradient is not None)
             if moved or touched:
                 new_args = signature.with_copies(new_args)
 
