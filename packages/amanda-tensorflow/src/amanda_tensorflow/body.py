@@ -160,13 +160,24 @@ class Body:
         """Data types of all outputs of a node."""
         return [dtype for _, dtypes in self._output_args(node) for dtype in dtypes]
 
-    def input_names(self, node: Any) -> list[str]:
-        """The operator's names of the data inputs; elements of a list as ``values[0]``."""
-        names: list[str] = []
-        for arg in self._op_def(node).input_arg:
-            count = _count(arg, node)
-            names += [arg.name] if count is None else [f"{arg.name}[{i}]" for i in range(count)]
-        return names
+    def behind(self, names: Iterable[str]) -> set[str]:
+        """The nodes that some nodes need, and those themselves."""
+        needed: set[str] = set()
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in self.nodes and name not in needed:
+                needed.add(name)
+                node = self.nodes[name]
+                waiting += control_inputs(node)
+                waiting += [split(tensor)[0] for tensor in data_inputs(node)]
+        return needed
+
+    def running(self) -> set[str]:
+        """The nodes that a result or an effect depends on; the others never run."""
+        asked = [split(tensor)[0] for tensor in self.outputs] + self.controls
+        asked += [name for name, node in self.nodes.items() if self._op_def(node).is_stateful]
+        return self.behind(asked)
 
     # Editing
 
@@ -238,6 +249,15 @@ class Body:
                 return f"{name}:{arg}:{index}"
             index -= len(dtypes)
         raise LookupError(f"node {name!r} has no output {tensor!r}")
+
+
+def input_names(node: Any, op_def: Any) -> list[str]:
+    """The operator's names of the data inputs; elements of a list as ``values[0]``."""
+    names: list[str] = []
+    for arg in op_def.input_arg:
+        count = _count(arg, node)
+        names += [arg.name] if count is None else [f"{arg.name}[{i}]" for i in range(count)]
+    return names
 
 
 def _count(arg: Any, node: Any) -> int | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from amanda.action import Point
 from amanda.analysis import Execution
 
-from amanda_tensorflow.body import split
+from amanda_tensorflow.body import input_names, split
 from amanda_tensorflow.identity import ON_REQUEST, operators_of
 from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
 
@@ -72,28 +72,29 @@ class _Inquiry:
 
     def run(self) -> Decisions:
         for index, frame in enumerate(self.frames):
-            for name, op in frame.forward_nodes():
-                if self.engine.wants(op):
+            for name in frame.forward_nodes():
+                if name in frame.running and self.engine.wants(frame.body.nodes[name].op):
                     self._forward(index, frame, name)
         for index, frame in enumerate(self.frames):
             for number, call in enumerate(frame.gradients.calls):
                 graph = call.forward_graph()
                 operator = None if graph is None else operators_of(graph).get(call.forward)
-                if operator is not None and self.engine.wants(operator.type):
+                runs = not frame.running.isdisjoint(frame.gradients.nodes_of[call])
+                if operator is not None and runs and self.engine.wants(operator.type):
                     self._gradient(index, frame, number, call, operator, graph)
         return Decisions(self.stages, self.check or (lambda engine: True))
 
     def _forward(self, index: int, frame: Frame, name: str) -> None:
-        operator = operators_of(frame.graph)[name]
+        operation = frame.operations[name]
+        operator = operators_of(frame.graph)[operation.name]
         engine = self.engine
         plan = engine.plans.get(operator.serial)
-        operation = frame.graph.get_operation_by_name(name)
         node = frame.body.nodes[name]
         inputs, outputs = list(operation.inputs), list(operation.outputs)
         if plan is None or plan.pending:
             with self.analyzing(frame, name, inputs):
                 shown = Execution(
-                    operator, inputs, frame.body.input_names(node), read_attrs(operation)
+                    operator, inputs, input_names(node, operation.op_def), read_attrs(operation)
                 )
                 if plan is None:
                     plan = engine.analyze(shown)
@@ -120,9 +121,7 @@ class _Inquiry:
         engine = self.engine
         operation = forward_graph.get_operation_by_name(call.forward)
         inputs, outputs = list(operation.inputs), list(operation.outputs)
-        names = [f"input{i}" for i in range(len(inputs))]
-        if call.forward in frame.body.nodes and frame.graph is forward_graph:
-            names = frame.body.input_names(frame.body.nodes[call.forward])
+        names = input_names(operation.node_def, operation.op_def)
         grad_outputs = [_by_name(frame, gradient) for gradient in call.grad_outputs]
         grad_inputs = [_by_name(frame, gradient) for gradient in call.grad_inputs]
         shown = Execution(
@@ -142,7 +141,8 @@ class _Inquiry:
         add.chain(Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs)
         add.chain(Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs)
         for name, positions in carrying(frame, call):
-            self._backward(index, frame, name, positions, shown, operator)
+            if name in frame.running:
+                self._backward(index, frame, name, positions, shown, operator)
 
     def _backward(
         self,
@@ -158,8 +158,8 @@ class _Inquiry:
         if node.op in ON_REQUEST:
             return
         number = frame.gradients.number_of(name, node.op)
-        backward_operator = operator.gradient_operator(frame.graph, name, node.op, number)
-        operation = frame.graph.get_operation_by_name(name)
+        backward_operator = operator.gradient_operator(frame.operations[name], number)
+        operation = frame.operations[name]
         gradients = [operation.inputs[position] for position in positions]
         outputs = list(operation.outputs)
         shown = Execution(
@@ -203,7 +203,12 @@ def carrying(frame: Frame, call: GradientCall) -> Iterator[tuple[str, list[int]]
 
 
 def _by_name(frame: Frame, name: str | None) -> Any:
-    return None if name is None else frame.graph.get_tensor_by_name(name)
+    """A gradient by its name in the graph; None if it does not flow or nothing asks for it."""
+    if name is None:
+        return None
+    tensor = frame.tensor(name)
+    computed = frame.body.argument(tensor) is not None or split(tensor)[0] in frame.running
+    return frame.graph.get_tensor_by_name(name) if computed else None
 
 
 class _Adder:

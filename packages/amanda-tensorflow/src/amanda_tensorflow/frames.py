@@ -11,7 +11,6 @@ import bisect
 import collections
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.core.framework import types_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import function_def_to_graph
 
@@ -20,7 +19,7 @@ from amanda_tensorflow.history import GradientCall, notes_of
 from amanda_tensorflow.identity import STRUCTURE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 # Operators that call functions: the attributes that name them, and how many of the inputs are
 # the operator's own rather than arguments.
@@ -40,13 +39,19 @@ _STATEFUL = {
     "StatelessCase": "Case",
     "StatelessWhile": "While",
 }
-_OPTIONAL = "OptionalFromValue"
 
 
 class Gradients:
-    """Which nodes of a graph compute gradients, and of which operators."""
+    """Which nodes of a graph compute gradients, and of which operators.
 
-    def __init__(self, graph: Any, body: Body) -> None:
+    Attributes:
+        calls: the gradient functions that made nodes.
+        nodes_of: the nodes that each of them made.
+        of_node: the call that made a node.
+        nodes: all nodes that have to do with gradients.
+    """
+
+    def __init__(self, graph: Any, operations: Mapping[str, Any]) -> None:
         self.calls: list[GradientCall] = []
         self.nodes_of: dict[GradientCall, list[str]] = {}
         self.of_node: dict[str, GradientCall] = {}
@@ -56,18 +61,13 @@ class Gradients:
         notes = notes_of(graph)
         if not notes.calls and not notes.sections:
             return
-        ids = {o.name: o._id for o in graph.get_operations() if o.name in body.nodes}
-        by_id = sorted((id, name) for name, id in ids.items())
+        by_id = sorted((operation._id, name) for name, operation in operations.items())
+        ids = [id for id, _ in by_id]
         computes_gradients = notes.computes_gradients()
         self.nodes = {name for id, name in by_id if computes_gradients(id)}
-
-        def made(first: int, last: int) -> list[str]:
-            begin = bisect.bisect_right(by_id, (first, "\uffff"))
-            end = bisect.bisect_right(by_id, (last, "\uffff"))
-            return [name for _, name in by_id[begin:end]]
-
         for call in notes.calls:  # inner calls first: the innermost owns a node
-            names = made(call.first, call.last)
+            begin, end = bisect.bisect_right(ids, call.first), bisect.bisect_right(ids, call.last)
+            names = [name for _, name in by_id[begin:end]]
             owned = [name for name in names if self.of_node.setdefault(name, call) is call]
             if owned:
                 self.calls.append(call)
@@ -92,6 +92,8 @@ class Frame:
         parent: the frame of the caller, None for the outermost one.
         call: name of the calling node in it.
         attr: which of that node's functions this is.
+        operations: the operation of the graph that each node is; it may have another name there.
+        running: the nodes that are not pruned.
         inputs: the data inputs of each node before anything was edited.
         fed: tensors whose values come from outside, whatever the node that makes them does.
         children: frames of the functions that a node calls, by node.
@@ -119,13 +121,15 @@ class Frame:
         self.attr = attr
         self.inputs = {name: data_inputs(node) for name, node in body.nodes.items()}
         self.outputs = list(body.outputs)
+        placeholders = getattr(graph, "inputs", ())
         self._arguments = {
             placeholder.name: f"{name}:0"
-            for placeholder, (name, _) in zip(
-                getattr(graph, "inputs", ()), body.arguments, strict=False
-            )
+            for placeholder, (name, _) in zip(placeholders, body.arguments, strict=False)
         }
-        self.gradients = Gradients(graph, body)
+        self.operations = _operations_of(body, graph)
+        self._nodes = {operation.name: name for name, operation in self.operations.items()}
+        self.gradients = Gradients(graph, self.operations)
+        self.running = self._running()
         self.children: dict[str, list[Frame]] = {}
         self.host = False
         self.edited = False
@@ -146,9 +150,16 @@ class Frame:
         body = Body.of_function(function.definition, _signatures(graph))
         return cls(body, graph, function)
 
+    def node(self, operation: str) -> str | None:
+        """The node that an operation of the graph is, if it is here."""
+        return self._nodes.get(operation)
+
     def tensor(self, name: str) -> str:
-        """A tensor of the graph as one of the body, where arguments have other names."""
-        return self._arguments.get(name, name)
+        """A tensor of the graph as one of the body."""
+        if name in self._arguments:
+            return self._arguments[name]
+        operation, index = split(name)
+        return f"{self._nodes.get(operation, operation)}:{index}"
 
     def walk(self) -> Iterator[Frame]:
         """This frame and all below it."""
@@ -157,11 +168,16 @@ class Frame:
             for frame in frames:
                 yield from frame.walk()
 
-    def forward_nodes(self) -> Iterator[tuple[str, str]]:
-        """Name and type of the nodes that are operators of the model, in a stable order."""
+    def forward_nodes(self) -> Iterator[str]:
+        """The nodes that are operators of the model, in a stable order."""
         for name, node in self.body.nodes.items():
             if name not in self.gradients.nodes and node.op not in STRUCTURE:
-                yield name, node.op
+                yield name
+
+    def forward_operations(self) -> Iterator[tuple[str, str]]:
+        """Name in the graph and type of those nodes."""
+        for name in self.forward_nodes():
+            yield self.operations[name].name, self.body.nodes[name].op
 
     # Control and state
 
@@ -206,15 +222,20 @@ class Frame:
                 self.parent._append_output(self.call, dtype)
         return self._down[tensor]
 
-    def pass_up(self, tensor: str) -> str:
-        """A tensor of this frame, which is no loop's, as one of the parent."""
+    def pass_up(self, tensor: str, like: str) -> str:
+        """A tensor of this frame, which is no loop's, as one of the parent.
+
+        Args:
+            tensor: the tensor.
+            like: one that has the same type and shape, and was there before.
+        """
         assert self.parent is not None
         if tensor not in self._up:
             dtype = self.body.dtype(tensor)
             for frame in self.parent.children[self.call]:
                 frame.mark_edited()
                 frame.body.outputs.append(
-                    tensor if frame is self else frame._never_read(dtype, self.body, tensor)
+                    tensor if frame is self else frame._never_read(dtype, self, like)
                 )
             self._up[tensor] = self.parent._append_output(self.call, dtype)
         return self._up[tensor]
@@ -242,6 +263,23 @@ class Frame:
         return argument, self.parent._append_output(self.call, dtype)
 
     # Inside
+
+    def _running(self) -> set[str]:
+        if self.definition is None:
+            return set(self.body.nodes)
+        running = self.body.running()
+        while True:
+            # routines before an operator have a part in its gradient, even where it does not run
+            missing = {
+                node
+                for name in running & self.gradients.of_node.keys()
+                for call in [self.gradients.of_node[name]]
+                if call.forward_graph() is self.graph
+                and (node := self.node(call.forward)) is not None
+            }
+            if missing <= running:
+                return running
+            running |= self.body.behind(missing)
 
     def _child(self, call: str, function_name: str, attr: str) -> Frame:
         function = _find_function(self.graph, function_name)
@@ -272,16 +310,20 @@ class Frame:
         node.attr.pop("_output_shapes", None)
         return f"{name}:{len(self.body.dtypes(node)) - 1}"
 
-    def _never_read(self, dtype: int, other: Body, tensor: str) -> str:
+    def _never_read(self, dtype: int, other: Frame, like: str) -> str:
         """What a branch returns in place of a tensor that only another branch has."""
         name = f"amanda/never_read_{len(self.body.outputs)}"
-        source = other.nodes.get(split(tensor)[0])
-        if dtype == types_pb2.DT_VARIANT and source is not None and source.op == _OPTIONAL:
+        operation = other.operations.get(split(like)[0])
+        if operation is not None and operation.type == "OptionalFromValue":
             self.body.add(name, "OptionalNone", ())
         else:
             node = self.body.add(name, "FakeParam", ())
             node.attr["dtype"].type = dtype
-            node.attr["shape"].shape.unknown_rank = True
+            shape = node.attr["shape"].shape
+            if operation is None:
+                shape.unknown_rank = True
+            else:
+                shape.CopyFrom(operation.outputs[split(like)[1]].shape.as_proto())
         return f"{name}:0"
 
 
@@ -306,6 +348,24 @@ def _functions_of(node: Any) -> list[tuple[str, str]]:
             if attr == "branches"
             else [(attr, value.func.name)]
         )
+    return found
+
+
+def _operations_of(body: Body, graph: Any) -> dict[str, Any]:
+    """The operation of a graph that each node of a body is.
+
+    A function's nodes are renamed where their names are those of arguments, and the graph may have
+    grown since, but their order is the same.
+    """
+    operations = graph.get_operations()
+    by_name = {operation.name: operation for operation in operations}
+    if body.definition is None:
+        return {name: by_name[name] for name in body.nodes}
+    inputs = {placeholder.op for placeholder in graph.inputs}
+    in_order = [operation for operation in operations if operation not in inputs]
+    found = {}
+    for (name, node), operation in zip(body.nodes.items(), in_order, strict=False):
+        found[name] = operation if operation.type == node.op else by_name[name]
     return found
 
 

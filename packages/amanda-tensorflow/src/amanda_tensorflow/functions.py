@@ -255,7 +255,7 @@ class Functions:
     ) -> _Current:
         root = Frame.of_function(function)
         self._driver.identities.identify(
-            ((frame.graph, frame.forward_nodes()) for frame in root.walk()),
+            ((frame.graph, frame.forward_operations()) for frame in root.walk()),
             [("variable", arg._id) for arg in args if arg.dtype.name == "resource"],
         )
         decisions = decide(root, engine, self._driver.analyzing(FunctionValues(args, function)))

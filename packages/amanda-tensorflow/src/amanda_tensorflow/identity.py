@@ -64,20 +64,21 @@ class TensorFlowOperator(Operator):
             raise AmandaError(f"operator {self.id!r} is gone with its graph")
         return operation.node_def
 
-    def gradient_operator(self, graph: Any, name: str, op: str, number: int) -> TensorFlowOperator:
-        """The operator of a node that computes this one's gradient.
+    def gradient_operator(self, operation: Any, number: int) -> TensorFlowOperator:
+        """The operator that computes this one's gradient.
 
         Args:
-            graph, name, op: the node.
-            number: which one of this type it is, from 1, among those for this operator.
+            operation: where it was seen first.
+            number: which one of its type it is, from 1, among those for this operator.
         """
+        op = operation.type
         place = f"gradient/{op}" if number == 1 else f"gradient/{op}#{number}"
         if place not in self._gradient:
             self._gradient[place] = TensorFlowOperator(
-                _finder(graph, name),
+                _finder(operation.graph, operation.name),
                 id=f"{self.id}/{place}",
                 type=op,
-                name=name,
+                name=operation.name,
                 scope=self.scope,
                 on_request=op in ON_REQUEST,
             )

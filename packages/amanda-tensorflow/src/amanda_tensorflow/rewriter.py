@@ -343,7 +343,7 @@ class Rewriter:
         call = edits.frame.gradients.of_node.get(reader)
         producers = {split(tensor)[0] for tensor in data}
         if call is not None:
-            producers.discard(call.forward)
+            producers.discard(edits.frame.node(call.forward) or "")
         return [edits.last[name] for name in sorted(producers) if name in edits.last]
 
 

@@ -362,7 +362,7 @@ class Sessions:
             identities.identify([(root.graph, nodes)], ())
         for frames in root.children.values():
             for child in frames:
-                below = [(frame.graph, frame.forward_nodes()) for frame in child.walk()]
+                below = [(frame.graph, frame.forward_operations()) for frame in child.walk()]
                 identities.identify(below, ())
 
 

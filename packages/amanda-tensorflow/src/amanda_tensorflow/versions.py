@@ -68,10 +68,10 @@ class Versions:
         number = notes_of(frame.graph).number
         name, index = split(tensor)
         if tensor in edits.after:
-            yield number, name
+            yield number, frame.operations[name].name
         for node in edits.inputs_of:
             if any(self._same(frame, t, tensor) for t in frame.inputs[node]):
-                yield number, node
+                yield number, frame.operations[node].name
         node_def = frame.body.nodes.get(name)
         if node_def is None:
             return
@@ -84,22 +84,25 @@ class Versions:
     # The way back
 
     def _find(self, frame: Frame, tensor: str, operator: _Operator) -> str | None:
-        if operator[0] == notes_of(frame.graph).number and operator[1] in frame.inputs:
-            return self._at(frame, tensor, operator[1])
+        if operator[0] == notes_of(frame.graph).number:
+            node = frame.node(operator[1])
+            version = node and self._at(frame, tensor, node)
+            if version:
+                return version
         argument = frame.body.argument(tensor)
         if argument is not None:
             return self._argument(frame, argument, operator)
         name, index = split(tensor)
-        node = frame.body.nodes.get(name)
-        if node is None:
+        node_def = frame.body.nodes.get(name)
+        if node_def is None:
             return None
-        if node.op == "Identity":
+        if node_def.op == "Identity":
             return self.find(frame, frame.inputs[name][0], operator)
-        if node.op == "TensorListPopBack" and index == 1:
+        if node_def.op == "TensorListPopBack" and index == 1:
             return self._popped(frame, name, operator)
-        if node.op == "StackPopV2":
+        if node_def.op == "StackPopV2":
             return self._unstacked(frame, name, operator)
-        if node.op in ("OptionalFromValue", "OptionalGetValue"):
+        if node_def.op in ("OptionalFromValue", "OptionalGetValue"):
             value = self.find(frame, frame.inputs[name][0], operator)
             return value and self._again(frame, name, [value], operator)
         if name in frame.children:
@@ -146,7 +149,7 @@ class Versions:
             if child.attr != "body":
                 version = self.find(child, output, operator)
                 if version is not None:
-                    return child.pass_up(version)
+                    return child.pass_up(version, output)
             elif _invariant(child, index):
                 return self.find(frame, frame.inputs[call][index], operator)
             else:

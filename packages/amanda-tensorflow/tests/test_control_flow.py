@@ -1,0 +1,211 @@
+"""S3 through loops, branches and calls: the gradient may be far from its operator."""
+
+import amanda
+import numpy as np
+import pytest
+import tensorflow as tf
+from straight_through import MaskAndDouble, assert_close, doubled_tanh, masked_matmul
+
+X = np.array([[0.3, -0.2]], np.float32)
+W = np.array([[0.5, -0.4], [0.2, 0.1]], np.float32)
+
+host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
+
+
+def straight(x, w, matmul, tanh):
+    return tanh(matmul(x, w))
+
+
+def loop(x, w, matmul, tanh):
+    for _ in tf.range(3):
+        x = tanh(matmul(x, w))
+    return x
+
+
+def while_loop(x, w, matmul, tanh):
+    return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, tanh(matmul(x, w))), [0, x])[1]
+
+
+def nested_loop(x, w, matmul, tanh):
+    def outer(i, x):
+        x = tf.while_loop(lambda j, x: j < 2, lambda j, x: (j + 1, tanh(matmul(x, w))), [0, x])[1]
+        return i + 1, tanh(x)
+
+    return tf.while_loop(lambda i, x: i < 2, outer, [0, x])[1]
+
+
+def branch_taken(x, w, matmul, tanh):
+    return tf.cond(tf.reduce_sum(x) > 0, lambda: tanh(matmul(x, w)), lambda: x)
+
+
+def branch_not_taken(x, w, matmul, tanh):
+    x = matmul(x, w)
+    return tf.cond(tf.reduce_sum(x) > 100, lambda: tanh(matmul(x, w)), lambda: tanh(x))
+
+
+def switch(x, w, matmul, tanh):
+    branches = [lambda: matmul(x, w), lambda: tanh(matmul(x, w)), lambda: x]
+    return tf.switch_case(tf.cast(x[0, 0] > 0, tf.int32), branches)
+
+
+def branch_in_loop(x, w, matmul, tanh):
+    def body(i, x):
+        taken = tf.cond(i % 2 < 1, lambda: tanh(matmul(x, w)), lambda: matmul(x, w))
+        return i + 1, taken
+
+    return tf.while_loop(lambda i, x: i < 3, body, [0, x])[1]
+
+
+def shared(x, w, matmul, tanh):
+    t = tanh(x)
+    return matmul(t, w) + matmul(t * t, w)
+
+
+def called(x, w, matmul, tanh):
+    inner = tf.function(lambda x: tanh(matmul(x, w)))
+    return inner(inner(x))
+
+
+def called_in_loop(x, w, matmul, tanh):
+    inner = tf.function(lambda x: tanh(matmul(x, w)))
+    return tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, inner(x)), [0, x])[1]
+
+
+PROGRAMS = [
+    straight,
+    loop,
+    while_loop,
+    nested_loop,
+    branch_taken,
+    branch_not_taken,
+    switch,
+    branch_in_loop,
+    shared,
+    called,
+    called_in_loop,
+]
+programs = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+
+
+def eager_reference(program):
+    """The program's output and gradients, run by hand without any graph."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        x, w = tf.constant(X), tf.Variable(W)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.autograph.experimental.do_not_convert(program)(
+                x, w, masked_matmul, doubled_tanh
+            )
+        return [y, *tape.gradient(y, [x, w])]
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+@programs
+@host_and_pure
+def test_a_tape_around_the_function(program, pure):
+    x, w = tf.constant(X), tf.Variable(W)
+    function = tf.function(lambda x: program(x, w, tf.matmul, tf.tanh))
+    expected = eager_reference(program)
+    with amanda.apply(MaskAndDouble(pure)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        gradients = tape.gradient(y, [x, w])
+    assert_close([y, *gradients], expected)
+
+
+@programs
+@host_and_pure
+def test_a_tape_inside_the_function(program, pure):
+    w = tf.Variable(W)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = program(x, w, tf.matmul, tf.tanh)
+        return [y, *tape.gradient(y, [x, w])]
+
+    with amanda.apply(MaskAndDouble(pure)):
+        actual = step(tf.constant(X))
+    assert_close(actual, eager_reference(program))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [straight, loop, branch_taken, branch_not_taken, switch, shared, called],
+    ids=lambda program: program.__name__,
+)
+def test_compiled_by_xla(program):
+    w = tf.Variable(W)
+
+    @tf.function(jit_compile=True)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = program(x, w, tf.matmul, tf.tanh)
+        return [y, *tape.gradient(y, [x, w])]
+
+    with amanda.apply(MaskAndDouble(pure=True)):
+        actual = step(tf.constant(X))
+    assert_close(actual, eager_reference(program))
+
+
+@pytest.fixture
+def control_flow_v1():
+    tf.compat.v1.disable_control_flow_v2()
+    yield
+    tf.compat.v1.enable_control_flow_v2()
+
+
+def run_in_session(program, pure):
+    with tf.Graph().as_default():
+        x = tf.compat.v1.placeholder(tf.float32, X.shape)
+        w = tf.compat.v1.get_variable("w", initializer=W)
+        y = tf.autograph.to_graph(program)(x, w, tf.matmul, tf.tanh)
+        gradients = tf.gradients(y, [x, w])
+        with tf.compat.v1.Session() as session:
+            session.run(tf.compat.v1.global_variables_initializer())
+            with amanda.apply(MaskAndDouble(pure)):
+                return session.run([y, *gradients], {x: X})
+
+
+@programs
+@host_and_pure
+def test_in_a_session(program, pure):
+    assert_close(run_in_session(program, pure), eager_reference(program))
+
+
+@programs
+@host_and_pure
+def test_in_a_session_with_control_flow_of_version_1(program, pure, control_flow_v1):
+    assert_close(run_in_session(program, pure), eager_reference(program))
+
+
+@programs
+def test_the_gradient_of_the_gradient(program):
+    w = tf.Variable(W)
+    function = tf.function(lambda x: program(x, w, tf.matmul, tf.tanh))
+
+    def second(function, x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                y = function(x)
+            dx = inner.gradient(y, x)
+        return outer.gradient(dx, x)
+
+    x = tf.constant(X)
+    plain = second(function, x)
+    with amanda.apply(amanda.Tool(), _looking()):
+        assert_close([second(function, x)], [plain])
+    assert np.isfinite(plain).all()
+
+
+def _looking():
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: ctx.insert_before_op(lambda *tensors: None))
+    return tool
