@@ -208,6 +208,14 @@ class TestParameters:
 
         assert counted(make_and_run).total().params == 20
 
+    def test_are_not_those_of_operators_that_look_at_them(self):
+        layer = nn.Linear(4, 4)
+        assert counted(lambda: (layer.weight[0], layer.weight.t())).total().params == 0
+
+    def test_are_those_that_a_view_shows(self):
+        layer = nn.Linear(3, 4)
+        assert counted(lambda: torch.ones(2, 3) @ layer.weight.t()).total().params == 12
+
     def test_are_freed_with_the_model(self):
         flops, layer = Flops(), nn.Linear(3, 4)
         weight = weakref.ref(layer.weight)

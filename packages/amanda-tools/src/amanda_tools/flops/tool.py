@@ -216,8 +216,9 @@ class Flops(amanda.Tool):
     def _row(self, ctx: amanda.OpContext) -> OperatorFlops:
         place, table = Place.of(ctx.op), self._table(ctx)
         parameters = self._parameters.setdefault(place, {})
-        filling = ctx.op.type.endswith("_")  # in place: it gives a parameter its values
-        for tensor in () if filling else ctx.inputs:
+        # What works in place gives a parameter its values; a view is used by what it is given to.
+        uses = not ctx.op.type.endswith("_") and ctx.op.type not in table.views
+        for tensor in ctx.inputs if uses else ():
             if (found := table.parameter(tensor)) is not None:
                 parameter, size = found
                 parameters[self._number(parameter)] = size

@@ -23,8 +23,9 @@ class _TorchTable(Table):
     """Reads PyTorch's tensors; PyTorch is imported by then, but not when the table is made."""
 
     def parameter(self, tensor: Any) -> tuple[Any, int] | None:
-        """The tensor itself if it is an ``nn.Parameter``."""
-        return (tensor, tensor.numel()) if isinstance(tensor, _torch().nn.Parameter) else None
+        """The ``nn.Parameter`` that the tensor is, or is a view of."""
+        base = tensor if tensor._base is None else tensor._base
+        return (base, base.numel()) if isinstance(base, _torch().nn.Parameter) else None
 
     def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
         """Shapes; None for sparse and nested tensors, which do not fill theirs."""
