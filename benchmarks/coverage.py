@@ -1,0 +1,81 @@
+"""How much of a model do module hooks see?
+
+Runs one forward pass of some architectures, without weights, and counts the operators that run
+within a leaf module (all that a forward hook on modules can be told of), those that Amanda sees,
+and the FLOPs of both. `torch.utils.flop_counter` is the reference for FLOPs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import torch
+import transformers
+from amanda_tools import Flops
+from rich.console import Console
+from rich.table import Table
+from torch.utils.flop_counter import FlopCounterMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOKENS = {"input_ids": torch.arange(64).reshape(2, 32)}
+IMAGE = {"pixel_values": torch.zeros(2, 3, 64, 64)}
+SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+MODELS: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
+    "BERT": (lambda: transformers.BertModel(transformers.BertConfig(**SMALL)), TOKENS),
+    "GPT-2": (
+        lambda: transformers.GPT2Model(transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4)),
+        TOKENS,
+    ),
+    "Llama": (
+        lambda: transformers.LlamaModel(transformers.LlamaConfig(intermediate_size=128, **SMALL)),
+        TOKENS,
+    ),
+    "ViT": (
+        lambda: transformers.ViTModel(transformers.ViTConfig(image_size=64, patch_size=8, **SMALL)),
+        IMAGE,
+    ),
+    "ConvNeXt": (
+        lambda: transformers.ConvNextModel(
+            transformers.ConvNextConfig(hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 1, 1])
+        ),
+        IMAGE,
+    ),
+    "ResNet": (
+        lambda: transformers.ResNetModel(
+            transformers.ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1])
+        ),
+        IMAGE,
+    ),
+}
+
+
+def main() -> None:
+    table = Table(
+        *("model", "operators", "in leaf modules", "FLOPs", "in leaf modules", "flop_counter"),
+        title="What forward hooks on modules can see",
+    )
+    for name, (build, inputs) in MODELS.items():
+        model = build().eval()
+        leaves = {path for path, module in model.named_modules() if not list(module.children())}
+        flops = Flops()
+        with torch.no_grad():
+            with amanda.apply(flops):
+                model(**inputs)
+            with FlopCounterMode(display=False) as reference:
+                model(**inputs)
+        rows = flops.rows()
+        inside = [row for row in rows if row.place.scope in leaves]
+        ran, seen = sum(row.calls for row in rows), sum(row.calls for row in inside)
+        total, hooked = sum(row.forward for row in rows), sum(row.forward for row in inside)
+        table.add_row(
+            *(name, str(ran), f"{seen / ran:.0%}", f"{total:,}", f"{hooked / total:.1%}"),
+            f"{reference.get_total_flops():,}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
