@@ -151,7 +151,10 @@ CALLS = {
         "BatchNormalization",
         lambda: F.batch_norm(X2, V, POSITIVE[0], numbers(4), numbers(4), eps=1e-3),
     ),
-    "layer_norm": ("LayerNormalization", lambda: F.layer_norm(X2, (8, 9), M[0, 0] + X2[0, 0], X2[0, 1])),
+    "layer_norm": (
+        "LayerNormalization",
+        lambda: F.layer_norm(X2, (8, 9), M[0, 0] + X2[0, 0], X2[0, 1]),
+    ),
     "layer_norm without bias": ("LayerNormalization", lambda: F.layer_norm(M, (4,), V, eps=1e-3)),
     "group_norm": ("GroupNormalization", lambda: F.group_norm(X2, 2, V, V)),
     "instance_norm": ("InstanceNormalization", lambda: F.instance_norm(X2, weight=V, bias=V)),

@@ -3,12 +3,13 @@
 import pytest
 from amanda_contextmap.dtypes import CODES
 from amanda_contextmap.testing import assert_in_schema
+from amanda_contextmap.tensorflow import context_map as tensorflow_map
 from amanda_contextmap.torch import context_map as torch_map
 from onnx import TensorProto
 
 ENTRIES = [
     pytest.param(rule, id=f"{found.vocabulary}-{type}-{number}")
-    for found in (torch_map,)
+    for found in (torch_map, tensorflow_map)
     for type, rules in found.rules.items()
     for number, rule in enumerate(rules)
 ]

@@ -44,6 +44,10 @@ SETTINGS = {
     "TopK": {"K"},
     "Trilu": {"k"},
     "Unsqueeze": {"axes"},
+    **{
+        f"Reduce{kind}": {"axes"}
+        for kind in ("L1", "L2", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+    },
 }
 
 

@@ -1,0 +1,131 @@
+"""Linear maps, normalization, embeddings, losses."""
+
+from __future__ import annotations
+
+from amanda_contextmap.layout import CHANNELS_LAST, MATRIX
+from amanda_contextmap.rule import axis, constant, rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from amanda.context_map import Layout
+
+    from amanda_contextmap.native import Native
+    from amanda_contextmap.rule import Rule
+
+
+# Linear maps
+
+
+def _product(a: str, b: str, transposed_a: str, transposed_b: str) -> tuple[Rule, ...]:
+    """A matrix product, which is a linear layer (``Gemm``) if the second operand is a parameter.
+
+    ONNX has no flags to transpose the operands of a ``MatMul``: they are seen as if they were
+    transposed already.
+    """
+
+    def linear(op: Native) -> bool:
+        return op.is_parameter(b) and op.rank(b) == 2 and not op.value(transposed_a)
+
+    def real(op: Native) -> bool:
+        return "complex" not in op.dtype(a)
+
+    def as_flagged(flag: str, turned: bool) -> Callable[[Native], Layout | None]:
+        return lambda op: MATRIX if bool(op.value(flag)) is turned else None
+
+    roles = f"A={a} B={b}"
+    return (
+        rule(
+            "Gemm",
+            roles,
+            when=linear,
+            layouts={"B": as_flagged(transposed_b, False)},  # (in, out) seen as (out, in)
+            alpha=1.0,
+            beta=1.0,
+            transA=0,
+            transB=1,
+        ),
+        rule(
+            "MatMul",
+            roles,
+            when=real,
+            layouts={"A": as_flagged(transposed_a, True), "B": as_flagged(transposed_b, True)},
+        ),
+    )
+
+
+_BATCHED = _product("x", "y", "adj_x", "adj_y")
+
+
+# Normalization
+
+
+def _activation(op: Native) -> Layout | None:
+    data_format: str = op.attrs.get("data_format", "NHWC")
+    return None if data_format.startswith("NC") else CHANNELS_LAST
+
+
+_BATCH_NORM = rule(
+    "BatchNormalization",
+    "X=x scale=scale B=offset input_mean=mean input_var=variance",
+    outputs="Y",
+    layouts={"X": _activation, "Y": _activation},
+    epsilon="epsilon",
+    momentum=lambda op: 1 - op.attrs.get("exponential_avg_factor", 1.0),
+    training_mode=lambda op: int(op.value("is_training")),
+)
+
+
+def _window(op: Native) -> int:
+    return 2 * int(op.value("depth_radius")) + 1
+
+
+_LRN: dict[str, Any] = {
+    "size": _window,
+    "alpha": lambda op: op.value("alpha") * _window(op),  # ONNX divides it by the size
+    "beta": "beta",
+    "bias": "bias",
+}
+
+
+# Embeddings
+
+
+def _unbatched(op: Native) -> bool:
+    return int(op.attrs.get("batch_dims", 0)) == 0
+
+
+TABLE: dict[str, Rule | tuple[Rule, ...]] = {
+    "MatMul": _product("a", "b", "transpose_a", "transpose_b"),
+    "BatchMatMul": _BATCHED,
+    "BatchMatMulV2": _BATCHED,
+    "BatchMatMulV3": _BATCHED,
+    "Einsum": rule("Einsum", "Inputs=inputs", equation="equation"),
+    "FusedBatchNorm": _BATCH_NORM,
+    "FusedBatchNormV2": _BATCH_NORM,
+    "FusedBatchNormV3": _BATCH_NORM,
+    "LRN": rule(
+        "LRN",
+        "X=input",
+        outputs="Y",
+        layouts={"X": CHANNELS_LAST, "Y": CHANNELS_LAST},
+        **_LRN,
+    ),
+    "Gather": rule("Gather", "data=params indices=indices", axis=0),
+    "GatherV2": rule(
+        "Gather",
+        "data=params indices=indices",
+        when=_unbatched,
+        axis=axis("axis", "params"),
+    ),
+    "ResourceGather": rule("Gather", "data=resource indices=indices", when=_unbatched, axis=0),
+    "GatherNd": rule("GatherND", "data=params indices=indices", batch_dims=0),
+    "SparseSoftmaxCrossEntropyWithLogits": rule(
+        "SoftmaxCrossEntropyLoss",
+        "scores=features labels=labels",
+        outputs="output",
+        reduction=constant("none"),
+    ),
+}

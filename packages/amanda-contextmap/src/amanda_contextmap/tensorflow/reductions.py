@@ -1,0 +1,74 @@
+"""Operators along axes: reductions, softmax, cumulative sums, the largest elements."""
+
+from __future__ import annotations
+
+from amanda_contextmap.rule import axes, axis, rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from amanda_contextmap.native import Native
+    from amanda_contextmap.rule import Rule
+
+
+def _keepdims(op: Native) -> int:
+    return int(op.value("keep_dims"))
+
+
+def _reduces_nothing(op: Native) -> int | None:
+    """No axes at all leave a tensor as it is, where ONNX would take all of them."""
+    return None if op.value("reduction_indices") else 1
+
+
+def _reduction(type: str) -> Rule:
+    return rule(
+        type,
+        "data=input axes=reduction_indices",
+        axes=axes("reduction_indices", "input"),
+        keepdims=_keepdims,
+        noop_with_empty_axes=_reduces_nothing,
+    )
+
+
+def _first_extreme(type: str) -> Rule:
+    return rule(
+        type,
+        "data=input",
+        axis=axis("dimension", "input"),
+        keepdims=0,
+        select_last_index=0,
+    )
+
+
+def _last(of: str) -> Callable[[Native], Any]:
+    return lambda op: op.rank(of) - 1
+
+
+TABLE: dict[str, Rule] = {
+    "Sum": _reduction("ReduceSum"),
+    "Mean": _reduction("ReduceMean"),
+    "Prod": _reduction("ReduceProd"),
+    "Max": _reduction("ReduceMax"),
+    "Min": _reduction("ReduceMin"),
+    "EuclideanNorm": _reduction("ReduceL2"),
+    "ArgMax": _first_extreme("ArgMax"),
+    "ArgMin": _first_extreme("ArgMin"),
+    "Softmax": rule("Softmax", "input=logits", axis=_last("logits")),
+    "LogSoftmax": rule("LogSoftmax", "input=logits", axis=_last("logits")),
+    "Cumsum": rule(
+        "CumSum",
+        "x=x axis=axis",
+        axis=axis("axis", "x"),
+        exclusive=lambda op: int(op.value("exclusive")),
+        reverse=lambda op: int(op.value("reverse")),
+    ),
+    "TopKV2": rule(
+        "TopK",
+        "X=input K=k",
+        axis=_last("input"),
+        largest=1,
+        sorted=lambda op: int(op.value("sorted")),
+    ),
+}

@@ -1,0 +1,259 @@
+"""Operators over the axes of space: convolutions, pooling, resizing.
+
+Their tensors have channels last (NHWC) or first (NCHW), as ``data_format`` says; kernels are HWIO.
+"""
+
+from __future__ import annotations
+
+from amanda import ValueUnavailableError
+
+from amanda_contextmap import windows
+from amanda_contextmap.layout import CHANNELS_LAST, KERNEL_IO, Chain, Moved, Reshaped
+from amanda_contextmap.rule import constant, rule
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
+    from amanda.context_map import Layout
+
+    from amanda_contextmap.native import Native
+    from amanda_contextmap.rule import Rule
+
+    Attributes = Callable[[Native], Mapping[str, Any]]
+
+
+def _channels_first(op: Native) -> bool:
+    data_format: str = op.attrs.get("data_format", "NHWC")
+    return data_format.startswith(("NC", "CHANNELS_FIRST"))
+
+
+def _activation(op: Native) -> Layout | None:
+    return None if _channels_first(op) else CHANNELS_LAST
+
+
+def _spatial(op: Native, values: Sequence[Any]) -> list[Any]:
+    """What belongs to the axes of space, among values for all axes."""
+    return list(values[2:] if _channels_first(op) else values[1:-1])
+
+
+def _padding(
+    op: Native, data: str, reach: Sequence[int], strides: Sequence[int]
+) -> Mapping[str, Any]:
+    """Paddings by number; left to ``SAME_UPPER`` where they depend on a size that is not known."""
+    padding = op.value("padding")
+    if padding == "VALID":
+        return {"pads": [0] * 2 * len(reach)}
+    if padding == "EXPLICIT":
+        return {"pads": _explicit(op)}
+    totals = windows.same(_spatial(op, op.shape(data)), reach, strides)
+    if totals is None:
+        return {"auto_pad": "SAME_UPPER"}
+    return {"pads": windows.split(totals)}
+
+
+def _explicit(op: Native) -> list[int]:
+    given = op.value("explicit_paddings")
+    return _spatial(op, given[::2]) + _spatial(op, given[1::2])
+
+
+# Convolutions
+
+
+def _convolution(op: Native) -> Mapping[str, Any]:
+    kernel = op.sizes("filter", slice(-2))
+    strides = _spatial(op, op.value("strides"))
+    dilations = _dilations(op, len(kernel))
+    reach = windows.span(kernel, dilations)
+    return {
+        "kernel_shape": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        **_padding(op, "input", reach, strides),
+    }
+
+
+def _dilations(op: Native, rank: int) -> list[int]:
+    given = op.attrs.get("dilations")
+    return _spatial(op, given) if given else [1] * rank
+
+
+def _channels(op: Native, data: str) -> int:
+    return op.size(data, 1 if _channels_first(op) else -1)
+
+
+def _groups(op: Native) -> int:
+    return _channels(op, "input") // op.size("filter", -2)
+
+
+def _depthwise_kernel(op: Native) -> Layout:
+    """(H, W, C, M) seen as (C * M, 1, H, W)."""
+    height, width, channels, multiplier = op.sizes("filter")
+    return Chain(
+        Moved((-2, -1), (0, 1)),
+        Reshaped(
+            (channels, multiplier, height, width),
+            (channels * multiplier, 1, height, width),
+        ),
+    )
+
+
+def _transposed_convolution(op: Native) -> Mapping[str, Any]:
+    """That of a convolution's output back to its input, whose paddings are cut off the result.
+
+    Where the size of the result is not known, it is the operand's times the stride.
+    """
+    kernel = op.sizes("filter", slice(-2))
+    strides = _spatial(op, op.value("strides"))
+    dilations = _dilations(op, len(kernel))
+    reach = windows.span(kernel, dilations)
+    attrs: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": strides,
+        "dilations": dilations,
+        "group": 1,
+    }
+    try:
+        sizes = _spatial(op, op.value("input_sizes"))
+        operand = _spatial(op, op.sizes("out_backprop"))
+    except ValueUnavailableError:
+        same = op.value("padding") == "SAME"
+        return attrs | ({"auto_pad": "SAME_UPPER"} if same else {"pads": [0] * 2 * len(kernel)})
+    whole = [(n - 1) * s + r for n, s, r in zip(operand, strides, reach, strict=True)]
+    if op.value("padding") == "EXPLICIT":
+        pads = _explicit(op)
+    else:
+        pads = windows.split([max(w - size, 0) for w, size in zip(whole, sizes, strict=True)])
+    totals = [b + a for b, a in zip(pads[: len(whole)], pads[len(whole) :], strict=True)]
+    missing = [size - w + total for size, w, total in zip(sizes, whole, totals, strict=True)]
+    return attrs | {"pads": pads, "output_padding": missing}
+
+
+_CONV = rule(
+    "Conv",
+    "X=input W=filter",
+    _convolution,
+    outputs="Y",
+    layouts={"X": _activation, "W": KERNEL_IO, "Y": _activation},
+    group=_groups,
+)
+_DEPTHWISE = rule(
+    "Conv",
+    "X=input W=filter",
+    _convolution,
+    outputs="Y",
+    layouts={"X": _activation, "W": _depthwise_kernel, "Y": _activation},
+    group=lambda op: op.size("filter", -2),
+)
+_CONV_TRANSPOSE = rule(
+    "ConvTranspose",
+    "X=out_backprop W=filter",
+    _transposed_convolution,
+    outputs="Y",
+    layouts={"X": _activation, "W": KERNEL_IO, "Y": _activation},
+)
+
+
+# Pooling
+
+
+def _pool(data: str) -> Attributes:
+    def attributes(op: Native) -> Mapping[str, Any]:
+        kernel = _spatial(op, op.value("ksize"))
+        strides = _spatial(op, op.value("strides"))
+        return {
+            "kernel_shape": kernel,
+            "strides": strides,
+            "ceil_mode": 0,
+            **_padding(op, data, kernel, strides),
+        }
+
+    return attributes
+
+
+def _max_pool() -> Rule:
+    return rule(
+        "MaxPool",
+        "X=input",
+        _pool("input"),
+        outputs="Y",
+        layouts={"X": _activation, "Y": _activation},
+        dilations=lambda op: [1] * (op.rank("input") - 2),
+    )
+
+
+def _average_pool(data: str) -> Rule:
+    return rule(
+        "AveragePool",
+        f"X={data}",
+        _pool(data),
+        outputs="Y",
+        layouts={"X": _activation, "Y": _activation},
+        count_include_pad=0,
+    )
+
+
+# Resizing
+
+
+def _resize(mode: str, *attributes: Attributes, **attrs: Any) -> Rule:
+    return rule(
+        "Resize",
+        "X=images sizes=size",
+        *attributes,
+        outputs="Y",
+        layouts={"X": CHANNELS_LAST, "Y": CHANNELS_LAST},
+        mode=constant(mode),
+        axes=[2, 3],
+        coordinate_transformation_mode=_coordinates,
+        **attrs,
+    )
+
+
+def _coordinates(op: Native) -> str:
+    if op.value("align_corners"):
+        return "align_corners"
+    return "half_pixel" if op.value("half_pixel_centers") else "asymmetric"
+
+
+def _nearest(op: Native) -> str:
+    return "floor" if _coordinates(op) == "asymmetric" else "round_prefer_ceil"
+
+
+def _cubic(op: Native) -> Mapping[str, Any]:
+    """By the centers of pixels TensorFlow uses Keys' kernel, and leaves out what lies outside."""
+    centers = op.value("half_pixel_centers")
+    return {"cubic_coeff_a": -0.5 if centers else -0.75, "exclude_outside": int(centers)}
+
+
+def _blocks(type: str, **attrs: Any) -> Rule:
+    return rule(
+        type,
+        "input=input",
+        outputs="output",
+        layouts={"input": _activation, "output": _activation},
+        blocksize="block_size",
+        **attrs,
+    )
+
+
+TABLE: dict[str, Rule | tuple[Rule, ...]] = {
+    "Conv2D": _CONV,
+    "Conv3D": _CONV,
+    "Conv": _CONV,
+    "DepthwiseConv2dNative": _DEPTHWISE,
+    "Conv2DBackpropInput": _CONV_TRANSPOSE,
+    "Conv3DBackpropInputV2": _CONV_TRANSPOSE,
+    "MaxPool": _max_pool(),
+    "MaxPoolV2": _max_pool(),
+    "MaxPool3D": _max_pool(),
+    "MaxPoolWithArgmax": _max_pool(),
+    "AvgPool": _average_pool("value"),
+    "AvgPool3D": _average_pool("input"),
+    "ResizeNearestNeighbor": _resize("nearest", nearest_mode=_nearest),
+    "ResizeBilinear": _resize("linear"),
+    "ResizeBicubic": _resize("cubic", _cubic),
+    "DepthToSpace": _blocks("DepthToSpace", mode=constant("DCR")),
+    "SpaceToDepth": _blocks("SpaceToDepth"),
+}
