@@ -20,6 +20,7 @@ from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.client import session as session_lib
 from tensorflow.python.eager import context
 from tensorflow.python.framework import errors
+from tensorflow.python.ops import control_flow_util
 
 from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.decisions import decide
@@ -192,13 +193,31 @@ class _Copied:
                 or any(child.edited for child in self._root.children.get(name, ()))
             ):
                 changed.append(name)
+        loops = self._loops()
         affected = set()
         while changed:
             name = changed.pop()
             if name not in affected:
                 affected.add(name)
                 changed += consumers[name]
+                changed += loops.get(name, ())
         return affected
+
+    def _loops(self) -> dict[str, list[str]]:
+        """For each node in a loop of version 1 all nodes of that loop: it is copied as a whole."""
+        members: dict[Any, list[str]] = collections.defaultdict(list)
+        for name, operation in self._root.operations.items():
+            while_context = control_flow_util.GetContainingWhileContext(
+                operation._get_control_flow_context()
+            )
+            while while_context is not None and while_context.outer_context is not None:
+                outer = control_flow_util.GetContainingWhileContext(while_context.outer_context)
+                if outer is None:
+                    break
+                while_context = outer
+            if while_context is not None:
+                members[while_context].append(name)
+        return {name: names for names in members.values() for name in names}
 
     def _share_random_operators(self) -> None:
         """A random operator that needs only shapes keeps its stream: the original is asked.
