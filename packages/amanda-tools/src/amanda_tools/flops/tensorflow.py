@@ -25,7 +25,9 @@ class _TensorFlowTable(Table):
     """Reads TensorFlow's tensors: symbolic ones of a graph, and eager ones in routines."""
 
     def parameter(self, tensor: Any) -> tuple[Any, int] | None:
-        """The handle of the variable that a symbolic tensor was read from."""
+        """The handle of the variable that a symbolic tensor is, or was read from."""
+        if tensor.dtype.name == "resource":
+            return _variable(_origin(tensor))
         while (operation := _operation(tensor)) is not None:
             if operation.type == "ReadVariableOp":
                 return _origin(operation.inputs[0]), prod(tensor.shape)
@@ -42,6 +44,17 @@ class _TensorFlowTable(Table):
     def nbytes(self, tensors: Iterable[Any]) -> int:
         """The size of the elements."""
         return sum([tensor.dtype.size * prod(tensor.shape) for tensor in tensors])
+
+
+def _variable(handle: Any) -> tuple[Any, int] | None:
+    """A handle and the elements of its variable; None if it is the handle of something else."""
+    operation = _operation(handle)
+    if operation is None:
+        data = handle._handle_data
+        shape = data.shape_and_type[0].shape if data is not None and data.is_set else None
+    else:
+        shape = operation.get_attr("shape") if operation.type == "VarHandleOp" else None
+    return None if shape is None else (handle, prod(dim.size for dim in shape.dim))
 
 
 def _operation(tensor: Any) -> Any:
@@ -67,8 +80,9 @@ TABLE = _TensorFlowTable(
     copies="""
         BatchToSpaceND BroadcastTo Cast Concat ConcatV2 DepthToSpace Diag DiagPart Fill Gather
         GatherNd GatherV2 InvertPermutation MirrorPad OnesLike Pack Pad PadV2 Range Reverse
-        ReverseV2 Roll ScatterNd Select SelectV2 Slice SpaceToBatchND SpaceToDepth Split SplitV
-        StridedSlice TensorScatterUpdate Tile Transpose Unpack Where ZerosLike
+        ResourceGather ResourceGatherNd ReverseV2 Roll ScatterNd Select SelectV2 Slice
+        SpaceToBatchND SpaceToDepth Split SplitV StridedSlice TensorScatterUpdate Tile Transpose
+        Unpack Where ZerosLike
     """,
 )
 formula = TABLE.formula
