@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from amanda import Operator
+from amanda import Operator, UnsupportedError
 from amanda.by_operator import ByOperator
 
 from amanda_torch.straight import is_ours, straight_through
@@ -111,33 +111,44 @@ class _Watch:
             assert self._execution is not None
             self._execution.grad_outputs = grad_outputs
             self._plan = self._engine.backward_plan(self._execution)
-        return self._replaced(self._plan.before, grad_outputs)
+        passed = run_on_gradients(
+            self._engine, self._plan.before, grad_outputs, self._backward_operator
+        )
+        return None if passed is grad_outputs else tuple(passed)
 
     def _after(
         self, grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]
     ) -> tuple[Tensor | None, ...] | None:
-        plan = self._plan
-        if plan is None or not in_force(self._engine):
+        plan, engine = self._plan, self._engine
+        if plan is None or not in_force(engine):
             return None
         if plan.pending:
-            assert self._execution is not None
-            self._execution.grad_outputs = grad_outputs
-            self._execution.grad_inputs = grad_inputs
-            plan = self._plan = self._engine.complete_backward(plan, self._execution)
+            plan = self._plan = self._completed(plan, grad_inputs, grad_outputs)
         self._execution = None
         grads: Grads = grad_inputs
-        if plan.replace is not None and self._engine.live((plan.replace,)):
-            values = plan.replace.call(grad_outputs, self._backward_operator)
-            grads = plan.replace.substitutes(values, len(grad_inputs), self._backward_operator)
-        after = self._replaced(plan.after, grads)
-        grads = grads if after is None else after
+        if plan.replace is not None and engine.live((plan.replace,)):
+            action, operator = plan.replace, self._backward_operator
+            grads = _constant(
+                lambda: engine.replace(action, grad_outputs, grad_inputs, operator), grads
+            )
+        grads = run_on_gradients(engine, plan.after, grads, self._backward_operator)
         return None if grads is grad_inputs else tuple(grads)
 
-    def _replaced(
-        self, actions: tuple[Action, ...], grads: Grads
-    ) -> tuple[Tensor | None, ...] | None:
-        passed = run_on_gradients(self._engine, actions, grads, self._backward_operator)
-        return None if passed is grads else tuple(passed)
+    def _completed(
+        self, plan: BackwardPlan, grad_inputs: Grads, grad_outputs: Grads
+    ) -> BackwardPlan:
+        """The plan with what pending analyses decide, now that the operator has run."""
+        assert self._execution is not None
+        self._execution.grad_outputs = grad_outputs
+        self._execution.grad_inputs = grad_inputs
+        completed = self._engine.complete_backward(plan, self._execution)
+        if completed.before != plan.before:
+            raise UnsupportedError(
+                f"{self._backward_operator.id}: an analysis with require_outputs=True inserted "
+                "before a backward operator, which has run and cannot be run a second time; "
+                "insert after it or instead of it, or analyze without outputs"
+            )
+        return completed
 
 
 def run_on_gradients(
@@ -147,8 +158,13 @@ def run_on_gradients(
     actions = engine.live(actions)
     if not actions:
         return grads
+    return _constant(lambda: engine.run(actions, grads, operator), grads)
+
+
+def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
+    """What is returned in place of gradients; it is not differentiated when they are."""
     with torch.no_grad():
-        passed = engine.run(actions, grads, operator)
+        passed = run()
     if passed is grads or not torch.is_grad_enabled():
         return passed
     both = [i for i, g in enumerate(grads) if g is not None and passed[i] is not None]

@@ -1,0 +1,130 @@
+"""Tools that the tests instrument with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import amanda
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from torch import Tensor
+
+    Grads = list[Tensor | None]
+
+
+def kept(tensors: Iterable[Tensor | None]) -> Grads:
+    """Copies, which stay as they are."""
+    return [None if tensor is None else tensor.detach().clone() for tensor in tensors]
+
+
+class ForwardWatch(amanda.Tool):
+    """Notes which operators run.
+
+    Attributes:
+        analyzed: their ids, one for each analysis.
+        ran: their ids, one for each execution.
+    """
+
+    def __init__(self, ops: Iterable[str] | None = None) -> None:
+        super().__init__()
+        self.analyzed: list[str] = []
+        self.ran: list[str] = []
+        self.add_inst_for_op(self.analyze, ops=ops)
+
+    def analyze(self, ctx: amanda.OpContext) -> None:
+        self.analyzed.append(ctx.op.id)
+        ctx.insert_before_op(self.note, id=ctx.op.id)
+
+    def note(self, *tensors: Tensor, id: str) -> None:
+        self.ran.append(id)
+
+
+class BackwardWatch(amanda.Tool):
+    """Notes backward operators, each by its own type.
+
+    Attributes:
+        analyzed: ids of forward and backward operator, one pair for each analysis.
+        ran: types of the backward operators, one for each execution.
+        taken, given: by type of the backward operator, the gradients at each execution.
+    """
+
+    def __init__(self, ops: Iterable[str] | None = None) -> None:
+        super().__init__()
+        self.analyzed: list[tuple[str, str]] = []
+        self.ran: list[str] = []
+        self.taken: defaultdict[str, list[Grads]] = defaultdict(list)
+        self.given: defaultdict[str, list[Grads]] = defaultdict(list)
+        self.add_inst_for_op(self.analyze, backward=True, ops=ops)
+
+    def analyze(self, ctx: amanda.OpContext) -> None:
+        operator = ctx.backward_op
+        assert operator is not None
+        self.analyzed.append((ctx.op.id, operator.id))
+        ctx.insert_before_backward_op(self.before, type=operator.type)
+        ctx.insert_after_backward_op(self.after, type=operator.type)
+
+    def before(self, *grads: Tensor | None, type: str) -> None:
+        self.ran.append(type)
+        self.taken[type].append(kept(grads))
+
+    def after(self, *grads: Tensor | None, type: str) -> None:
+        self.given[type].append(kept(grads))
+
+
+class GradientWatch(amanda.Tool):
+    """Notes gradients of operators as a whole.
+
+    Attributes:
+        analyzed: ids of the operators, one for each analysis.
+        outputs, inputs: by id, the gradients at each backward.
+        shown: by id, the input gradients that the analysis was shown.
+    """
+
+    def __init__(self, ops: Iterable[str] | None = None) -> None:
+        super().__init__()
+        self.analyzed: list[str] = []
+        self.outputs: defaultdict[str, list[Grads]] = defaultdict(list)
+        self.inputs: defaultdict[str, list[Grads]] = defaultdict(list)
+        self.shown: dict[str, Grads] = {}
+        self.add_inst_for_gradient(self.analyze, ops=ops)
+
+    def analyze(self, ctx: amanda.OpContext) -> None:
+        self.analyzed.append(ctx.op.id)
+        self.shown[ctx.op.id] = kept(ctx.grad_inputs)
+        ctx.insert_on_grad_outputs(self.note, where=self.outputs[ctx.op.id])
+        ctx.insert_on_grad_inputs(self.note, where=self.inputs[ctx.op.id])
+
+    def note(self, *grads: Tensor | None, where: list[Grads]) -> None:
+        where.append(kept(grads))
+
+
+class Change(amanda.Tool):
+    """Inserts one routine at operators of the given types.
+
+    Args:
+        insertion: a method of the context, e.g. ``insert_on_grad_inputs``.
+        routine: what is inserted.
+        ops: where; types of forward or backward operators.
+        **options: passed on to the insertion.
+    """
+
+    def __init__(
+        self, insertion: str, routine: Callable[..., Any], ops: Iterable[str], **options: Any
+    ) -> None:
+        super().__init__()
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            getattr(ctx, insertion)(routine, **options)
+
+        if "on_grad" in insertion:
+            self.add_inst_for_gradient(analyze, ops=ops)
+        else:
+            self.add_inst_for_op(analyze, backward="backward" in insertion, ops=ops)
+
+
+def everything() -> tuple[ForwardWatch, BackwardWatch, GradientWatch]:
+    """Tools that look at all operators in every way."""
+    return ForwardWatch(), BackwardWatch(), GradientWatch()
