@@ -257,6 +257,20 @@ def test_inference_takes_the_flops_of_the_forward_pass_alone(name: str) -> None:
     assert (flops.total().forward, flops.total().backward) == (count(infer), 0)
 
 
+def test_a_generation_loop_costs_what_the_flop_counter_says() -> None:
+    model, _ = llama()
+
+    def generate() -> None:
+        torch.manual_seed(1)
+        model.generate(ids(1, 5), max_new_tokens=12, min_new_tokens=12, do_sample=False)
+
+    flops = Flops()
+    with amanda.apply(flops):
+        generate()
+
+    assert flops.total().forward == count(generate)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_parameters_are_those_of_the_model(name: str) -> None:
     model, loss = MODELS[name]()

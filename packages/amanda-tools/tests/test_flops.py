@@ -216,6 +216,10 @@ class TestParameters:
         layer = nn.Linear(3, 4)
         assert counted(lambda: torch.ones(2, 3) @ layer.weight.t()).total().params == 12
 
+    def test_are_those_that_an_operator_in_place_is_given(self):
+        scale = nn.Parameter(torch.ones(4))
+        assert counted(lambda: torch.ones(2, 4).mul_(scale)).total().params == 4
+
     def test_are_freed_with_the_model(self):
         flops, layer = Flops(), nn.Linear(3, 4)
         weight = weakref.ref(layer.weight)

@@ -216,9 +216,9 @@ class Flops(amanda.Tool):
     def _row(self, ctx: amanda.OpContext) -> OperatorFlops:
         place, table = Place.of(ctx.op), self._table(ctx)
         parameters = self._parameters.setdefault(place, {})
-        # What works in place gives a parameter its values; a view is used by what it is given to.
-        uses = not ctx.op.type.endswith("_") and ctx.op.type not in table.views
-        for tensor in ctx.inputs if uses else ():
+        # What works in place gives its first input values; a view is used by what it is given to.
+        given = () if ctx.op.type in table.views else ctx.inputs[ctx.op.type.endswith("_") :]
+        for tensor in given:
             if (found := table.parameter(tensor)) is not None:
                 parameter, size = found
                 parameters[self._number(parameter)] = size
