@@ -44,13 +44,14 @@ _calls = itertools.count()
 
 def look(type, call, argument, shape=None):
     """The last operator of a type in a function of a tensor, of which it may know less."""
+    name = f"call_{next(_calls)}"  # for ids of its own
 
     def function(x):
-        with tf.name_scope(f"call_{next(_calls)}"):  # for ids of its own
+        with tf.name_scope(name):
             return call(x)
 
     argument = tf.constant(argument)
-    spec = tf.TensorSpec(argument.shape if shape is None else shape, argument.dtype)
+    spec = tf.TensorSpec(argument.shape if shape is None else shape, argument.dtype, f"{name}_x")
     tool = Look(type)
     with amanda.apply(tool):
         tf.function(function, input_signature=[spec], autograph=False)(argument)

@@ -2,8 +2,8 @@
 
 import pytest
 from amanda_contextmap.dtypes import CODES
-from amanda_contextmap.testing import assert_in_schema
 from amanda_contextmap.tensorflow import context_map as tensorflow_map
+from amanda_contextmap.testing import assert_in_schema
 from amanda_contextmap.torch import context_map as torch_map
 from onnx import TensorProto
 
