@@ -189,7 +189,7 @@ def run_routines(
     for action in actions:
         result = action.call(tensors, operator)
         indices = range(len(tensors)) if action.indices is None else action.indices
-        tensors = _replaced(action, result, tensors, indices, operator, refusal)
+        tensors = replaced(action, result, tensors, indices, operator, refusal)
     return tensors
 
 
@@ -210,10 +210,10 @@ def run_replacement(
         refusal: tells why a substitute cannot stand for the tensor it replaces, or None.
     """
     result = action.call(inputs, operator)
-    return _replaced(action, result, outputs, range(len(outputs)), operator, refusal)
+    return replaced(action, result, outputs, range(len(outputs)), operator, refusal)
 
 
-def _replaced(
+def replaced(
     action: Action,
     result: Any,
     tensors: Sequence[Any],
@@ -221,10 +221,14 @@ def _replaced(
     operator: Operator,
     refusal: Callable[[Any, Any], str | None],
 ) -> Sequence[Any]:
-    """``tensors`` with what a routine returned in place of those at ``indices``."""
+    """``tensors`` with what a routine returned in place of those at ``indices``.
+
+    Raises:
+        RoutineError: it cannot be used.
+    """
     if result is None:
         return tensors
-    replaced = list(tensors)
+    found = list(tensors)
     values = action.substitutes(result, len(indices), operator)
     for index, value in zip(indices, values, strict=True):
         if value is None:
@@ -232,5 +236,5 @@ def _replaced(
         reason = None if action.differentiable else refusal(tensors[index], value)
         if reason is not None:
             raise action.error(reason, operator)
-        replaced[index] = value
-    return replaced
+        found[index] = value
+    return found

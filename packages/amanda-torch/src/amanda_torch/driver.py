@@ -16,6 +16,7 @@ from torch import Tensor
 from amanda_torch.dispatch import Interception, is_forward_type
 from amanda_torch.identity import Node
 from amanda_torch.patches import Patches
+from amanda_torch.straight import carries_gradient, is_strided_nested
 from amanda_torch.thread import intercept, local
 
 if TYPE_CHECKING:
@@ -104,7 +105,14 @@ class TorchDriver(amanda.Driver):
             expected, given = getattr(original, what), getattr(substitute, what)
             if expected != given:
                 return f"returned {what} {given} for {expected}"
-        if local.thread.tracking and original.requires_grad and original.shape != substitute.shape:
+        if not local.thread.tracking or not carries_gradient(original):
+            return None
+        if is_strided_nested(original):
+            return (
+                "returned a substitute for a nested tensor of the strided layout, through which "
+                "no gradient passes; use layout=torch.jagged"
+            )
+        if original.shape != substitute.shape:
             return (
                 f"returned shape {tuple(substitute.shape)} for {tuple(original.shape)}, through "
                 "which no gradient passes; insert it with differentiable=True"

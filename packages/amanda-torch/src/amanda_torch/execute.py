@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from sys import _getframe as getframe
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from amanda import AmandaError, UnsupportedError
+from amanda.action import replaced
 from amanda.analysis import Execution
 from torch import Tensor
 
 from amanda_torch.backward import sequence_number, watch_backward
 from amanda_torch.gradient import Gradient, alias
 from amanda_torch.identity import locate, skip_frames
+from amanda_torch.inplace import Destinations
 from amanda_torch.opaque import opaque
 from amanda_torch.signature import outputs_of, with_outputs
-from amanda_torch.straight import overwrite, straight_through
+from amanda_torch.straight import (
+    carries_gradient,
+    records_tangents,
+    straight_through,
+    without_tangents,
+)
 from amanda_torch.thread import intercept, local
 
 if TYPE_CHECKING:
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 
 _set_grad_enabled = torch._C._set_grad_enabled
 _is_grad_enabled = torch.is_grad_enabled
+_nothing = contextlib.nullcontext()
 
 
 class Target(NamedTuple):
@@ -178,42 +187,42 @@ class Call:
         def shown(outputs: Sequence[Tensor]) -> Execution:
             return self.shown(inputs, args, kwargs, outputs)
 
-        tracked = _is_grad_enabled() and any(t.requires_grad for t in inputs)
+        tracked = _is_tracked(inputs)
+        # Where the operator writes; None for most, which write nowhere.
+        destinations = None
+        if signature.writes:
+            redone = plan.replace is not None or any(map(_is_differentiable, plan.after))
+            rewritten = bool(plan.pending) or not all(action.observes for action in plan.after)
+            destinations = Destinations(
+                signature, inputs, args, kwargs, tracked and redone, tracked and rewritten
+            )
         given = self._routines(plan.before, inputs)
         substituting = () if given is inputs else plan.before
+        if destinations is not None:
+            given = destinations.give(given)
         gradient = self._gradient(plan) if tracked else None
-        boundary, unbounded = None if signature.is_view else gradient, given
+        boundary, unbounded = None if signature.is_view or signature.reshapes else gradient, given
         if boundary is not None:
             given = boundary.enter(given)
         new_args, new_kwargs = args, kwargs
         if given is not inputs:
             new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
 
-        # An in-place operator that is interfered with runs on a copy, which is written back in
-        # the end: what its backward needs stays, and gradients and substitutes go where they
-        # should.
-        destinations = signature.destinations(args, kwargs)
-        if signature.written:
-            written = signature.destinations(new_args, new_kwargs)
-            moved = any(a is not b for a, b in zip(written, destinations, strict=True))
-            substituted = plan.replace or not all(action.observes for action in plan.after)
-            touched = tracked and (substituted or gradient is not None)
-            if moved or touched:
-                new_args = signature.with_copies(new_args)
-
         number = sequence_number()
-        with self._blaming(substituting):
+        with self._blaming(substituting), destinations.watched() if destinations else _nothing:
             if plan.replace is None:
                 result = self.run(new_args, new_kwargs)
                 if boundary and not signature.writes and alias(outputs_of(result), given):
                     # It gave what it was given, as dropout does in evaluation.
                     boundary, given = None, unbounded
                     result = self.run(*signature.with_tensors(args, kwargs, given))
+                outputs: Sequence[Tensor] = outputs_of(result)
+                if destinations is not None:
+                    outputs = destinations.results(outputs, given)
             else:
-                result = self._replace(plan.replace, new_args, new_kwargs, tracked)
-        outputs: Sequence[Tensor] = outputs_of(result)
-        if destinations and not outputs:
-            outputs = signature.destinations(new_args, new_kwargs)
+                result, outputs = self._replace(
+                    plan.replace, new_args, new_kwargs, destinations, tracked
+                )
 
         if plan.pending:
             completed = engine.complete(plan, shown([t.detach() for t in outputs]))
@@ -235,11 +244,11 @@ class Call:
         if ends:  # only now: what it takes is not to show in a tool's measurement
             watch_backward(engine, operator, returned, ends, number, shown)
 
-        if destinations:
-            finished = [
-                d if v is d else overwrite(d, v)
-                for d, v in zip(destinations, finished, strict=True)
-            ]
+        if destinations is not None:
+            actions = (*plan.before, *((plan.replace,) if plan.replace else ()), *plan.after)
+            finished = destinations.write(
+                outputs, finished, lambda reason: actions[-1].error(reason, operator)
+            )
         return with_outputs(result, finished)
 
     def _gradient(self, plan: Plan) -> Gradient | None:
@@ -255,26 +264,28 @@ class Call:
         """Run routines; gradients of what they return pass straight to what it replaced."""
         if not actions:
             return tensors
-        if not _is_grad_enabled():
+        if not (_is_grad_enabled() or records_tangents()):
             return self.engine.run(actions, tensors, self.operator)
         if not any(map(_is_differentiable, actions)):
-            return self._constant(actions, tensors)
+            run = functools.partial(self.engine.run, actions, tensors, self.operator)
+            return self._constant(tensors, run)
         for differentiable, group in itertools.groupby(actions, _is_differentiable):
-            if differentiable:
-                tensors = self.engine.run(tuple(group), tensors, self.operator)
-            else:
-                tensors = self._constant(tuple(group), tensors)
+            run = functools.partial(self.engine.run, tuple(group), tensors, self.operator)
+            tensors = run() if differentiable else self._constant(tensors, run)
         return tensors
 
-    def _constant(self, actions: Sequence[Action], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Run routines that are not differentiated, while gradients are recorded."""
+    def _constant(
+        self, tensors: Sequence[Tensor], substitute: Callable[[], Sequence[Tensor]]
+    ) -> Sequence[Tensor]:
+        """What ``substitute`` gives for tensors, not differentiated: gradients pass straight."""
         thread = local.thread
+        recording = _is_grad_enabled()
         thread.tracking = True
         _set_grad_enabled(False)
         try:
-            returned = self.engine.run(actions, tensors, self.operator)
+            returned = without_tangents(substitute) if records_tangents() else substitute()
         finally:
-            _set_grad_enabled(True)
+            _set_grad_enabled(recording)
             thread.tracking = False
         if returned is tensors:
             return tensors
@@ -284,30 +295,48 @@ class Call:
         ]
         return straight_through(tensors, constant)
 
-    def _replace(self, action: Action, args: Args, kwargs: Kwargs, tracked: bool) -> Any:
-        """What a replacement returns, with the gradient of the original unless differentiable."""
-        operator, signature = self.operator, self.target.signature
+    def _replace(
+        self,
+        action: Action,
+        args: Args,
+        kwargs: Kwargs,
+        destinations: Destinations | None,
+        tracked: bool,
+    ) -> tuple[Any, Sequence[Tensor]]:
+        """The result of a replacement and the tensors in it, with the gradient of the original.
+
+        The original is run if its gradient is needed, or what it returns.
+        """
+        operator, signature, engine = self.operator, self.target.signature, self.engine
         inputs = signature.tensors(args, kwargs)
-        if action.differentiable or not tracked:
-            return _as_returned(signature, action, operator, action.call(inputs, operator))
-        _set_grad_enabled(False)
-        try:
-            values = action.call(inputs, operator)
-        finally:
-            _set_grad_enabled(True)
-        result = self.run(args, kwargs)
-        originals = outputs_of(result)
-        values = action.substitutes(values, len(originals), operator)
-        for original, value in zip(originals, values, strict=True):
-            reason = self.engine.driver.refusal(original, value)
-            if reason is None and original.shape != value.shape:
-                reason = (
-                    f"returned shape {tuple(value.shape)} for {tuple(original.shape)}, which "
-                    "cannot have the original's gradient; insert it with differentiable=True"
-                )
-            if reason is not None:
-                raise action.error(reason, operator)
-        return with_outputs(result, straight_through(originals, [v.detach() for v in values]))
+
+        def original() -> tuple[Any, Sequence[Tensor]]:
+            result = self.run(args, kwargs)
+            outputs = outputs_of(result)
+            if destinations is not None:
+                return result, destinations.results(outputs, inputs)
+            return result, outputs
+
+        if tracked and not action.differentiable:
+            result, outputs = original()
+            replace = functools.partial(engine.replace, action, inputs, outputs, operator)
+            return result, self._constant(outputs, replace)
+
+        returned = action.call(inputs, operator)
+        values = returned if isinstance(returned, (tuple, list)) else (returned,)
+        whole = signature.returns_tensors and not any(value is None for value in values)
+        if signature.reshapes or not whole:
+            result, outputs = original()
+            places = range(len(outputs))
+            refusal = engine.driver.refusal
+            return result, replaced(action, returned, outputs, places, operator, refusal)
+        count = destinations.count if destinations else signature.returns
+        if count is not None:
+            action.substitutes(returned, count, operator)
+        for value in values:
+            if not isinstance(value, Tensor):
+                raise action.error(f"returned {type(value).__name__}, not a tensor", operator)
+        return signature.result(values), values
 
     @contextlib.contextmanager
     def _blaming(self, actions: Sequence[Action]) -> Iterator[None]:
@@ -327,15 +356,11 @@ def _is_differentiable(action: Action) -> bool:
     return action.differentiable
 
 
-def _as_returned(signature: Signature, action: Action, operator: Operator, values: Any) -> Any:
-    """The result of a replacement in the form in which the operator returns its own."""
-    if signature.returns is None:
-        return values
-    values = action.substitutes(values, signature.returns, operator)
-    for value in values:
-        if not isinstance(value, Tensor):
-            raise action.error(f"returned {type(value).__name__}, not a tensor", operator)
-    return values[0] if signature.returns == 1 else tuple(values)
+def _is_tracked(tensors: Sequence[Tensor]) -> bool:
+    """Whether what is computed from tensors has a gradient, in either mode."""
+    if not (_is_grad_enabled() or records_tangents()):
+        return False
+    return any(map(carries_gradient, tensors))
 
 
 skip_frames(

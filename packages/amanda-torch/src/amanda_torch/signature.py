@@ -21,8 +21,11 @@ class Signature:
     Attributes:
         written: positions of the arguments that the operator writes its results to.
         out: names of the keyword arguments that it writes its results to (``out=``).
-        returns: how many tensors it returns; None for a list, or when that is not known.
-        writes: whether it writes to any of its arguments.
+        writes: whether it writes its results to arguments, or may do so.
+        reshapes: whether it changes the shape of what it writes to, rather than the contents.
+        marks_dirty: whether it tells what it has written to only by returning it.
+        returns: how many tensors it returns; None for a list of them.
+        returns_tensors: whether it returns nothing but tensors.
         is_view: whether what it returns shares memory with an argument that it does not write to.
         repeatable: whether running it twice does no more than running it once.
     """
@@ -30,9 +33,12 @@ class Signature:
     written: tuple[int, ...] = ()
     out: tuple[str, ...] = ()
     writes = False
+    reshapes = False
+    marks_dirty = False
     is_view = False
     repeatable = True
     returns: int | None = None
+    returns_tensors = True
 
     def __init__(self, names: Sequence[str], variadic: bool = False) -> None:
         self.names = names
@@ -65,14 +71,28 @@ class Signature:
             {k: v if k in self.out else _refill(v, rest) for k, v in kwargs.items()},
         )
 
-    def destinations(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
-        """The tensors that the results are written to, in the order of the results."""
-        values = [args[i] for i in self.written] + [kwargs[n] for n in self.out if n in kwargs]
-        return outputs_of(values)
+    def places_written(self, args: Args) -> list[int]:
+        """Which of the tensors that :meth:`tensors` finds the results are written to."""
+        places: list[int] = []
+        count = 0
+        for i, value in enumerate(args[: max(self.written, default=-1) + 1]):
+            end = count + len(outputs_of(value))
+            if i in self.written:
+                places += range(count, end)
+            count = end
+        return places
 
-    def with_copies(self, args: Args) -> Args:
-        """The arguments, with copies of those that are written to."""
-        return tuple(_copies(a) if i in self.written else a for i, a in enumerate(args))
+    def out_tensors(self, kwargs: Kwargs) -> list[Tensor]:
+        """The tensors given by ``out=``, in the order of the results."""
+        return outputs_of([kwargs[name] for name in self.out if name in kwargs])
+
+    def result(self, tensors: Sequence[Tensor]) -> Any:
+        """Tensors in the form in which the operator returns them."""
+        if self.returns is None:
+            return list(tensors)
+        if self.returns == 0:
+            return None
+        return tensors[0] if self.returns == 1 else tuple(tensors)
 
     def input_names(self, args: Args, kwargs: Kwargs) -> list[str]:
         """Names of the tensors that :meth:`tensors` finds; ``name[i]`` for elements of a list."""
@@ -109,16 +129,21 @@ class OperatorSignature(Signature):
     def __init__(self, overload: Any) -> None:
         schema = overload._schema
         super().__init__([argument.name for argument in schema.arguments])
-        writes = [
-            argument.alias_info is not None and argument.alias_info.is_write
-            for argument in schema.arguments
-        ]
-        returned = [r.alias_info is not None and r.alias_info.is_write for r in schema.returns]
-        if all(returned):  # else what is written is state, such as running means
-            pairs = list(enumerate(zip(schema.arguments, writes, strict=True)))
-            self.written = tuple(i for i, (a, write) in pairs if write and not a.kwarg_only)
-            self.out = tuple(a.name for _, (a, write) in pairs if write and a.kwarg_only)
-        self.writes = any(writes)
+        written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+        self.repeatable = not written and not _draws(overload)
+        self.reshapes = torch.Tag.inplace_view in overload.tags
+        if schema.returns:  # else what is written and not returned is state (running means)
+            returned = [r.alias_info.before_set for r in schema.returns if r.alias_info]
+            written = [a for a in written if a.alias_info.before_set in returned]
+        positional = [a.name for a in written if not a.kwarg_only]
+        self.written = tuple(i for i, name in enumerate(self.names) if name in positional)
+        self.out = tuple(a.name for a in written if a.kwarg_only)
+        self.writes = bool(written)
+        self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
+        kinds = [str(r.type) for r in schema.returns]
+        if kinds != ["List[Tensor]"]:
+            self.returns = len(kinds)
+            self.returns_tensors = all(kind == "Tensor" for kind in kinds)
         tensors = [
             i
             for i, argument in enumerate(schema.arguments)
@@ -127,10 +152,6 @@ class OperatorSignature(Signature):
         named = any("Tensor" in str(a.type) for a in schema.arguments if a.kwarg_only)
         # Where to look for tensors, when that can be said by position.
         self._places = None if named else tuple(tensors)
-        kinds = [str(r.type) for r in schema.returns]
-        self.returns = len(kinds) if all(kind == "Tensor" for kind in kinds) else None
-        self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
-        self.repeatable = not any(writes) and not _draws(overload)
         self._defaults = {
             argument.name: argument.default_value
             for argument in schema.arguments
@@ -168,6 +189,10 @@ class OperatorSignature(Signature):
 class FunctionSignature(Signature):
     """The signature of a custom autograd Function, from its ``forward``."""
 
+    writes = True
+    marks_dirty = True
+    repeatable = False  # it is code of the program, which may do anything
+
     def __init__(self, function: Any) -> None:
         parameters = list(inspect.signature(function.forward).parameters.values())
         if function.setup_context is _default_setup_context():
@@ -175,6 +200,10 @@ class FunctionSignature(Signature):
         names = [parameter.name for parameter in parameters]
         variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
         super().__init__(names, variadic)
+
+    def result(self, tensors: Sequence[Tensor]) -> Any:
+        """Tensors in the form in which most functions return them."""
+        return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def outputs_of(result: Any) -> list[Tensor]:
@@ -202,10 +231,6 @@ def _refill(value: Any, rest: Iterator[Any]) -> Any:
         fill: Callable[..., Any] = getattr(type(value), "_make", type(value))
         return fill([_refill(element, rest) for element in value])
     return value
-
-
-def _copies(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else [tensor.clone() for tensor in value]
 
 
 def _draws(overload: Any) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Grads = Sequence[Tensor | None]
+
+_T = TypeVar("_T")
+_keeping_version = vars(torch.autograd)["_unsafe_preserve_version_counter"]
+_set_forward_mode = vars(forward_ad)["_set_fwd_grad_enabled"]
 
 
 class _Boundary(torch.autograd.Function):
@@ -40,32 +45,67 @@ class _Boundary(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return tuple(t.view_as(t) for t in tangents[2 : 2 + ctx.count])
+        return tuple(t if t is None else t.view_as(t) for t in tangents[2 : 2 + ctx.count])
 
 
-class _Overwrite(torch.autograd.Function):
-    """Write a value to a tensor of the program, whose gradient becomes that of the value."""
+class _Rebase(torch.autograd.Function):
+    """Gives a tensor of the program the gradient of another one that shares its memory."""
 
     @staticmethod
-    def forward(target: Tensor, value: Tensor) -> Tensor:
-        return target.copy_(value)
+    def forward(target: Tensor, source: Tensor) -> Tensor:
+        return target
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.mark_dirty(inputs[0])
         ctx.set_materialize_grads(False)
+        ctx.of_view = inputs[0]._is_view()
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return None, grads[0]
+        (grad,) = grads
+        # The base of a view has a gradient elsewhere; None would stand for all of it.
+        return torch.zeros_like(grad) if ctx.of_view and grad is not None else None, grad
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        target, source = tangents
+        return source if target is None else target.copy_(source)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *tensors: Any) -> Any:
+        return _Rebase.apply(*tensors), in_dims[0]  # type: ignore[no-untyped-call]
 
 
-_NODES = (vars(_Boundary)["_backward_cls"], vars(_Overwrite)["_backward_cls"])
+_nodes = (vars(_Boundary)["_backward_cls"], vars(_Rebase)["_backward_cls"])
 
 
 def is_ours(node: object) -> bool:
     """Whether an autograd node belongs to no operator, but stands between them."""
-    return isinstance(node, _NODES)
+    return isinstance(node, _nodes)
+
+
+def records_tangents() -> bool:
+    """Whether gradients are computed in forward mode (``torch.func.jvp``), at this moment."""
+    return forward_ad._current_level >= 0
+
+
+def carries_gradient(tensor: Tensor) -> bool:
+    """Whether a gradient flows through a tensor, in either mode."""
+    if tensor.requires_grad:
+        return True
+    return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
+
+
+def is_strided_nested(tensor: Tensor) -> bool:
+    """Whether a tensor is of the kind for which PyTorch has no custom autograd Functions."""
+    return tensor.is_nested and tensor.layout is torch.strided
+
+
+def without_tangents(run: Callable[[], _T]) -> _T:
+    """Run something that is not differentiated in forward mode."""
+    with _set_forward_mode(False):
+        return run()
 
 
 def straight_through(
@@ -85,7 +125,9 @@ def straight_through(
     chosen = [
         i
         for i, (original, substitute) in enumerate(zip(originals, substitutes, strict=True))
-        if original.requires_grad and (watch is not None or original is not substitute)
+        if carries_gradient(original)
+        and (watch is not None or original is not substitute)
+        and not is_strided_nested(original)
     ]
     if not chosen:
         return substitutes
@@ -112,9 +154,7 @@ def straight_through(
     return result
 
 
-def overwrite(target: Tensor, value: Tensor) -> Tensor:
-    """Write to a tensor that the program holds, gradient included; returns that tensor."""
-    if torch.is_grad_enabled() and (target.requires_grad or value.requires_grad):
-        result: Tensor = _Overwrite.apply(target, value)  # type: ignore[no-untyped-call]
-        return result
-    return target.copy_(value)
+def rebase(target: Tensor, source: Tensor) -> None:
+    """Have a tensor of the program continue the graph of another one that shares its memory."""
+    with _keeping_version(target):  # what is saved of this memory is as it was saved
+        _Rebase.apply(target, source)  # type: ignore[no-untyped-call]

@@ -1,0 +1,175 @@
+"""Operators that write to tensors that the program holds: in place, or with ``out=``.
+
+Such an operator runs on the program's own tensors wherever it can, so that to observe it costs no
+copy and leaves its autograd graph as it is. A routine that replaces its result writes once more to
+these tensors, and what the operator has saved of them for its backward is set aside before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from amanda_torch.straight import rebase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from amanda_torch.signature import Args, Kwargs, Signature
+
+_autograd = vars(torch._C._autograd)
+_hooks_in_force = _autograd["_top_saved_tensors_default_hooks"]
+_hooks_are_allowed = _autograd["_saved_tensors_hooks_is_enabled"]
+_share_memory: Callable[[Tensor, Tensor], bool] = vars(torch._C)["_is_alias_of"]
+
+
+class Destinations:
+    """The program's tensors that one execution writes its results to.
+
+    Args:
+        signature: that of the operator.
+        inputs: the tensors that the program gives it.
+        args: its arguments.
+        kwargs: its keyword arguments.
+        apart: it is to write to copies, and not to the program's tensors.
+        rewritten: its results may be replaced, and a backward may need what it saves of them.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        inputs: Sequence[Tensor],
+        args: Args,
+        kwargs: Kwargs,
+        apart: bool,
+        rewritten: bool,
+    ) -> None:
+        self._signature = signature
+        self._inputs = inputs
+        # Which inputs the results are written to, in the order of the results.
+        self._places: Sequence[int | None] = signature.places_written(args)
+        self._out = signature.out_tensors(kwargs)
+        # Hooks of the program's own would not see what it saves; it is left to them.
+        can_be_watched = _hooks_are_allowed() and _hooks_in_force(True) is None
+        self._apart = apart or (rewritten and not can_be_watched)
+        self._watched = rewritten and not self._apart
+        self._saved: list[_Saved] = []
+
+    @property
+    def count(self) -> int | None:
+        """How many there are; None if that is known only once the operator has run."""
+        return None if self._signature.marks_dirty else len(self._places) or len(self._out)
+
+    def give(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What to run the operator on, for the inputs with what routines have substituted."""
+        signature = self._signature
+        passed = list(given)
+        for i, (tensor, substitute) in enumerate(zip(self._inputs, given, strict=True)):
+            moved = substitute is not tensor
+            if signature.reshapes:
+                if moved and i in self._places:
+                    passed[i] = tensor.copy_(substitute)  # whose shape the operator is to change
+            elif (moved or self._apart) if i in self._places else (moved and signature.marks_dirty):
+                passed[i] = substitute.clone()
+        return passed
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Take note of what the operator saves for its backward."""
+        if not self._watched:
+            yield
+            return
+        with torch.autograd.graph.saved_tensors_hooks(self._note, _Saved.restored):
+            yield
+
+    def results(self, outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The results of the operator, also if it returns nothing.
+
+        Args:
+            outputs: what it returned.
+            arguments: the tensors that it was run on.
+        """
+        if self._signature.marks_dirty:
+            place = {id(tensor): i for i, tensor in enumerate(arguments)}
+            self._places = [place.get(id(output)) for output in outputs]
+        if outputs:
+            return outputs
+        return self._out or [arguments[i] for i in self._places if i is not None]
+
+    def write(
+        self,
+        results: Sequence[Tensor],
+        finished: Sequence[Tensor],
+        refused: Callable[[str], Exception],
+    ) -> Sequence[Tensor]:
+        """Have the program's tensors hold what the results have become; returns these tensors.
+
+        Args:
+            results: those of the operator, behind a boundary if there is one.
+            finished: the same ones, or what routines have replaced them by.
+            refused: makes an error of why a substitute cannot be written where it should.
+        """
+        written = list(finished)
+        for i, (place, value) in enumerate(zip(self._places or self._out, finished, strict=True)):
+            if place is None:
+                continue
+            target = place if isinstance(place, Tensor) else self._inputs[place]
+            written[i] = target
+            if value is target:
+                continue
+            if value is results[i] and _share_memory(value, target):
+                rebase(target, value)  # it holds the value, without the boundary
+                continue
+            if isinstance(place, Tensor) and value.shape != place.shape:
+                place.resize_(value.shape)
+            reason = _misfit(value, target)
+            if reason is not None:
+                raise refused(reason)
+            for saved in self._saved:
+                if _share_memory(saved.tensor, target):
+                    saved.set_aside()
+            target.copy_(value)
+        self._saved.clear()
+        return written
+
+    def _note(self, tensor: Tensor) -> _Saved:
+        saved = _Saved(tensor)
+        self._saved.append(saved)
+        return saved
+
+
+class _Saved:
+    """A tensor that an operator has saved for its backward."""
+
+    __slots__ = ("tensor", "version")
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor.detach()  # its graph leads back to what has saved it
+        self.version = self.tensor._version
+
+    def set_aside(self) -> None:
+        """Be independent of what is written to its memory from now on."""
+        self.tensor = self.tensor.clone()
+        self.version = self.tensor._version
+
+    def restored(self) -> Tensor:
+        """The tensor; as without hooks, an error if the program has written to it since."""
+        if self.tensor._version != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an "
+                f"inplace operation: [{self.tensor.type()} {list(self.tensor.shape)}] is at "
+                f"version {self.tensor._version}; expected version {self.version} instead"
+            )
+        return self.tensor
+
+
+def _misfit(value: Tensor, target: Tensor) -> str | None:
+    """Why a value cannot be written to a tensor as it is."""
+    for what in ("dtype", "device", "shape"):
+        given, expected = getattr(value, what), getattr(target, what)
+        if given != expected:
+            return f"returned {what} {given} to be written in place of {what} {expected}"
+    return None
