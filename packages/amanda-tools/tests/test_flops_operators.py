@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from amanda_tools.flops import Flops
+from amanda_tools.flops.registry import TABLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -352,6 +353,25 @@ class TestRecurrentLayers:
         lstm = nn.LSTM(3, 4, num_layers=2, bidirectional=True)
         forward = 2 * 5 * 2 * (2 * 16 * (3 + 4) + 2 * 16 * (8 + 4))
         assert counted(lambda: lstm(torch.ones(5, 2, 3))[0]) == (forward, 2 * forward)
+
+    @pytest.mark.parametrize("trained", [True, False])
+    def test_in_the_kernel_of_an_accelerator_cost_the_same(self, trained):
+        steps, batch, size = 5, 2, 4
+        shapes = [(16, 3), (16, 4), (16,), (16,), (16, 4), (16, 4), (16,), (16,)]
+        weights = [torch.ones(shape, device="meta") for shape in shapes]
+        x, state = torch.ones(steps, batch, 3, device="meta"), torch.ones(2, batch, size).to("meta")
+
+        def run():
+            return torch.ops.aten._cudnn_rnn(
+                x, weights, 4, None, state, state, 2, size, 0, 2, False, 0.0, True, False, [], None
+            )[0]
+
+        forward = 2 * steps * batch * 16 * (3 + 4 + 4 + 4)
+        assert counted(run) == (forward, 0)
+        inputs = [tuple(x.shape), *shapes, *[tuple(state.shape)] * 2]
+        flows = [True, *[trained] * len(shapes), False, False]
+        kernel = TABLES["torch"].formulas["_cudnn_rnn"]
+        assert kernel.backward(inputs, (), {}, flows) == forward * (2 if trained else 1)
 
 
 class TestEverySpelling:
