@@ -348,7 +348,8 @@ def _outermost(module: _Module, frame: FrameType, thread: ThreadState) -> Node:
 
 def _root_node(module: _Module, frame: FrameType) -> Node:
     owner = _owner(module, frame) or module
-    return Node(_name_in(owner, module) or "", module, weakref.ref(owner))
+    name = _keras_name(module) or _name_in(owner, module) or ""
+    return Node(name, module, weakref.ref(owner))
 
 
 def _child(parent: Node, module: _Module, address: tuple[int, ...], frame: FrameType) -> Node:
@@ -360,6 +361,8 @@ def _child(parent: Node, module: _Module, address: tuple[int, ...], frame: Frame
             root = None if parent.root is None else parent.root()
             name = None if root is None else _name_in(root, module)
             scope = name or f"{parent.scope}.{type(module).__name__}".lstrip(".")
+            if (layer := _keras_name(module)) is not None:
+                scope = f"{parent.scope}/{layer}".lstrip("/")
             node = contexts.outside if contexts.inner is None else None
             if node is None:
                 node = Node(scope, module, parent.root)
@@ -392,6 +395,12 @@ def _is_module(value: Any) -> bool:
 
 def _name_in(root: _Module, module: _Module) -> str | None:
     return next((name for name, found in root.named_modules() if found is module), None)
+
+
+def _keras_name(module: _Module) -> str | None:
+    """The name of a Keras layer, which Keras knows by the path of these names."""
+    layer = getattr(sys.modules.get("keras"), "Layer", None)
+    return module.name if layer is not None and isinstance(module, layer) else None
 
 
 def _owner(module: _Module, frame: FrameType | None) -> _Module | None:
