@@ -335,6 +335,10 @@ class Rewriter:
         count = len(frame.outputs)
         body.outputs[:count] = [edits.current(tensor) for tensor in frame.outputs]
         body.controls = [edits.last.get(name, name) for name in body.controls]
+        if frame.attr == "cond" and frame.host:
+            # TensorFlow's loop optimizer crashes on a comparison that reads no constant
+            (condition,) = body.outputs
+            body.outputs = [f"{body.add('amanda/condition', 'LogicalAnd', [condition] * 2).name}:0"]
 
     def _unread_stages(self, edits: _Edits, reader: str, data: Sequence[str]) -> list[str]:
         """Stages after an operator that a reader must wait for, since they return nothing to it."""

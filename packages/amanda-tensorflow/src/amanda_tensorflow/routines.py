@@ -79,7 +79,9 @@ class Stage:
         frame: number of the frame that it is in.
         anchor: name of the node, or number of the gradient call among those of the frame.
         point: where they run.
-        given: positions of the tensors that the routines get, among all at that point.
+        given: positions of the tensors that the routines get, among all at that point; for a
+            gradient that does not flow, and for a list or dataset, which Python cannot see, they
+            get None.
         results: positions of the tensors that they may replace, or of all outputs.
         dtypes: data types of the tensors at all positions of ``given`` and ``results``.
         pure: the traced routines, None for host routines.
@@ -105,7 +107,11 @@ class Stage:
         wanted: set[int] = set()
         for action in actions:
             wanted.update(range(self.count) if action.indices is None else action.indices)
-        self.given = [i for i in sorted(wanted) if i < self.count and tensors[i] is not None]
+        self.given = [
+            i
+            for i in sorted(wanted)
+            if i < self.count and tensors[i] is not None and tensors[i].dtype != tf.variant
+        ]
         self.dtypes = {i: tensors[i].dtype for i in self.given}
         self.replaces = outputs is not None
         if outputs is None:
