@@ -6,6 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import amanda
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 def kept(tensors: Iterable[Tensor | None]) -> Grads:
     """Copies, which stay as they are."""
-    return [None if tensor is None else tensor.detach().clone() for tensor in tensors]
+    with torch.no_grad():
+        return [None if tensor is None else tensor.clone() for tensor in tensors]
 
 
 class ForwardWatch(amanda.Tool):

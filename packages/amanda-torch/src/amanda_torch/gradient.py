@@ -195,7 +195,8 @@ def _probe(outputs: Sequence[Any], inputs: Sequence[Any], grads: Grads) -> Grads
     """Gradients that are computed only to be shown; tools see nothing of how."""
     probing, local.thread.probing = local.thread.probing, True
     try:
-        return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
+        with torch.autograd.set_detect_anomaly(False):  # the program's own run will tell
+            return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
     finally:
         local.thread.probing = probing
 
