@@ -6,6 +6,7 @@ operator of another library carries its namespace (``mylib::op``).
 
 from __future__ import annotations
 
+import functools
 import threading
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,7 @@ class Interception:
     def __init__(self) -> None:
         self._engines: dict[int, Engine] = {}
         self._libraries: dict[str, torch.library.Library] = {}
+        self._kernels: dict[str, Callable[..., Any]] = {}
         self._overloads: dict[str, list[str]] = {}
         self._known = 0
         self._lock = threading.RLock()
@@ -170,13 +172,19 @@ class Interception:
         namespace = type.rpartition("::")[0] or "aten"
         library = torch.library.Library(namespace, "IMPL", KEY_NAME)
         for name in names:
-            packet, _, overload = name.rpartition("::")[2].partition(".")
-            operator = getattr(
-                getattr(getattr(torch.ops, namespace), packet), overload or "default"
-            )
-            target = Target(type, OperatorSignature(operator), operator._op, _past_us(operator))
-            library.impl(name, make_kernel(target), with_keyset=True)
+            if name not in self._kernels:
+                resolve = functools.partial(_target, type, name)
+                self._kernels[name] = make_kernel(type, resolve)
+            library.impl(name, self._kernels[name], with_keyset=True)
         return library
+
+
+def _target(type: str, name: str) -> Target:
+    """What a kernel for the operator with this full name stands in front of."""
+    namespace, _, rest = name.partition("::")
+    packet, _, overload = rest.partition(".")
+    operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+    return Target(type, OperatorSignature(operator), operator._op, _past_us(operator))
 
 
 _PAST_US = torch._C._dispatch_keyset_full_after(KEY)

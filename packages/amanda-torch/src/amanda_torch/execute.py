@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 from sys import _getframe as getframe
+from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -60,14 +61,23 @@ class Target(NamedTuple):
     resume: Callable[..., Any] | None = None
 
 
-def make_kernel(target: Target) -> Callable[..., Any]:
-    """A kernel for the interception key; it is given the dispatch keys first."""
-    type, _, run, resume = target
+def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
+    """A kernel for the interception key; it is given the dispatch keys first.
+
+    What it stands in front of is resolved when it first runs: most operators never do.
+    """
+    target: Any = None
+    run: Any = None
+    resume: Any = None
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal target, run, resume
         thread = local.thread
         intercept(False)
         try:
+            if target is None:
+                target = resolve()
+                run, resume = target.run, target.resume
             engine = thread.engine
             if engine is None:  # a thread of autograd
                 return run(*args, **kwargs)
@@ -366,6 +376,6 @@ def _is_tracked(tensors: Sequence[Tensor]) -> bool:
 skip_frames(
     execute.__code__,
     run_inside.__code__,
-    make_kernel(Target("", None, None)).__code__,  # type: ignore[arg-type]
+    *(c for c in make_kernel.__code__.co_consts if isinstance(c, CodeType)),
     *(method.__code__ for name, method in vars(Call).items() if hasattr(method, "__code__")),
 )
