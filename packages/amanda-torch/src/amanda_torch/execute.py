@@ -16,7 +16,7 @@ from amanda.analysis import Execution
 from torch import Tensor
 
 from amanda_torch.backward import sequence_number, watch_backward
-from amanda_torch.gradient import Gradient, alias
+from amanda_torch.gradient import Gradient, alias, edges
 from amanda_torch.identity import locate, skip_frames
 from amanda_torch.inplace import Destinations
 from amanda_torch.opaque import opaque
@@ -214,6 +214,7 @@ class Call:
         boundary, unbounded = None if signature.is_view or signature.reshapes else gradient, given
         if boundary is not None:
             given = boundary.enter(given)
+        entered = edges(given) if boundary is not None and boundary.plan is None else []
         new_args, new_kwargs = args, kwargs
         if given is not inputs:
             new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
@@ -247,7 +248,7 @@ class Call:
         returned = outputs
         ends = [t.grad_fn for t in outputs] if plan.backward and tracked else []
         if boundary is not None:
-            outputs = boundary.leave(given, outputs, shown)
+            outputs = boundary.leave(entered, outputs, shown)
         elif gradient is not None:
             gradient.hook(number, given, outputs, shown)
         finished = self._routines(plan.after, outputs)

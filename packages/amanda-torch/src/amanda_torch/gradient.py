@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.straight import straight_through
@@ -46,7 +46,7 @@ class Gradient:
     def __init__(self, engine: Engine, operator: Operator, plan: GradientPlan | None) -> None:
         self._engine = engine
         self._operator = operator
-        self._plan = plan
+        self.plan = plan
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """The inputs behind the boundary ahead of the operator."""
@@ -54,14 +54,15 @@ class Gradient:
 
     def leave(
         self,
-        inputs: Sequence[Tensor],
+        inputs: Sequence[GradientEdge | None],
         outputs: Sequence[Tensor],
         shown: Callable[..., Execution],
     ) -> Sequence[Tensor]:
         """The outputs behind the boundary after the operator.
 
         Args:
-            inputs: what :meth:`enter` gave.
+            inputs: the :func:`edges` of what :meth:`enter` gave, from before the operator ran,
+                which may have written to them.
             outputs: what the operator made of them.
             shown: shows the execution for analysis.
         """
@@ -69,8 +70,10 @@ class Gradient:
         if execution is None:
             return straight_through(outputs, outputs, self._on_outputs)
 
+        behind = edges(outputs)
+
         def analyzed(grads: Grads) -> Grads:
-            execution.grad_inputs = lambda: _grad_inputs(outputs, inputs, grads)
+            execution.grad_inputs = lambda: _grad_inputs(behind, inputs, grads)
             return self._on_outputs(grads, execution)
 
         return straight_through(outputs, outputs, analyzed)
@@ -140,7 +143,7 @@ class Gradient:
     def _execution(
         self, shown: Callable[..., Execution], outputs: Sequence[Tensor]
     ) -> Execution | None:
-        if self._plan is not None:
+        if self.plan is not None:
             return None
         execution = shown([t.detach() for t in outputs])
         execution.inputs = [t.detach() for t in execution.inputs]
@@ -149,24 +152,29 @@ class Gradient:
     def _on_outputs(self, grads: Grads, execution: Execution | None = None) -> Grads:
         if not in_force(self._engine):
             return grads
-        if self._plan is None:
+        if self.plan is None:
             assert execution is not None
             execution.grad_outputs = grads
-            self._plan = self._engine.gradient_plan(execution)
-        return run_on_gradients(self._engine, self._plan.on_outputs, grads, self._operator)
+            self.plan = self._engine.gradient_plan(execution)
+        return run_on_gradients(self._engine, self.plan.on_outputs, grads, self._operator)
 
     def _on_inputs(self, grads: Grads) -> Grads:
-        if self._plan is None or not in_force(self._engine):
+        if self.plan is None or not in_force(self._engine):
             return grads
-        return run_on_gradients(self._engine, self._plan.on_inputs, grads, self._operator)
+        return run_on_gradients(self._engine, self.plan.on_inputs, grads, self._operator)
+
+
+def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
+    """Where gradients of tensors go, None for those that have none."""
+    return [get_gradient_edge(t) if t.requires_grad else None for t in tensors]
 
 
 def _grad_inputs(
-    outputs: Sequence[Tensor], inputs: Sequence[Tensor], grads: Grads
+    outputs: Sequence[GradientEdge | None], inputs: Sequence[GradientEdge | None], grads: Grads
 ) -> list[Tensor | None]:
     """The operator's gradients of its inputs, for the gradients of its outputs that come in."""
-    wanted = [i for i, t in enumerate(inputs) if t.requires_grad]
-    flowing = [i for i, g in enumerate(grads) if g is not None]
+    wanted = [i for i, edge in enumerate(inputs) if edge is not None]
+    flowing = [i for i, grad in enumerate(grads) if grad is not None]
     found = _probe(
         [outputs[i] for i in flowing], [inputs[i] for i in wanted], [grads[i] for i in flowing]
     )

@@ -82,7 +82,13 @@ class Destinations:
         if not self._watched:
             yield
             return
-        with torch.autograd.graph.saved_tensors_hooks(self._note, _Saved.restored):
+        noted = self._saved
+
+        def note(tensor: Tensor) -> _Saved:  # autograd keeps it: it must not keep the inputs
+            noted.append(_Saved(tensor))
+            return noted[-1]
+
+        with torch.autograd.graph.saved_tensors_hooks(note, _Saved.restored):
             yield
 
     def results(self, outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -134,11 +140,6 @@ class Destinations:
             target.copy_(value)
         self._saved.clear()
         return written
-
-    def _note(self, tensor: Tensor) -> _Saved:
-        saved = _Saved(tensor)
-        self._saved.append(saved)
-        return saved
 
 
 class _Saved:
