@@ -11,7 +11,7 @@ import tensorflow as tf
 from amanda import Driver, UnsupportedError, ValueUnavailableError
 from tensorflow.python.eager import context
 
-from amanda_tensorflow import routines
+from amanda_tensorflow import namespace, routines
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
 from amanda_tensorflow.sessions import Sessions
@@ -79,8 +79,8 @@ class TensorFlowDriver(Driver):
 
     @property
     def xp(self) -> Any:
-        """TensorFlow's NumPy namespace."""
-        return tf.experimental.numpy
+        """The array namespace of its tensors."""
+        return namespace
 
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
