@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import functools
 import itertools
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.routines import Stage
 
 _serials = itertools.count()
+_SCOPE = "amanda_shadow_"
 
 
 class Request:
@@ -83,7 +85,7 @@ class Shadow:
             library.append(stage.pure.definition_by_value(name))
             library += stage.pure.called_functions()
         copied = _Copied(root)
-        scope = f"amanda_{serial}"
+        scope = f"{_SCOPE}{serial}"
         copied.import_into(root.graph, scope, library)
 
         def operation(name: str) -> Any:
@@ -162,6 +164,7 @@ class _Copied:
             if outer:
                 set_inputs(node, data_inputs(node), set(control_inputs(node)).difference(outer))
                 waits[name] = [graph.get_operation_by_name(control) for control in outer]
+        _hide(graph)
         finalized = graph.finalized
         first = last_id(graph)
         with (
@@ -233,6 +236,26 @@ class _Copied:
                 changed = data_inputs(self._body.nodes[name]) != self._root.inputs[name]
                 if not changed and not any(op.op_def.is_stateful for op in again):
                     self.names.discard(name)
+
+
+def _hide(graph: Any) -> None:
+    """Leave copies out of what is exported of a graph, so that checkpoints stay as they were."""
+    as_graph_def = graph.as_graph_def
+    if hasattr(as_graph_def, "__wrapped__"):
+        return
+
+    @functools.wraps(as_graph_def)
+    def without_copies(*args: Any, **kwargs: Any) -> Any:
+        definition = as_graph_def(*args, **kwargs)
+        nodes = [node for node in definition.node if not node.name.startswith(_SCOPE)]
+        functions = [f for f in definition.library.function if "amanda_" not in f.signature.name]
+        definition.ClearField("node")
+        definition.node.extend(nodes)
+        definition.library.ClearField("function")
+        definition.library.function.extend(functions)
+        return definition
+
+    graph.as_graph_def = without_copies
 
 
 def _producers(node: Any, fed: frozenset[str]) -> Iterator[str]:
