@@ -214,7 +214,8 @@ class Call:
         boundary, unbounded = None if signature.is_view or signature.reshapes else gradient, given
         if boundary is not None:
             given = boundary.enter(given)
-        entered = edges(given) if boundary is not None and boundary.plan is None else []
+        # Where gradients are to leave, taken now: the operator may write to its inputs.
+        ahead = edges(given) if gradient is not None else []
         new_args, new_kwargs = args, kwargs
         if given is not inputs:
             new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
@@ -225,7 +226,7 @@ class Call:
                 result = self.run(new_args, new_kwargs)
                 if boundary and not signature.writes and alias(outputs_of(result), given):
                     # It gave what it was given, as dropout does in evaluation.
-                    boundary, given = None, unbounded
+                    boundary, given, ahead = None, unbounded, edges(unbounded)
                     result = self.run(*signature.with_tensors(args, kwargs, given))
                 outputs: Sequence[Tensor] = outputs_of(result)
                 if destinations is not None:
@@ -248,9 +249,9 @@ class Call:
         returned = outputs
         ends = [t.grad_fn for t in outputs] if plan.backward and tracked else []
         if boundary is not None:
-            outputs = boundary.leave(entered, outputs, shown)
+            outputs = boundary.leave(ahead, outputs, shown)
         elif gradient is not None:
-            gradient.hook(number, given, outputs, shown)
+            gradient.hook(number, ahead, outputs, shown)
         finished = self._routines(plan.after, outputs)
         if ends:  # only now: what it takes is not to show in a tool's measurement
             watch_backward(engine, operator, returned, ends, number, shown)

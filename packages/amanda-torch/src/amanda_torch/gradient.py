@@ -81,7 +81,7 @@ class Gradient:
     def hook(
         self,
         number: int,
-        inputs: Sequence[Tensor],
+        inputs: Sequence[GradientEdge | None],
         outputs: Sequence[Tensor],
         shown: Callable[..., Execution],
     ) -> None:
@@ -92,7 +92,7 @@ class Gradient:
 
         Args:
             number: what ``sequence_number()`` gave before the operator ran.
-            inputs: what the operator was given.
+            inputs: the :func:`edges` of what the operator was given, from before it ran.
             outputs: what it returned.
             shown: shows the execution for analysis.
         """
@@ -107,7 +107,7 @@ class Gradient:
         self,
         node: Node,
         places: Sequence[int | None],
-        inputs: Sequence[Tensor],
+        inputs: Sequence[GradientEdge | None],
         execution: Execution | None,
     ) -> None:
         """Watch the gradients that come in at one node, for the outputs that have ``places``."""
@@ -217,21 +217,16 @@ def _follow(node: Node, path: Sequence[int]) -> Node:
     return node
 
 
-def _way_out(node: Node, inputs: Sequence[Tensor]) -> tuple[list[int], int] | None:
+def _way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[int], int] | None:
     """How a gradient that comes in at ``node`` gets out: edges to follow, and to which input.
 
     A view has one way out. None if it leads to none of the inputs.
     """
-    wanted = [(i, t.grad_fn, t.output_nr, t) for i, t in enumerate(inputs) if t.requires_grad]
     paths: list[tuple[Node, list[int]]] = [(node, [])]
     for node, path in paths:
         for edge, (next_node, place) in enumerate(node.next_functions):
-            for i, made_by, output, tensor in wanted:
-                if made_by is None:
-                    found = getattr(next_node, "variable", None) is tensor
-                else:
-                    found = made_by is next_node and output == place
-                if found:
+            for i, source in enumerate(inputs):
+                if source is not None and (source.node, source.output_nr) == (next_node, place):
                     return [*path, edge], i
             if next_node is not None:
                 paths.append((next_node, [*path, edge]))
