@@ -188,6 +188,8 @@ def run_routines(
     """
     for action in actions:
         result = action.call(tensors, operator)
+        if result is None:
+            continue
         indices = range(len(tensors)) if action.indices is None else action.indices
         tensors = replaced(action, result, tensors, indices, operator, refusal)
     return tensors

@@ -278,16 +278,22 @@ class Call:
             return tensors
         if not (_is_grad_enabled() or records_tangents()):
             return self.engine.run(actions, tensors, self.operator)
-        if not any(map(_is_differentiable, actions)):
-            run = functools.partial(self.engine.run, actions, tensors, self.operator)
-            return self._constant(tensors, run)
+        run, operator = self.engine.run, self.operator
+        for action in actions:
+            if action.differentiable:
+                break
+        else:
+            return self._constant(tensors, run, actions, tensors, operator)
         for differentiable, group in itertools.groupby(actions, _is_differentiable):
-            run = functools.partial(self.engine.run, tuple(group), tensors, self.operator)
-            tensors = run() if differentiable else self._constant(tensors, run)
+            chosen = tuple(group)
+            if differentiable:
+                tensors = run(chosen, tensors, operator)
+            else:
+                tensors = self._constant(tensors, run, chosen, tensors, operator)
         return tensors
 
     def _constant(
-        self, tensors: Sequence[Tensor], substitute: Callable[[], Sequence[Tensor]]
+        self, tensors: Sequence[Tensor], substitute: Callable[..., Sequence[Tensor]], *args: Any
     ) -> Sequence[Tensor]:
         """What ``substitute`` gives for tensors, not differentiated: gradients pass straight."""
         thread = local.thread
@@ -295,7 +301,10 @@ class Call:
         thread.tracking = True
         _set_grad_enabled(False)
         try:
-            returned = without_tangents(substitute) if records_tangents() else substitute()
+            if records_tangents():
+                returned = without_tangents(functools.partial(substitute, *args))
+            else:
+                returned = substitute(*args)
         finally:
             _set_grad_enabled(recording)
             thread.tracking = False
@@ -331,8 +340,9 @@ class Call:
 
         if tracked and not action.differentiable:
             result, outputs = original()
-            replace = functools.partial(engine.replace, action, inputs, outputs, operator)
-            return result, self._constant(outputs, replace)
+            return result, self._constant(
+                outputs, engine.replace, action, inputs, outputs, operator
+            )
 
         returned = action.call(inputs, operator)
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
