@@ -71,11 +71,11 @@ class TensorFlowDriver(Driver):
     def __init__(self) -> None:
         self.identities = Identities()
         self._thread = _Thread()
-        self._functions = Functions(self)
-        self._sessions = Sessions(self)
         self._patches: list[Patch] = []
         self._active: set[int] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # tensors may be freed while it is held
+        self._functions = Functions(self)
+        self._sessions = Sessions(self)
 
     @property
     def xp(self) -> Any:
@@ -87,13 +87,25 @@ class TensorFlowDriver(Driver):
         self._thread.engine = engine
         self._thread.causes.keep(engine is not None)
         with self._lock:
-            before = bool(self._active)
             if engine is None:
                 self._active.discard(threading.get_ident())
             else:
                 self._active.add(threading.get_ident())
-            if bool(self._active) != before:
-                self._intercept(bool(self._active))
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Intercept TensorFlow while a thread has tools or a gradient needs what they did."""
+        with self._lock:
+            intercept = bool(self._active) or self._functions.unfinished
+            if intercept == bool(self._patches):
+                return
+            for owner, name, original, _ in self._patches:
+                setattr(owner, name, original)
+            self._patches = []
+            if intercept:
+                self._patches = [*self._functions.patches(), *self._sessions.patches()]
+                for owner, name, _, replacement in self._patches:
+                    setattr(owner, name, replacement)
 
     def engine(self) -> Engine | None:
         """The engine in force here; none while a tool's own code runs."""
@@ -163,15 +175,6 @@ class TensorFlowDriver(Driver):
                 self._thread.showing = None
 
         return show
-
-    def _intercept(self, active: bool) -> None:
-        if active:
-            self._patches = [*self._functions.patches(), *self._sessions.patches()]
-            for owner, name, _, replacement in self._patches:
-                setattr(owner, name, replacement)
-        else:
-            for owner, name, original, _ in self._patches:
-                setattr(owner, name, original)
 
 
 driver = TensorFlowDriver()

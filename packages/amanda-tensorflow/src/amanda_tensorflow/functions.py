@@ -37,6 +37,25 @@ _log = logging.getLogger("amanda_tensorflow")
 _VERSIONS = "_amanda_versions"
 
 
+class _Versions(dict["tuple[int, str]", Any]):
+    """Other versions of a tensor, by the operators whose gradients need them.
+
+    As long as there are any, backward functions have to be given them, also after the scope.
+    """
+
+    alive = 0
+    when_none_are_left: Callable[[], None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        _Versions.alive += 1
+
+    def __del__(self) -> None:
+        _Versions.alive -= 1
+        if not _Versions.alive:
+            _Versions.when_none_are_left()
+
+
 class Instrumented:
     """A rewritten copy of a function and of all it calls; knows no tool until it is bound.
 
@@ -117,11 +136,11 @@ class Instrumented:
         except errors.OpError as error:
             raise_failure(self._hosts, error)
             raise
-        outputs = list(results[:count]) if self._count else results
-        for (index, operator), version in zip(self.outputs, results[count:], strict=True):
+        outputs = list(results[:count]) if self._count else []
+        for (index, operator), version in zip(self.outputs, (results or ())[count:], strict=True):
             versions = getattr(outputs[index], _VERSIONS, None)
             if versions is None:
-                versions = {}
+                versions = _Versions()
                 setattr(outputs[index], _VERSIONS, versions)
             versions[operator] = version
         return outputs
@@ -209,6 +228,12 @@ class Functions:
 
     def __init__(self, driver: TensorFlowDriver) -> None:
         self._driver = driver
+        _Versions.when_none_are_left = driver.refresh
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there are tensors that backward functions need other versions of."""
+        return _Versions.alive > 0
 
     def patches(self) -> list[tuple[Any, str, Any, Any]]:
         """What to exchange in TensorFlow while tools are in force."""
@@ -216,34 +241,43 @@ class Functions:
         original = owner.call_flat
 
         def call_flat(function: Any, *args: Any) -> Any:
-            engine = self._driver.engine()
-            if engine is not None and function._bound_context.executing_eagerly():
-                outputs = self._call(function, args, engine)
-                if outputs is not None:
-                    return outputs
+            if function._bound_context.executing_eagerly():
+                engine = self._driver.engine()
+                if engine is not None or _Versions.alive:
+                    outputs = self._call(function, args, engine)
+                    if outputs is not None:
+                        return outputs
             return original(function, *args)
 
         return [(owner, "call_flat", original, call_flat)]
 
-    def _call(self, function: Any, args: Sequence[Any], engine: Engine) -> Any:
+    def _call(self, function: Any, args: Sequence[Any], engine: Engine | None) -> Any:
         """Call an AtomicFunction with flat arguments; None when nothing is to be done to it."""
+        signature = _stashed_versions(args)
+        if engine is None and not signature:
+            return None
         try:
             copies: _Copies = function._amanda_copies
         except AttributeError:
             copies = function._amanda_copies = _Copies()
-        signature = _stashed_versions(args)
-        current = copies.current.get(engine)
-        if (
-            current is None
-            or current.signature != signature
-            or not engine.caching
-            or not current.decisions.is_current(engine)
-        ):
-            current = self._instrument(function, args, engine, copies, signature)
-            copies.current[engine] = current
-        if current.instrumented is None:
+        if engine is None:
+            instrumented: Instrumented | None = self._without_tools(
+                function, args, copies, signature
+            )
+        else:
+            current = copies.current.get(engine)
+            if (
+                current is None
+                or current.signature != signature
+                or not engine.caching
+                or not current.decisions.is_current(engine)
+            ):
+                current = self._instrument(function, args, engine, copies, signature)
+                copies.current[engine] = current
+            instrumented = current.instrumented
+        if instrumented is None:
             return None
-        outputs = current.instrumented(args, len(function.function_type.flat_outputs))
+        outputs = instrumented(args, len(function.function_type.flat_outputs))
         for output, output_type in zip(outputs, function.function_type.flat_outputs, strict=True):
             handle_data = output_type.dtype._handle_data
             if handle_data:
@@ -266,17 +300,34 @@ class Functions:
             if instrumented.free_for(engine):
                 break
         else:
-            available = dict(signature)
-
-            def stashed(index: int, operator: tuple[int, str]) -> int | None:
-                if operator not in available.get(index, ()):
-                    return None
-                return int(args[index].dtype.as_datatype_enum)
-
-            instrumented = Instrumented(root, decisions.stages, stashed)
+            instrumented = Instrumented(root, decisions.stages, _available(args, signature))
             candidates.append(instrumented)
         instrumented.bind(engine, decisions.stages)
         return _Current(decisions, instrumented, signature)
+
+    def _without_tools(
+        self, function: Any, args: Sequence[Any], copies: _Copies, signature: Any
+    ) -> Instrumented:
+        """A backward function after the scope of its forward function: it needs its versions."""
+        candidates = copies.by_key.setdefault(((), signature), [])
+        if not candidates:
+            root = Frame.of_function(function)
+            candidates.append(Instrumented(root, (), _available(args, signature)))
+        return candidates[0]
+
+
+def _available(
+    args: Sequence[Any], signature: Any
+) -> Callable[[int, tuple[int, str]], int | None]:
+    """Tells the data type of a version of an argument, if there is one."""
+    available = dict(signature)
+
+    def stashed(index: int, operator: tuple[int, str]) -> int | None:
+        if operator not in available.get(index, ()):
+            return None
+        return int(args[index].dtype.as_datatype_enum)
+
+    return stashed
 
 
 def _stashed_versions(args: Sequence[Any]) -> tuple[Any, ...]:
