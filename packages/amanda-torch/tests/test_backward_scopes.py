@@ -292,8 +292,9 @@ def test_hooks_of_the_program_see_what_they_always_do() -> None:
         h = model[0](x)
         h.register_hook(seen.append)
         h.retain_grad()
-        torch.autograd.graph.register_multi_grad_hook([h, x], seen.extend)
+        both = torch.autograd.graph.register_multi_grad_hook([h, x], seen.extend)
         model[2](model[1](h)).sum().backward()
+        both.remove()  # it would keep all of it alive
         return [*seen, h.grad, x.grad, *(p.grad for p in model.parameters())]
 
     expected = run()

@@ -111,6 +111,8 @@ class _Watch:
             assert self._execution is not None
             self._execution.grad_outputs = grad_outputs
             self._plan = self._engine.backward_plan(self._execution)
+            if not self._plan.pending:
+                self._execution = None  # its gradients may have a graph
         passed = run_on_gradients(
             self._engine, self._plan.before, grad_outputs, self._backward_operator
         )

@@ -156,6 +156,7 @@ class Gradient:
             assert execution is not None
             execution.grad_outputs = grads
             self.plan = self._engine.gradient_plan(execution)
+            execution.grad_outputs = execution.grad_inputs = None  # they may have a graph
         return run_on_gradients(self._engine, self.plan.on_outputs, grads, self._operator)
 
     def _on_inputs(self, grads: Grads) -> Grads:
