@@ -381,7 +381,7 @@ def _child(parent: Node, module: _Module, address: tuple[int, ...], frame: Frame
 
 def _is_stateless(module: _Module) -> bool:
     """Whether a module is as good as a function, so that one may be made anew for each call."""
-    return not any(
+    return _keras_name(module) is None and not any(  # Keras keeps variables of its own
         value is not None
         for state in (module._parameters, module._buffers, module._modules)
         for value in state.values()
