@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from probes import Count, Insert, times
+from straight_through import MaskAndDouble, assert_close, doubled_tanh, masked_matmul
 from tensorflow.python.eager import context
 
 X = np.array([[1, 2], [3, 4]], np.float32)
@@ -242,6 +243,24 @@ class TestGradients:
         plain = jacobian()
         with amanda.apply(Count(["MatMul", "Tanh"])):
             np.testing.assert_allclose(jacobian(), plain, rtol=1e-6)
+
+    def test_jacobians_with_a_substituted_weight(self):
+        w, x = tf.Variable(W), tf.constant(X[:1] / 10)
+
+        def jacobian(f, **options):
+            with tf.GradientTape(persistent=True) as tape:
+                tape.watch(x)
+                y = f(x)
+            return tape.jacobian(y, [x, w], **options)
+
+        expected = jacobian(
+            lambda x: doubled_tanh(masked_matmul(x, w)), experimental_use_pfor=False
+        )
+        f = tf.function(lambda x: tf.tanh(tf.matmul(x, w)))
+        with amanda.apply(MaskAndDouble(pure=False)):
+            assert_close(jacobian(f, experimental_use_pfor=False), expected)
+            with pytest.raises(amanda.UnsupportedError, match="experimental_use_pfor=False"):
+                jacobian(f)
 
     def test_a_persistent_tape_that_is_asked_after_the_scope(self):
         f = tf.function(lambda x: tf.tanh(x))

@@ -13,6 +13,9 @@ from tensorflow.python.framework import op_def_registry
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+# A reference to a tensor has the type of the tensor and this.
+_REFERENCE = 100
+
 
 def split(tensor: str) -> tuple[str, int]:
     """Name of the node, and index of its output."""
@@ -214,15 +217,17 @@ class Body:
         return op_def
 
     def _output_args(self, node: Any) -> list[tuple[str, list[int]]]:
+        op_def = self._op_def(node)
         found = []
-        for arg in self._op_def(node).output_arg:
+        for arg in op_def.output_arg:
             if arg.type_list_attr:
-                dtypes = list(node.attr[arg.type_list_attr].list.type)
+                dtypes = list(_attr(node, op_def, arg.type_list_attr).list.type)
             else:
-                dtype = arg.type or node.attr[arg.type_attr].type
+                dtype = arg.type or _attr(node, op_def, arg.type_attr).type
                 if arg.is_ref:
-                    dtype += 100
-                dtypes = [dtype] * (node.attr[arg.number_attr].i if arg.number_attr else 1)
+                    dtype += _REFERENCE
+                count = _attr(node, op_def, arg.number_attr).i if arg.number_attr else 1
+                dtypes = [dtype] * count
             found.append((arg.name, dtypes))
         return found
 
@@ -255,15 +260,19 @@ def input_names(node: Any, op_def: Any) -> list[str]:
     """The operator's names of the data inputs; elements of a list as ``values[0]``."""
     names: list[str] = []
     for arg in op_def.input_arg:
-        count = _count(arg, node)
-        names += [arg.name] if count is None else [f"{arg.name}[{i}]" for i in range(count)]
+        if arg.number_attr:
+            count = _attr(node, op_def, arg.number_attr).i
+        elif arg.type_list_attr:
+            count = len(_attr(node, op_def, arg.type_list_attr).list.type)
+        else:
+            names.append(arg.name)
+            continue
+        names += [f"{arg.name}[{i}]" for i in range(count)]
     return names
 
 
-def _count(arg: Any, node: Any) -> int | None:
-    """How many tensors an argument of an operator takes, None for one that is no list."""
-    if arg.number_attr:
-        return int(node.attr[arg.number_attr].i)
-    if arg.type_list_attr:
-        return len(node.attr[arg.type_list_attr].list.type)
-    return None
+def _attr(node: Any, op_def: Any, name: str) -> Any:
+    """An attribute, which a node may leave out if it has its default value."""
+    if name in node.attr:
+        return node.attr[name]
+    return next(attr.default_value for attr in op_def.attr if attr.name == name)

@@ -281,13 +281,10 @@ class Frame:
                 return running
             running |= self.body.behind(missing)
 
-    def _child(self, call: str, function_name: str, attr: str) -> Frame:
-        function = _find_function(self.graph, function_name)
-        if function is None:
-            definition = context.context().get_function_def(function_name)
-            graph = function_def_to_graph.function_def_to_graph(definition)
-        else:
-            definition, graph = function.definition, function.graph
+    def _child(self, call: str, name: str, attr: str) -> Frame:
+        function = _find_function(self.graph, name)
+        graph = getattr(function, "graph", None) or _graph_of(self.graph, name)
+        definition = function.definition if function else _runtime_definition(name)
         body = Body.of_function(definition, _signatures(graph))
         return Frame(body, graph, function, self, call, attr)
 
@@ -376,6 +373,23 @@ def _find_function(graph: Any, name: str) -> Any:
             return function
         graph = getattr(graph, "outer_graph", None)
     return None
+
+
+def _runtime_definition(name: str) -> Any:
+    return context.context().get_function_def(name)
+
+
+def _graph_of(owner: Any, name: str) -> Any:
+    """A graph for a function of which only the definition is known, the same one every time."""
+    graphs = notes_of(owner).functions
+    if name not in graphs:
+        function = _find_function(owner, name)
+        definition = function.definition if function else _runtime_definition(name)
+        with context.graph_mode(), owner.as_default():
+            graphs[name] = function_def_to_graph.function_def_to_graph(
+                definition, include_library_functions=True
+            )
+    return graphs[name]
 
 
 def _signatures(graph: Any) -> Callable[[str], Any]:

@@ -11,6 +11,7 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from amanda import UnsupportedError
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function, attributes
 from tensorflow.python.framework import errors
@@ -247,6 +248,12 @@ class Functions:
                     outputs = self._call(function, args, engine)
                     if outputs is not None:
                         return outputs
+            elif _Versions.alive and _stashed_versions(args):
+                raise UnsupportedError(
+                    "the Jacobian of a function whose tensors a tool has substituted cannot be "
+                    "vectorized; pass experimental_use_pfor=False to tape.jacobian, with a "
+                    "persistent tape"
+                )
             return original(function, *args)
 
         return [(owner, "call_flat", original, call_flat)]

@@ -1,7 +1,7 @@
 """What TensorFlow forgets while it builds graphs, noted on the graphs as they are built.
 
 Names do not tell which forward operator a gradient belongs to, which layer a name scope was
-opened for, or which Python function was traced. So five functions of TensorFlow are wrapped when
+opened for, or which Python function was traced. So a few functions of TensorFlow are wrapped when
 this package is imported, and stay so: they run while graphs are built, never when they run. The
 notes are attributes of the graphs, so that they live exactly as long.
 """
@@ -12,10 +12,11 @@ import bisect
 import contextlib
 import functools
 import itertools
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.python.eager import context, execute, imperative_grad
+from tensorflow.python.eager import backprop, context, execute, imperative_grad
 from tensorflow.python.framework import func_graph, indexed_slices, ops, registry
 from tensorflow.python.framework import tensor as tensor_lib
 from tensorflow.python.ops import array_ops, gradients_util
@@ -68,9 +69,10 @@ class Notes:
         scopes: for a name scope, the scope around it and the name it was opened by.
         number: one that no other graph ever has.
         function: a number for the Python function it was traced from, if it was.
+        functions: graphs of functions that it calls and of which only definitions are known.
     """
 
-    __slots__ = ("calls", "function", "number", "recorded", "scopes", "sections")
+    __slots__ = ("calls", "function", "functions", "number", "recorded", "scopes", "sections")
 
     def __init__(self) -> None:
         self.number = next(_graphs)
@@ -79,6 +81,7 @@ class Notes:
         self.recorded: dict[int, tuple[Any, str]] = {}
         self.scopes: dict[str, tuple[str, str]] = {}
         self.function: int | None = None
+        self.functions: dict[str, Any] = {}
 
 
     def computes_gradients(self) -> Callable[[int], bool]:
@@ -245,6 +248,8 @@ def _noting_functions(trace: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(name: Any, python_func: Any, *args: Any, **kwargs: Any) -> Any:
         graph = trace(name, python_func, *args, **kwargs)
         function = tf_decorator.unwrap(python_func)[1]
+        if _jacobians.depth:
+            notes_of(graph).sections.append((0, last_id(graph)))
         with contextlib.suppress(TypeError):  # not every callable can be referred to weakly
             if function not in _numbers:
                 _numbers[function] = next(_next_number)
@@ -255,8 +260,31 @@ def _noting_functions(trace: Callable[..., Any]) -> Callable[..., Any]:
 
 
 execute.record_gradient = _noting_records(execute.record_gradient)
+class _Jacobians(threading.local):
+    depth = 0
+
+
+_jacobians = _Jacobians()
+
+
+def _noting_jacobians(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """All functions that are traced for a Jacobian compute gradients, many at once."""
+
+    @functools.wraps(compute)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        _jacobians.depth += 1
+        try:
+            return compute(*args, **kwargs)
+        finally:
+            _jacobians.depth -= 1
+
+    return wrapped
+
+
 registry.Registry.lookup = _noting_gradients(registry.Registry.lookup)
 gradients_util._GradientsHelper = _noting_sections(gradients_util._GradientsHelper)
 imperative_grad.imperative_grad = _noting_sections(imperative_grad.imperative_grad)
 ops.Graph.name_scope = _noting_scopes(ops.Graph.name_scope)
+backprop.GradientTape.jacobian = _noting_jacobians(backprop.GradientTape.jacobian)
+backprop.GradientTape.batch_jacobian = _noting_jacobians(backprop.GradientTape.batch_jacobian)
 func_graph.func_graph_from_py_func = _noting_functions(func_graph.func_graph_from_py_func)
