@@ -11,10 +11,9 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from amanda import UnsupportedError
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function, attributes
-from tensorflow.python.framework import errors
+from tensorflow.python.framework import errors, function_def_to_graph, ops
 from tensorflow.python.ops import handle_data_util
 
 from amanda_tensorflow.decisions import decide
@@ -151,7 +150,7 @@ class Instrumented:
             pure = self._stages[source.stage].pure
             assert pure is not None
             return pure.captures[source.index]
-        return getattr(args[source.argument], _VERSIONS)[source.operator]
+        return _version(source, args)
 
     def _return_versions(self, root: Frame, rewriter: Rewriter) -> None:
         """Return what the backward function will need, beside what it is known to need."""
@@ -248,12 +247,8 @@ class Functions:
                     outputs = self._call(function, args, engine)
                     if outputs is not None:
                         return outputs
-            elif _Versions.alive and _stashed_versions(args):
-                raise UnsupportedError(
-                    "the Jacobian of a function whose tensors a tool has substituted cannot be "
-                    "vectorized; pass experimental_use_pfor=False to tape.jacobian, with a "
-                    "persistent tape"
-                )
+            elif _Versions.alive and (signature := _stashed_versions(args)):
+                return self._call_in_graph(original, function, args, signature)
             return original(function, *args)
 
         return [(owner, "call_flat", original, call_flat)]
@@ -312,6 +307,17 @@ class Functions:
         instrumented.bind(engine, decisions.stages)
         return _Current(decisions, instrumented, signature)
 
+    def _call_in_graph(
+        self, call_flat: Any, function: Any, args: Sequence[Any], signature: Any
+    ) -> Any:
+        """Call a backward function while a graph is built, as that of a Jacobian is."""
+        root = Frame.of_function(function)
+        rewriter = Rewriter(root, (), next(_serials), _available(args, signature))
+        rewriter.run()
+        with_versions = _registered(renamed_definitions(root, next(_serials)), function)
+        added = [_version(source, args) for source in rewriter.arguments]
+        return call_flat(with_versions, *args, *added)
+
     def _without_tools(
         self, function: Any, args: Sequence[Any], copies: _Copies, signature: Any
     ) -> Instrumented:
@@ -321,6 +327,30 @@ class Functions:
             root = Frame.of_function(function)
             candidates.append(Instrumented(root, (), _available(args, signature)))
         return candidates[0]
+
+
+def _registered(definitions: Sequence[Any], original: Any) -> Any:
+    """Functions that can be called while a graph is built; the last one of them."""
+    with ops.Graph().as_default() as library:
+        for child in original.children:
+            library._add_function_recursive(child)
+        for definition in definitions:
+            graph = function_def_to_graph.function_def_to_graph(definition)
+            for tensor, known in zip(
+                graph.inputs, original.function_type.flat_inputs, strict=False
+            ):
+                if definition is definitions[-1]:
+                    tensor.set_shape(known.shape)
+            registered = atomic_function.from_func_graph(
+                definition.signature.name, graph, definition.attr
+            )
+            library._add_function(registered)
+    return registered
+
+
+def _version(source: Capture | Stashed, args: Sequence[Any]) -> Any:
+    assert isinstance(source, Stashed)
+    return getattr(args[source.argument], _VERSIONS)[source.operator]
 
 
 def _available(
