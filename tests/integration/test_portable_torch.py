@@ -1,0 +1,284 @@
+"""Portable tools on PyTorch, held to what plain PyTorch computes."""
+
+import amanda
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from amanda import Tool
+from amanda_contextmap import MappingTool, register, rule
+from portable_tools import Flops, Prune, QuantizeWeights, WeightGradients
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(8, 8, 3, groups=8),
+        nn.Flatten(),
+        nn.Linear(8 * 4 * 4, 5),
+    )
+
+
+X = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+
+
+def watching(analyze, ops=None, layout="canonical", **options):
+    tool = Tool(namespace="onnx", layout=layout)
+    tool.add_inst_for_op(analyze, ops=ops, **options)
+    return tool
+
+
+def on_gradient(analyze, ops):
+    tool = Tool(namespace="onnx")
+    tool.add_inst_for_gradient(analyze, ops=ops)
+    return tool
+
+
+def halved(weight):
+    rows = weight.detach().flatten(1).abs()
+    return (
+        weight.detach().abs() >= rows.quantile(0.5, 1).reshape(-1, *[1] * (weight.ndim - 1))
+    ) * 1.0
+
+
+def quantized(weight):
+    rows = tuple(range(1, weight.ndim))
+    scale = weight.abs().amax(rows, keepdim=True) / 127
+    return (weight / scale).round() * scale
+
+
+class TestWeights:
+    def test_pruned_by_role(self):
+        pruned, plain = network(), network()
+        with torch.no_grad():
+            for parameter in plain.parameters():
+                if parameter.ndim > 1:
+                    parameter *= halved(parameter)
+        with amanda.apply(Prune()):
+            torch.testing.assert_close(pruned(X), plain(X))
+
+    def test_quantized_by_role(self):
+        model, plain = network(), network()
+        with torch.no_grad():
+            for parameter in plain.parameters():
+                if parameter.ndim > 1:
+                    parameter.copy_(quantized(parameter))
+        with amanda.apply(QuantizeWeights()):
+            torch.testing.assert_close(model(X), plain(X), rtol=0, atol=0)
+
+    def test_their_gradients_are_those_of_masked_weights_and_are_not_masked_themselves(self):
+        pruned, plain = network(), network()
+        with torch.no_grad():
+            for parameter in plain.parameters():
+                if parameter.ndim > 1:
+                    parameter *= halved(parameter)
+        with amanda.apply(Prune()):
+            pruned(X).square().sum().backward()
+        plain(X).square().sum().backward()
+        for one, other in zip(pruned.parameters(), plain.parameters(), strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
+
+    def test_a_linear_weight_is_seen_as_out_and_in_however_it_is_stored(self):
+        weight = nn.Parameter(torch.randn(4, 5))
+        x, shapes = torch.randn(2, 3, 4), []
+
+        def look(ctx):
+            assert ctx.weight == 1
+            np.testing.assert_array_equal(ctx.value(1), weight.detach().numpy().T)
+            ctx.insert_before_op(lambda w: shapes.append(tuple(w.shape)) or 2 * w, inputs=["B"])
+
+        with amanda.apply(watching(look, ["Gemm"])):
+            found = x @ weight
+        torch.testing.assert_close(found, 2 * x @ weight)
+        assert shapes == [(5, 4)]
+
+    def test_or_as_it_is_stored(self):
+        weight = nn.Parameter(torch.randn(4, 5))
+        shapes = []
+
+        def look(ctx):
+            ctx.insert_before_op(lambda w: shapes.append(tuple(w.shape)), inputs=["B"])
+
+        with amanda.apply(watching(look, ["Gemm"], layout="native")):
+            torch.randn(3, 4) @ weight
+        assert shapes == [(4, 5)]
+
+
+class TestWhichInputIsTheWeight:
+    READS = {
+        "itself": lambda w: w,
+        "transposed": lambda w: w.T.contiguous().T,
+        "cast": lambda w: w.double().float(),
+        "view": lambda w: w.view(-1).view(5, 4),
+        "slice": lambda w: w[:3],
+        "copy": lambda w: w.clone(),
+    }
+
+    @pytest.mark.parametrize("read", READS.values(), ids=READS)
+    def test_a_parameter_however_it_is_read(self, read):
+        found = []
+        weight = nn.Parameter(torch.randn(5, 4))
+        with amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["Gemm"])):
+            F.linear(torch.randn(3, 4), read(weight))
+        assert found == [1]
+
+    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+    def test_a_view_of_a_frozen_one_without_gradients(self, mode):
+        found = []
+        weight = nn.Parameter(torch.randn(4, 5), requires_grad=False)
+        with amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["Gemm"])), mode():
+            F.linear(torch.randn(3, 4), weight.T)
+        assert found == [1]
+
+    def test_an_activation_is_none(self):
+        found = []
+        x = (torch.randn(3, 4) @ nn.Parameter(torch.randn(4, 4))).T
+        with amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["MatMul", "Add"])):
+            _ = x @ x.T + x.sum()
+        assert found == [None, None]
+
+    def test_also_on_the_way_back(self):
+        found = []
+        model = network()
+        with amanda.apply(on_gradient(lambda ctx: found.append(ctx.weight), ["Conv", "Gemm"])):
+            model(X).sum().backward()
+        assert found == [1, 1, 1]
+
+
+class TestGradients:
+    def test_by_role(self):
+        model, plain, tool = network(), network(), WeightGradients()
+        with amanda.apply(tool):
+            model(X).square().sum().backward()
+        plain(X).square().sum().backward()
+        found = {scope: tool.found[scope] for scope in ("0", "2", "4")}
+        for scope, gradient in found.items():
+            np.testing.assert_allclose(gradient, plain[int(scope)].weight.grad, rtol=1e-5)
+
+    def test_in_the_layout_of_the_weight(self):
+        weight = nn.Parameter(torch.randn(4, 5))
+        x, shapes = torch.randn(3, 4), []
+
+        def analyze(ctx):
+            ctx.insert_on_grad_inputs(
+                lambda g: shapes.append(tuple(g.shape)) or 2 * g, inputs=["B"]
+            )
+
+        with amanda.apply(on_gradient(analyze, ["Gemm"])):
+            (x @ weight).sum().backward()
+        assert shapes == [(5, 4)]
+        torch.testing.assert_close(weight.grad, 2 * x.sum(0)[:, None].expand(4, 5))
+
+    def test_backward_operators_are_named_after_the_forward_ones(self):
+        found = []
+
+        def analyze(ctx):
+            found.append((ctx.op.type, ctx.backward_op.type, list(ctx.input_names)))
+
+        tool = watching(analyze, ["Conv", "ReluGrad"], backward=True)
+        with amanda.apply(tool):
+            network()(X).sum().backward()
+        assert found == [
+            ("Conv", "ConvGrad", ["X", "W", "B"]),
+            ("Relu", "ReluGrad", ["X"]),
+            ("Conv", "ConvGrad", ["X", "W", "B"]),
+        ]
+
+    def test_a_changed_gradient_of_an_activation_reaches_what_came_before(self):
+        model, plain = network(), network()
+
+        def analyze(ctx):
+            ctx.insert_on_grad_inputs(lambda g: 3 * g, inputs=["A"])
+
+        with amanda.apply(on_gradient(analyze, ["Gemm"])):
+            model(X).sum().backward()
+        plain(X).sum().backward()
+        torch.testing.assert_close(model[0].weight.grad, 3 * plain[0].weight.grad)
+        torch.testing.assert_close(model[4].weight.grad, plain[4].weight.grad)
+
+
+class TestVocabulary:
+    def test_flops_are_those_of_pytorchs_counter(self):
+        model, tool = network(), Flops()
+        with amanda.apply(tool):
+            model(X)
+        with FlopCounterMode(display=False) as counter:
+            model(X)
+        assert sum(tool.total.values()) == counter.get_total_flops()
+
+    def test_an_operator_that_onnx_lacks_goes_by_its_own_name(self):
+        found = []
+        tool = watching(lambda ctx: found.append(list(ctx.input_names)), ["torch::erfinv"])
+        with amanda.apply(tool):
+            torch.erfinv(torch.zeros(3))
+        assert found == [["self"]]
+
+    def test_an_operator_of_ones_own(self):
+        @torch.library.custom_op("portable::double", mutates_args=())
+        def double(x: torch.Tensor, times: int) -> torch.Tensor:
+            return x * times
+
+        register("torch", "portable::double", rule("Mul", "A=x B=times"))
+        found = []
+
+        def look(ctx):
+            found.append((list(ctx.input_names), dict(ctx.attrs)))
+
+        with amanda.apply(watching(look, ["Mul"])):
+            double(torch.ones(2), 3)
+        assert found[0] == (["A"], {"B": 3})
+
+    def test_what_is_given_and_returned_is_of_one_batch_for_a_single_example(self):
+        shapes = []
+        conv = nn.Conv2d(3, 4, 3)
+
+        def look(ctx):
+            ctx.insert_after_op(lambda y: shapes.append(tuple(y.shape)) or y * 2)
+
+        with amanda.apply(watching(look, ["Conv"])):
+            found = conv(X[0])
+        torch.testing.assert_close(found, 2 * conv(X[0]))
+        assert shapes == [(1, 4, 4, 4)]
+
+
+class TestMappingTools:
+    """The published way: a tool writes into the context what another one reads there."""
+
+    def test_it_writes_before_the_tool_reads(self):
+        types = {"conv2d": "Conv", "linear": "Gemm"}
+
+        def torch_type(ctx):
+            ctx["type"] = types.get(ctx.op.type)
+
+        class Count(Tool):
+            def __init__(self):
+                super().__init__()
+                self.found = []
+                self.depends_on(MappingTool([["pytorch", torch_type], ["tensorflow", None]]))
+                self.add_inst_for_op(lambda ctx: self.found.append(ctx["type"]))
+
+        tool, model = Count(), network()
+        with amanda.apply(tool):
+            model(X)
+        assert tool.found == ["Conv", None, "Conv", None, "Gemm"]
+
+    def test_what_it_wrote_is_there_on_the_way_back(self):
+        mapping = MappingTool(
+            [["pytorch", lambda ctx: ctx.update(type=ctx.op.type.upper())]], ops=["conv2d"]
+        )
+        found = []
+        tool = Tool()
+        tool.depends_on(mapping)
+        tool.add_inst_for_op(
+            lambda ctx: found.append((ctx["type"], ctx.backward_op.type)),
+            backward=True,
+            ops=["conv2d"],
+        )
+        model = network()
+        with amanda.apply(tool):
+            model(X).sum().backward()
+        assert found == [("CONV2D", "ConvolutionBackward0")] * 2
