@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from amanda.analysis import Execution
     from amanda.engine import Engine
 
+    from amanda_torch.thread import ThreadState
+
 
 # Autograd nodes of what reads, casts or views a tensor.
 _READING = re.compile(
@@ -68,11 +70,7 @@ class TorchDriver(amanda.Driver):
         self._interception.serve(engine)
         thread = local.thread
         if engine is not None and engine.contexts is not thread.session():
-            # Operators outside of modules are known as long as the outermost scope is open.
-            thread.session = weakref.ref(engine.contexts)
-            thread.outside = Node("")
-            frame = _entering_frame()
-            thread.floor = None if frame is None else frame.f_code
+            _begin_session(thread, engine)
         thread.known = True
         thread.engine = engine
         self._patches.hold(engine is not None)
@@ -134,6 +132,19 @@ class TorchDriver(amanda.Driver):
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""
         return types if all(is_forward_type(type) for type in types) else None
+
+
+def _begin_session(thread: ThreadState, engine: Engine) -> None:
+    """Operators outside of modules are known as long as the outermost scope is open."""
+    outside = thread.outside = Node("")
+    frame = _entering_frame()
+    thread.floor = None if frame is None else frame.f_code
+
+    def end(_: object) -> None:
+        if thread.outside is outside:
+            thread.outside = thread.floor = None
+
+    thread.session = weakref.ref(engine.contexts, end)
 
 
 def _leave() -> None:

@@ -1,0 +1,101 @@
+"""S4 in generation loops of transformers: every decode step runs the operators of the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import amanda
+import pytest
+import torch
+import transformers
+from amanda_torch.thread import local
+from watching import ForwardWatch
+
+STEPS = 64
+PROMPT = torch.tensor([[5, 17, 3, 42]])
+
+
+def llama() -> transformers.PreTrainedModel:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=60,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        bos_token_id=1,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def t5() -> transformers.PreTrainedModel:
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=60,
+        d_model=24,
+        d_kv=8,
+        d_ff=40,
+        num_layers=2,
+        num_heads=3,
+        decoder_start_token_id=0,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    return transformers.T5ForConditionalGeneration(config).eval()
+
+
+def generate(model: transformers.PreTrainedModel, steps: int, options: Any) -> torch.Tensor:
+    torch.manual_seed(1)
+    return model.generate(PROMPT, max_new_tokens=steps, **options)
+
+
+@pytest.mark.parametrize(
+    ("build", "options"),
+    [
+        (llama, {"do_sample": False}),
+        (llama, {"do_sample": True, "top_k": 5, "top_p": 0.9, "temperature": 0.7}),
+        (llama, {"num_beams": 3}),
+        (llama, {"do_sample": False, "use_cache": False}),
+        (llama, {"do_sample": False, "cache_implementation": "static"}),
+        (t5, {"do_sample": False}),
+        (t5, {"num_beams": 2, "do_sample": True}),
+    ],
+    ids=["greedy", "sampling", "beams", "no cache", "static cache", "t5", "t5 beams"],
+)
+def test_a_long_generation_has_the_operators_of_a_short_one(build: Any, options: Any) -> None:
+    model = build()
+    expected = generate(model, STEPS, options)
+    tool = ForwardWatch()
+    with amanda.apply(tool):
+        engine = local.thread.engine
+        assert engine is not None
+        generate(model, 2, options)
+        operators, plans, ran = len(tool.analyzed), len(engine.plans), len(tool.ran)
+        actual = generate(model, STEPS, options)
+        assert len(tool.analyzed) == operators
+        assert len(engine.plans) == plans
+    assert len(tool.ran) > ran * STEPS / 4
+    assert torch.equal(actual, expected)
+
+
+def test_a_decode_step_and_a_forward_call_share_the_models_operators() -> None:
+    model = llama()
+    with amanda.apply(tool := ForwardWatch(["linear", "scaled_dot_product_attention"])):
+        model(PROMPT)
+        called = list(tool.analyzed)
+        generate(model, 4, {"do_sample": False})
+    assert len([id for id in called if id.endswith("/linear")]) == 2 * 7 + 1
+    assert tool.analyzed == called
+
+
+def test_the_encoder_that_generate_calls_is_part_of_the_model() -> None:
+    model = t5()
+    with amanda.apply(tool := ForwardWatch(["linear"])):
+        generate(model, 4, {"do_sample": False})
+        generated = set(tool.analyzed)
+        model(input_ids=PROMPT, decoder_input_ids=PROMPT)
+    assert "encoder.block.0.layer.0.SelfAttention.q/linear" in generated
+    assert set(tool.analyzed) == generated
