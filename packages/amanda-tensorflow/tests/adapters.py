@@ -132,9 +132,7 @@ class SessionModel(Model):
         self._training = False
         with self._graph.as_default():
             self._variables = {
-                name: tf.compat.v1.get_variable(
-                    name, initializer=array, use_resource=use_resource
-                )
+                name: tf.compat.v1.get_variable(name, initializer=array, use_resource=use_resource)
                 for name, array in parameters.items()
             }
             self._session = tf.compat.v1.Session(graph=self._graph)

@@ -1,4 +1,4 @@
-"""S3 written out by hand: operators with substituted tensors, and the gradients they are to have."""
+"""S3 written out by hand: operators with substituted tensors, and what their gradients are."""
 
 import amanda
 import numpy as np

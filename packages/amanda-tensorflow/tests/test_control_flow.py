@@ -94,9 +94,7 @@ def eager_reference(program):
         x, w = tf.constant(X), tf.Variable(W)
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = tf.autograph.experimental.do_not_convert(program)(
-                x, w, masked_matmul, doubled_tanh
-            )
+            y = tf.autograph.experimental.do_not_convert(program)(x, w, masked_matmul, doubled_tanh)
         return [y, *tape.gradient(y, [x, w])]
     finally:
         tf.config.run_functions_eagerly(False)

@@ -27,7 +27,9 @@ class TestArguments:
             return {"y": y, "more": [tf.nn.relu(m) for m in more]}
 
         with amanda.apply(times(2)):
-            result = f(tf.constant(X), tf.constant([-1.0]), scale=3.0, options={"w": tf.constant(W)})
+            result = f(
+                tf.constant(X), tf.constant([-1.0]), scale=3.0, options={"w": tf.constant(W)}
+            )
         np.testing.assert_allclose(result["y"], 6 * X @ W)
         np.testing.assert_array_equal(result["more"][0], [0])
 
@@ -409,7 +411,8 @@ def test_two_replicas_on_two_logical_devices():
         import amanda, amanda_tensorflow
         import tensorflow as tf
         cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+        halves = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, halves)
         strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
         with strategy.scope():
             w = tf.Variable([[2.0]])

@@ -73,7 +73,9 @@ class TestFetches:
     def test_eval_of_tensors(self, linear):
         with linear.session.as_default(), amanda.apply(times(2)):
             np.testing.assert_allclose(linear.y.eval({linear.x: X}), 2 * X @ W)
-            np.testing.assert_allclose(linear.loss.eval({linear.x: X}), ((2 * X @ W + 1) ** 2).sum())
+            np.testing.assert_allclose(
+                linear.loss.eval({linear.x: X}), ((2 * X @ W + 1) ** 2).sum()
+            )
 
 
 class TestFeeds:

@@ -1,6 +1,7 @@
 """The body of a function, or what a session runs, as NodeDefs that can be edited.
 
-A tensor is named as in a GraphDef, always with its index: ``node:0``, an argument as ``argument:0``.
+A tensor is named as in a GraphDef, always with its index: ``node:0``; an argument is a tensor
+``argument:0``.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ def split(tensor: str) -> tuple[str, int]:
 
 def data_inputs(node: Any) -> list[str]:
     """The tensors that a node of a GraphDef takes."""
-    return [
-        name if ":" in name else f"{name}:0" for name in node.input if not name.startswith("^")
-    ]
+    return [name if ":" in name else f"{name}:0" for name in node.input if not name.startswith("^")]
 
 
 def control_inputs(node: Any) -> list[str]:
@@ -81,9 +80,7 @@ class Body:
         self.definition: Any = None
 
     @classmethod
-    def of_function(
-        cls, definition: Any, signature_of: Callable[[str], Any] | None = None
-    ) -> Body:
+    def of_function(cls, definition: Any, signature_of: Callable[[str], Any] | None = None) -> Body:
         """The body of a FunctionDef.
 
         Args:
@@ -102,9 +99,7 @@ class Body:
             inputs = [n if n.startswith("^") else body._flat(n) for n in node.input]
             del node.input[:]
             node.input.extend(inputs)
-        body.outputs = [
-            body._flat(definition.ret[o.name]) for o in definition.signature.output_arg
-        ]
+        body.outputs = [body._flat(definition.ret[o.name]) for o in definition.signature.output_arg]
         body.controls = list(definition.control_ret.values())
         return body
 
@@ -213,7 +208,9 @@ class Body:
         if op_def is None and self._signature_of is not None:
             op_def = self._signature_of(node.op)
         if op_def is None:
-            raise UnknownOpError(f"the operator {node.op!r} of node {node.name!r} is not registered")
+            raise UnknownOpError(
+                f"the operator {node.op!r} of node {node.name!r} is not registered"
+            )
         return op_def
 
     def _output_args(self, node: Any) -> list[tuple[str, list[int]]]:

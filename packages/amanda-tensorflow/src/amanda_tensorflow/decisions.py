@@ -133,13 +133,14 @@ class _Inquiry:
             grad_outputs=grad_outputs,
             grad_inputs=grad_inputs,
         )
-        with self.analyzing(frame, None, []):
-            plan = engine.gradient_plan(shown)
-        if self.check is None:
-            self.check = lambda engine: engine.known_gradient_plan(operator) is plan
-        add = _Adder(self.stages, index, number, operator)
-        add.chain(Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs)
-        add.chain(Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs)
+        if len(grad_outputs) == len(outputs) and len(grad_inputs) == len(inputs):
+            with self.analyzing(frame, None, []):
+                plan = engine.gradient_plan(shown)
+            if self.check is None:
+                self.check = lambda engine: engine.known_gradient_plan(operator) is plan
+            add = _Adder(self.stages, index, number, operator)
+            add.chain(Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs)
+            add.chain(Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs)
         for name, positions in carrying(frame, call):
             if name in frame.running:
                 self._backward(index, frame, name, positions, shown, operator)
@@ -252,5 +253,3 @@ class _Adder:
             if outputs is None and not stage.pure.changed:
                 return  # it only looks, at nothing that it could see
         self.stages.append(stage)
-
-

@@ -12,6 +12,7 @@ from amanda import Driver, UnsupportedError, ValueUnavailableError
 from tensorflow.python.eager import context
 
 from amanda_tensorflow import namespace, routines
+from amanda_tensorflow.eager import EagerModels
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
 from amanda_tensorflow.sessions import Sessions
@@ -48,7 +49,8 @@ class _Causes:
                     module.enable_traceback_filtering()
             return
         known = [module for module, _ in self._filtering]
-        for module in (tf.debugging, getattr(sys.modules.get("keras"), "config", None)):
+        modules: list[Any] = [tf.debugging, getattr(sys.modules.get("keras"), "config", None)]
+        for module in modules:
             if module is not None and module not in known:
                 self._filtering.append((module, module.is_traceback_filtering_enabled()))
                 module.disable_traceback_filtering()
@@ -76,6 +78,7 @@ class TensorFlowDriver(Driver):
         self._lock = threading.RLock()  # tensors may be freed while it is held
         self._functions = Functions(self)
         self._sessions = Sessions(self)
+        self._eager_models = EagerModels(self)
 
     @property
     def xp(self) -> Any:
@@ -103,7 +106,11 @@ class TensorFlowDriver(Driver):
                 setattr(owner, name, original)
             self._patches = []
             if intercept:
-                self._patches = [*self._functions.patches(), *self._sessions.patches()]
+                self._patches = [
+                    *self._functions.patches(),
+                    *self._sessions.patches(),
+                    *self._eager_models.patches(),
+                ]
                 for owner, name, _, replacement in self._patches:
                     setattr(owner, name, replacement)
 

@@ -17,6 +17,7 @@ from tensorflow.python.framework import function_def_to_graph
 from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.history import GradientCall, notes_of
 from amanda_tensorflow.identity import STRUCTURE
+from amanda_tensorflow.names import calls_by_name, is_gradient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -59,8 +60,6 @@ class Gradients:
         self._numbers: dict[str, int] = {}
         self._counts: collections.Counter[Any] = collections.Counter()
         notes = notes_of(graph)
-        if not notes.calls and not notes.sections:
-            return
         by_id = sorted((operation._id, name) for name, operation in operations.items())
         ids = [id for id, _ in by_id]
         computes_gradients = notes.computes_gradients()
@@ -72,6 +71,21 @@ class Gradients:
             if owned:
                 self.calls.append(call)
                 self.nodes_of[call] = owned
+        self._add_by_names(graph, operations)
+
+    def _add_by_names(self, graph: Any, operations: Mapping[str, Any]) -> None:
+        """Add what was built before anybody took notes."""
+        unknown = {
+            name: operation
+            for name, operation in operations.items()
+            if name not in self.nodes and is_gradient(operation.name)
+        }
+        self.nodes.update(unknown)
+        if unknown:
+            for call, names in calls_by_name(graph, unknown):
+                self.calls.append(call)
+                self.nodes_of[call] = names
+                self.of_node.update(dict.fromkeys(names, call))
 
     def number_of(self, name: str, op: str) -> int:
         """Which one of its type a node is, from 1, among those for one forward operator."""
@@ -240,9 +254,7 @@ class Frame:
             self._up[tensor] = self.parent._append_output(self.call, dtype)
         return self._up[tensor]
 
-    def add_loop_variable(
-        self, initial: str, update: Callable[[str], str]
-    ) -> tuple[str, str]:
+    def add_loop_variable(self, initial: str, update: Callable[[str], str]) -> tuple[str, str]:
         """A new variable of the loop whose body this frame is.
 
         Args:

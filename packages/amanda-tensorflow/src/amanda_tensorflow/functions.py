@@ -149,7 +149,7 @@ class Instrumented:
         if isinstance(source, Capture):
             pure = self._stages[source.stage].pure
             assert pure is not None
-            return pure.captures[source.index]
+            return pure.captures[source.number]
         return _version(source, args)
 
     def _return_versions(self, root: Frame, rewriter: Rewriter) -> None:
@@ -353,9 +353,7 @@ def _version(source: Capture | Stashed, args: Sequence[Any]) -> Any:
     return getattr(args[source.argument], _VERSIONS)[source.operator]
 
 
-def _available(
-    args: Sequence[Any], signature: Any
-) -> Callable[[int, tuple[int, str]], int | None]:
+def _available(args: Sequence[Any], signature: Any) -> Callable[[int, tuple[int, str]], int | None]:
     """Tells the data type of a version of an argument, if there is one."""
     available = dict(signature)
 
@@ -374,5 +372,3 @@ def _stashed_versions(args: Sequence[Any]) -> tuple[Any, ...]:
         for index, arg in enumerate(args)
         if (versions := getattr(arg, _VERSIONS, None))
     )
-
-

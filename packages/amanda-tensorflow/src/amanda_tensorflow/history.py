@@ -35,9 +35,9 @@ class GradientCall:
     Attributes:
         forward_graph: weak reference to the graph that the forward operator is in.
         forward: name of the forward operator.
-        first, last: ids of the nodes made for it are above the one and up to the other.
         grad_outputs: names of the gradients that came in, aligned with the operator's outputs.
         grad_inputs: names of the gradients it returned, aligned with its inputs.
+        first, last: ids of the nodes made for it are above the one and up to the other.
     """
 
     __slots__ = ("first", "forward", "forward_graph", "grad_inputs", "grad_outputs", "last")
@@ -45,17 +45,17 @@ class GradientCall:
     def __init__(
         self,
         forward: Any,
-        first: int,
-        last: int,
         grad_outputs: Sequence[Any],
         grad_inputs: Sequence[Any],
+        first: int = 0,
+        last: int = 0,
     ) -> None:
         self.forward_graph = weakref.ref(forward.graph)
         self.forward: str = forward.name
-        self.first = first
-        self.last = last
         self.grad_outputs = [_name(gradient) for gradient in grad_outputs]
         self.grad_inputs = [_name(gradient) for gradient in grad_inputs]
+        self.first = first
+        self.last = last
 
 
 class Notes:
@@ -64,6 +64,7 @@ class Notes:
     Attributes:
         calls: the gradient functions that made nodes in it, inner calls before outer ones.
         sections: ranges of node ids, exclusive and inclusive, made by computing gradients.
+        copies: those that were put there by this driver.
         recorded: the operators that a tape has seen, by the identity of their attributes, which
             is all that a tape keeps of each of them.
         scopes: for a name scope, the scope around it and the name it was opened by.
@@ -72,21 +73,30 @@ class Notes:
         functions: graphs of functions that it calls and of which only definitions are known.
     """
 
-    __slots__ = ("calls", "function", "functions", "number", "recorded", "scopes", "sections")
+    __slots__ = (
+        "calls",
+        "copies",
+        "function",
+        "functions",
+        "number",
+        "recorded",
+        "scopes",
+        "sections",
+    )
 
     def __init__(self) -> None:
         self.number = next(_graphs)
         self.calls: list[GradientCall] = []
         self.sections: list[tuple[int, int]] = []
+        self.copies: list[tuple[int, int]] = []
         self.recorded: dict[int, tuple[Any, str]] = {}
         self.scopes: dict[str, tuple[str, str]] = {}
         self.function: int | None = None
         self.functions: dict[str, Any] = {}
 
-
     def computes_gradients(self) -> Callable[[int], bool]:
         """Tells by its id whether a node computes gradients, or was put there by this driver."""
-        ranges = self.sections + [(call.first, call.last) for call in self.calls]
+        ranges = self.sections + self.copies + [(call.first, call.last) for call in self.calls]
         starts: list[int] = []
         ends: list[int] = []
         for first, last in sorted(ranges):
@@ -155,7 +165,7 @@ def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs
     is_sequence = isinstance(result, (tuple, list))
     grad_inputs = _told_apart(list(result) if is_sequence else [result], grad_outputs, first)
     notes_of(graph).calls.append(
-        GradientCall(forward, first, last_id(graph), grad_outputs, grad_inputs)
+        GradientCall(forward, grad_outputs, grad_inputs, first, last_id(graph))
     )
     return grad_inputs if is_sequence else grad_inputs[0]
 
@@ -260,6 +270,8 @@ def _noting_functions(trace: Callable[..., Any]) -> Callable[..., Any]:
 
 
 execute.record_gradient = _noting_records(execute.record_gradient)
+
+
 class _Jacobians(threading.local):
     depth = 0
 

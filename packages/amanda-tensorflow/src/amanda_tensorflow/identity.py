@@ -25,11 +25,68 @@ if TYPE_CHECKING:
 
 # They stand for arguments or carry control flow: nothing can be put before or after them.
 STRUCTURE = frozenset(
-    ["Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval", "Enter", "RefEnter", "Exit", "RefExit", "Switch", "RefSwitch", "Merge", "RefMerge", "NextIteration", "RefNextIteration", "LoopCond", "ControlTrigger"]
+    [
+        "Placeholder",
+        "PlaceholderWithDefault",
+        "_Arg",
+        "_Retval",
+        "Enter",
+        "RefEnter",
+        "Exit",
+        "RefExit",
+        "Switch",
+        "RefSwitch",
+        "Merge",
+        "RefMerge",
+        "NextIteration",
+        "RefNextIteration",
+        "LoopCond",
+        "ControlTrigger",
+    ]
 )
 # Plumbing of every graph: only tools that name these types see them.
 ON_REQUEST = frozenset(
-    ["Const", "Identity", "IdentityN", "NoOp", "VarHandleOp", "VariableV2", "Variable", "ReadVariableOp", "Assign", "AssignVariableOp", "VarIsInitializedOp", "PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case", "StatelessCase", "While", "StatelessWhile", "FakeParam", "StackV2", "StackPushV2", "StackPopV2", "EmptyTensorList", "TensorListPushBack", "TensorListPopBack", "OptionalFromValue", "OptionalGetValue", "OptionalNone", "IteratorV2", "IteratorGetNext", "HashTableV2", "MergeV2Checkpoints", "SaveV2", "RestoreV2", "StopGradient", "PreventGradient", "CheckNumerics", "Assert"]
+    [
+        "Const",
+        "Identity",
+        "IdentityN",
+        "NoOp",
+        "VarHandleOp",
+        "VariableV2",
+        "Variable",
+        "ReadVariableOp",
+        "Assign",
+        "AssignVariableOp",
+        "VarIsInitializedOp",
+        "PartitionedCall",
+        "StatefulPartitionedCall",
+        "If",
+        "StatelessIf",
+        "Case",
+        "StatelessCase",
+        "While",
+        "StatelessWhile",
+        "FakeParam",
+        "StackV2",
+        "StackPushV2",
+        "StackPopV2",
+        "EmptyTensorList",
+        "TensorListPushBack",
+        "TensorListPopBack",
+        "OptionalFromValue",
+        "OptionalGetValue",
+        "OptionalNone",
+        "IteratorV2",
+        "IteratorGetNext",
+        "HashTableV2",
+        "MergeV2Checkpoints",
+        "SaveV2",
+        "RestoreV2",
+        "StopGradient",
+        "PreventGradient",
+        "CheckNumerics",
+        "Assert",
+    ]
 )
 
 
@@ -198,5 +255,3 @@ def _finder(graph: Any, name: str) -> Callable[[], Any]:
         return None if graph is None else graph.get_operation_by_name(name)
 
     return find
-
-

@@ -35,7 +35,7 @@ class Capture(NamedTuple):
     """A new argument of the outermost frame: what a pure routine captured."""
 
     stage: int
-    index: int
+    number: int
 
 
 class Stashed(NamedTuple):
@@ -169,7 +169,9 @@ class Rewriter:
             return
         call = edits.frame.gradients.of_node[anchor]
         positions = dict(carrying(edits.frame, call))[anchor]
-        inputs: list[str | None] = [self._read(edits, anchor, t) for t in edits.frame.inputs[anchor]]
+        inputs: list[str | None] = [
+            self._read(edits, anchor, t) for t in edits.frame.inputs[anchor]
+        ]
         gradients = self._before_node(edits, anchor, before, inputs, positions)
         for number in replace:
             self._connect(edits, number, gradients, edits.controls(anchor))
@@ -192,9 +194,7 @@ class Rewriter:
         edits.inputs_of[anchor] = [tensor for tensor in inputs if tensor is not None]
         return chosen
 
-    def _chain(
-        self, edits: _Edits, numbers: Iterable[int], tensors: list[str | None]
-    ) -> None:
+    def _chain(self, edits: _Edits, numbers: Iterable[int], tensors: list[str | None]) -> None:
         for number in numbers:
             self._emit(edits, number, tensors, ())
 

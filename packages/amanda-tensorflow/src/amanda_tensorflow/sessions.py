@@ -29,6 +29,7 @@ from amanda_tensorflow.frames import Frame
 from amanda_tensorflow.functions import raise_failure, renamed_definitions
 from amanda_tensorflow.history import last_id, notes_of
 from amanda_tensorflow.identity import STRUCTURE
+from amanda_tensorflow.names import is_gradient
 from amanda_tensorflow.rewriter import Capture, Rewriter
 from amanda_tensorflow.values import SessionValues
 
@@ -129,7 +130,7 @@ class Shadow:
         for feed, capture in zip(self._feeds, self._captures, strict=True):
             pure = self._stages[capture.stage].pure
             assert pure is not None
-            values[feed] = pure.capture_value(capture.index)
+            values[feed] = pure.capture_value(capture.number)
         return values
 
     def raise_failure(self, error: BaseException) -> None:
@@ -180,7 +181,7 @@ class _Copied:
                 for name, operations in waits.items():
                     graph.get_operation_by_name(f"{scope}/{name}")._add_control_inputs(operations)
             finally:
-                notes_of(graph).sections.append((first, last_id(graph)))
+                notes_of(graph).copies.append((first, last_id(graph)))
                 if finalized:
                     graph.finalize()
 
@@ -284,7 +285,8 @@ def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
     found = set()
     for call in notes_of(graph).calls:
         place = bisect.bisect_right(ids, call.first)
-        if place < len(ids) and ids[place] <= call.last and call.forward_graph() is graph:
+        is_here = call.forward_graph() is graph
+        if is_here and place < len(ids) and ids[place] <= call.last:
             found.add(graph.get_operation_by_name(call.forward))
     return found
 
@@ -399,7 +401,9 @@ class Sessions:
             nodes = [
                 (operation.name, operation.type)
                 for operation in root.graph.get_operations()
-                if operation.type not in STRUCTURE and not computes_gradients(operation._id)
+                if operation.type not in STRUCTURE
+                and not computes_gradients(operation._id)
+                and not is_gradient(operation.name)
             ]
             identities.identify([(root.graph, nodes)], ())
         for frames in root.children.values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,9 @@ if TYPE_CHECKING:
 
 
 # What shows a parameter in another form.
-_VIEWS = frozenset(["Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice"])
+_VIEWS = frozenset(
+    ["Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice"]
+)
 
 
 def is_parameter(tensor: Any) -> bool:
@@ -40,7 +41,7 @@ def is_parameter(tensor: Any) -> bool:
     return False
 
 
-class Values(abc.ABC):
+class Values:
     """Follows a tensor back to what its value is known to be."""
 
     def of(self, frame: Frame, tensor: str) -> Any:
@@ -57,7 +58,7 @@ class Values(abc.ABC):
                 return self.of(frame.parent, frame.caller_tensor(argument))
             raise self.unavailable(tensor)
         name, _ = split(tensor)
-        node = frame.body.nodes.get(name)
+        node: Any = frame.body.nodes.get(name)
         op = None if node is None else node.op
         if op == "Const":
             return tensor_util.MakeNdarray(node.attr["value"].tensor)

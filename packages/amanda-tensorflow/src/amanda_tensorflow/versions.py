@@ -260,5 +260,3 @@ class Versions:
 def _invariant(body: Frame, argument: int) -> bool:
     """Whether a loop hands a variable on as it is."""
     return body.body.argument(body.outputs[argument]) == argument
-
-

@@ -1,0 +1,117 @@
+"""Which forward operator a gradient belongs to, by names: for graphs that nobody noted.
+
+``tf.gradients`` puts the gradient of ``a/MatMul`` into the scope ``gradients/a/MatMul_grad``. A tape
+only keeps the scope around the operator, ``gradient_tape/a``; there the tensors that are read tell.
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow.history import GradientCall
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+_SYMBOLIC = re.compile(r"(?:^|.*/)gradients(?:_\d+)?/(.+)_grad/[^/]+$")
+_TAPE = re.compile(r"^gradient_tape/(?:(.+)/)?[^/]+$")
+_ANY = re.compile(r"(?:^|/)gradients(?:_\d+)?/|^gradient_tape/")
+
+
+def is_gradient(name: str) -> bool:
+    """Whether a node computes gradients, by its name."""
+    return _ANY.search(name) is not None
+
+
+def calls_by_name(
+    graph: Any, operations: Mapping[str, Any]
+) -> Iterator[tuple[GradientCall, list[str]]]:
+    """The gradients in a graph, as far as names tell, with the nodes of each.
+
+    Gradients that come in and go out are known only where there is one of each.
+
+    Args:
+        graph: where the gradients are.
+        operations: its operations, by the names of their nodes.
+    """
+    groups: dict[Any, list[str]] = collections.defaultdict(list)
+    forward_graph = _forward_graph(graph)
+    for name, operation in operations.items():
+        forward = _forward(operation, forward_graph)
+        if forward is not None:
+            groups[forward].append(name)
+    for forward, names in groups.items():
+        made = {operations[name] for name in names}
+        known = _around(forward)
+        coming = _unique(
+            tensor
+            for name in names
+            for tensor in operations[name].inputs
+            if tensor.op not in made and _source(tensor) not in known
+        )
+        going = _unique(
+            output
+            for name in names
+            for output in operations[name].outputs
+            if any(consumer not in made for consumer in output.consumers())
+            or any(output is tensor for tensor in getattr(graph, "outputs", ()))
+        )
+        grad_inputs = going if len(going) == len(forward.inputs) == 1 else []
+        yield GradientCall(forward, coming[: len(forward.outputs)], grad_inputs), names
+
+
+def _forward(operation: Any, graph: Any) -> Any:
+    symbolic = _SYMBOLIC.match(operation.name)
+    if symbolic is not None:
+        return _operation(graph, symbolic[1])
+    tape = _TAPE.match(operation.name)
+    if tape is None:
+        return None
+    scope = tape[1] or ""
+    exact = _operation(graph, scope)
+    if exact is not None:
+        return exact
+    read = {_source(tensor) for tensor in operation.inputs}
+    inside = [o for o in graph.get_operations() if o.name.rpartition("/")[0] == scope]
+    named = [o for o in inside if operation.type == f"{o.type}Grad"]
+    reading = [o for o in inside if read & _around(o)]
+    both = [o for o in named if o in reading]
+    return next(iter(both or named or reading), None)
+
+
+def _forward_graph(graph: Any) -> Any:
+    """The graph of the forward operators: a backward function has captured their tensors."""
+    for outer, _ in getattr(graph, "captures", ()):
+        if hasattr(outer, "op") and not hasattr(outer, "numpy") and graph.name.startswith("__back"):
+            return outer.op.graph
+    return graph
+
+
+def _operation(graph: Any, name: str) -> Any:
+    try:
+        return graph.get_operation_by_name(name) if name else None
+    except KeyError:
+        return None
+
+
+def _around(operation: Any) -> set[Any]:
+    """The tensors that an operation takes and makes."""
+    return {*map(_source, operation.inputs), *map(_source, operation.outputs)}
+
+
+def _source(tensor: Any) -> Any:
+    """A reference to a tensor, or to the one outside that it was captured from."""
+    for outer, inner in getattr(tensor.graph, "captures", ()):
+        if inner is tensor and not hasattr(outer, "numpy"):
+            return outer.ref()
+    return tensor.ref()
+
+
+def _unique(tensors: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for tensor in tensors:
+        if not any(tensor is other for other in found):
+            found.append(tensor)
+    return found
