@@ -1,0 +1,250 @@
+"""Threads and processes: a scope covers the thread that entered it, and no other."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+from amanda_torch.thread import intercepting, local
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+from watching import Change, ForwardWatch, GradientWatch, everything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+X = torch.randn(4, 3)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2))
+
+
+def at_once(*functions: Callable[[], object]) -> None:
+    """Run functions in threads that start together; what they raise is raised here."""
+    barrier = threading.Barrier(len(functions))
+    errors: list[BaseException] = []
+
+    def run(function: Callable[[], object]) -> None:
+        try:
+            barrier.wait()
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(function,)) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def steps(model: nn.Module, *tools: amanda.Tool, count: int = 20) -> Callable[[], None]:
+    def run() -> None:
+        with amanda.apply(*tools) if tools else contextlib.nullcontext():
+            for _ in range(count):
+                torch.autograd.grad(model(X).square().sum(), list(model.parameters()))
+
+    return run
+
+
+# Threads
+
+
+@pytest.mark.parametrize("models", [1, 2])
+def test_two_scopes_at_once_see_their_own_thread(models: int) -> None:
+    one = network()
+    other = one if models == 1 else network()
+    linears, relus, nothing = ForwardWatch(["linear"]), ForwardWatch(["relu_"]), ForwardWatch([])
+    at_once(steps(one, linears), steps(other, relus), steps(other), steps(one, nothing))
+    assert len(linears.ran) == 2 * 20
+    assert len(linears.analyzed) == 2
+    assert len(relus.ran) == 20
+    assert len(relus.analyzed) == 1
+    assert nothing.ran == []
+
+
+def test_all_views_at_once_on_one_model() -> None:
+    model, watched = network(), [everything() for _ in range(3)]
+    at_once(*(steps(model, *tools) for tools in watched))
+    for forward, backward, gradient in watched:
+        assert len(forward.analyzed) == len(set(forward.analyzed)) == 5
+        assert len(forward.ran) == 5 * 20
+        assert len(backward.ran) == len(backward.analyzed) * 20
+        assert {len(grads) for grads in gradient.inputs.values()} == {20}
+
+
+def test_threads_that_meet_an_operator_at_the_same_time_agree_on_it() -> None:
+    for _ in range(10):
+        model, tools = network(), [ForwardWatch(["linear"]) for _ in range(3)]
+        at_once(*(steps(model, tool, count=1) for tool in tools))
+        assert tools[0].ran == tools[1].ran == tools[2].ran
+
+
+def test_a_substitution_in_one_thread_is_none_in_another() -> None:
+    model = network()
+    plain = model(X)
+    results: dict[str, Tensor] = {}
+
+    def zeroed() -> None:
+        with amanda.apply(Change("insert_after_op", torch.zeros_like, ["linear"])):
+            for _ in range(50):
+                results["zeroed"] = model(X)
+
+    def untouched() -> None:
+        for _ in range(50):
+            results["untouched"] = model(X)
+
+    at_once(zeroed, untouched)
+    assert not results["zeroed"].any()
+    assert torch.equal(results["untouched"], plain)
+
+
+def test_a_thread_started_within_a_scope_sees_nothing() -> None:
+    model, tool = network(), ForwardWatch()
+    with amanda.apply(tool):
+        at_once(steps(model))
+    assert tool.ran == []
+
+
+def test_a_scope_that_ends_in_one_thread_stays_open_in_another() -> None:
+    model, tool = network(), ForwardWatch(["linear"])
+    entered, left = threading.Event(), threading.Event()
+
+    def short() -> None:
+        with amanda.apply(ForwardWatch()):
+            entered.set()
+        left.set()
+
+    def long() -> None:
+        with amanda.apply(tool):
+            entered.wait()
+            left.wait()
+            model(X)
+
+    at_once(short, long)
+    assert tool.ran == ["0/linear", "2/linear"]
+    assert nn.Module.__call__ is nn.Module._wrapped_call_impl
+
+
+# Workers of a DataLoader
+
+
+class Numbers(Dataset[Any]):
+    """Tells what of the scope has come along with the worker."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[Tensor, bool, bool]:
+        number = torch.full((2,), float(index)).neg().abs()
+        return number, intercepting(), local.thread.engine is not None
+
+
+def test_forked_workers_of_a_dataloader_are_not_instrumented() -> None:
+    tool, model = ForwardWatch(["linear", "neg", "abs"]), nn.Linear(2, 2)
+    with amanda.apply(tool):
+        loader = DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork")
+        batches = [(x, *flags) for _ in range(2) for x, *flags in loader if model(x) is not None]
+    numbers = torch.cat([x[:, 0] for x, _, _ in batches])
+    assert numbers.tolist() == [0.0, 1.0, 2.0, 3.0] * 2
+    assert not any(flags.any() for _, *both in batches for flags in both)
+    assert tool.ran == ["linear"] * 4
+
+
+def test_loading_data_is_not_the_models() -> None:
+    tool, model = ForwardWatch(), nn.Linear(2, 2)
+    with amanda.apply(tool):
+        data = torch.utils.data.TensorDataset(torch.randn(4, 2))
+        for (x,) in DataLoader(data, batch_size=2, shuffle=True):
+            model(x)
+    assert set(tool.ran) <= {"randn", "linear", "select", "unbind"}
+
+
+# Processes
+
+
+def train_distributed(rank: int, folder: str) -> None:
+    """One of two processes, with data of its own; saves the gradients and what was seen."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    torch.manual_seed(rank)
+    x = torch.randn(4, 3)
+
+    def gradients(*tools: amanda.Tool) -> list[Tensor]:
+        model = nn.parallel.DistributedDataParallel(network())
+        with amanda.apply(*tools):
+            for _ in range(3):  # the first ones arrange the buckets anew
+                model.zero_grad()
+                model(x).square().sum().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    forward, backward, gradient = everything()
+    result = {
+        "plain": gradients(),
+        "gradients": gradients(forward, backward, gradient),
+        "forward": forward.analyzed,
+        "backward": backward.analyzed,
+        "weight": gradient.inputs["module.0/linear"][-1][1],
+    }
+    torch.save(result, f"{folder}/{rank}")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def distributed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of the two processes saved."""
+    folder = tmp_path_factory.mktemp("distributed")
+    torch.multiprocessing.spawn(train_distributed, (str(folder),), nprocs=2)
+    return [torch.load(folder / str(rank)) for rank in (0, 1)]
+
+
+def test_gradients_of_distributed_training_are_untouched(distributed: list[Any]) -> None:
+    for process in distributed:
+        for one, other in zip(process["gradients"], process["plain"], strict=True):
+            assert torch.equal(one, other)
+
+
+def test_distributed_training_runs_the_models_operators_alone(distributed: list[Any]) -> None:
+    for process in distributed:
+        assert process["forward"] == [
+            "module.0/linear", "module.1/relu_", "module.2/linear", "square", "sum",
+        ]  # fmt: skip
+        assert ("module.1/relu_", "module.1/relu_/ReluBackward0") in process["backward"]
+
+
+def test_each_process_sees_the_gradients_of_its_own_data(distributed: list[Any]) -> None:
+    one, other = (process["weight"] for process in distributed)
+    assert not torch.equal(one, other)
+    assert torch.allclose((one + other) / 2, distributed[0]["gradients"][0])  # what is exchanged
+
+
+def test_a_backward_that_another_thread_runs_leaves_its_scope_alone() -> None:
+    model, tool = network(), ForwardWatch(["linear"])
+
+    def run() -> None:
+        with amanda.apply(tool):
+            loss.backward()
+            model(X)
+
+    loss = model(X).sum()
+    at_once(run)
+    assert tool.ran == ["0/linear", "2/linear"]
+
+
+def test_gradient_tools_of_two_threads_see_their_own_backward() -> None:
+    model, one, other = network(), GradientWatch(["linear"]), GradientWatch(["linear"])
+    at_once(steps(model, one, count=20), steps(model, other, count=5))
+    assert {len(grads) for grads in one.inputs.values()} == {20}
+    assert {len(grads) for grads in other.inputs.values()} == {5}
