@@ -159,8 +159,8 @@ class Call:
         if given is inputs:
             result = self.run(args, kwargs)
         else:
-            args, kwargs = signature.with_tensors(args, kwargs, given)
-            with self._blaming(plan.before):
+            with self._blaming(plan.before, args, kwargs):
+                args, kwargs = signature.with_tensors(args, kwargs, given)
                 result = self.run(args, kwargs)
         if not plan.after:
             return result
@@ -221,7 +221,8 @@ class Call:
             new_args, new_kwargs = signature.with_tensors(args, kwargs, given)
 
         number = sequence_number()
-        with self._blaming(substituting), destinations.watched() if destinations else _nothing:
+        watched = _nothing if destinations is None else destinations.watched()
+        with self._blaming(substituting, args, kwargs), watched:
             if plan.replace is None:
                 result = self.run(new_args, new_kwargs)
                 if boundary and not signature.writes and alias(outputs_of(result), given):
@@ -361,17 +362,33 @@ class Call:
         return signature.result(values), values
 
     @contextlib.contextmanager
-    def _blaming(self, actions: Sequence[Action]) -> Iterator[None]:
-        """Name the routines that substituted something when the operator cannot take it."""
+    def _blaming(self, actions: Sequence[Action], args: Args, kwargs: Kwargs) -> Iterator[None]:
+        """Name the routines that substituted something when the operator cannot take it.
+
+        It is no fault of theirs if the operator cannot take what the program gave either.
+        """
         try:
             yield
-        except AmandaError:
+        except (AmandaError, torch.OutOfMemoryError):
             raise
         except (RuntimeError, TypeError, ValueError, LookupError) as error:
-            if not actions:
+            if not actions or self._refuses(args, kwargs):
                 raise
             reason = f"the operator cannot take what was substituted: {error}"
             raise actions[-1].error(reason, self.operator) from error
+
+    def _refuses(self, args: Args, kwargs: Kwargs) -> bool:
+        signature = self.target.signature
+        if signature.marks_dirty or signature.out_tensors(kwargs):
+            return False  # it is not to be run just to see
+        copies = [tensor.detach().clone() for tensor in signature.tensors(args, kwargs)]
+        args, kwargs = signature.with_tensors(args, kwargs, copies)
+        try:
+            with torch.no_grad():
+                self.target.run(*args, **kwargs)
+        except (RuntimeError, TypeError, ValueError, LookupError):
+            return True
+        return False
 
 
 def _is_differentiable(action: Action) -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd import graph
+from torch.autograd.graph import GradientEdge
 
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.straight import straight_through
@@ -166,8 +167,11 @@ class Gradient:
 
 
 def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
-    """Where gradients of tensors go, None for those that have none."""
-    return [get_gradient_edge(t) if t.requires_grad else None for t in tensors]
+    """Where gradients of tensors go, None for those that have none.
+
+    An edge does not keep the graph alive that it is part of.
+    """
+    return [GradientEdge(_maker(t), t.output_nr) if t.requires_grad else None for t in tensors]
 
 
 def _grad_inputs(
@@ -232,6 +236,10 @@ def _way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[in
             if next_node is not None:
                 paths.append((next_node, [*path, edge]))
     return None
+
+
+# The node that made a tensor, or that accumulates its gradient.
+_maker: Callable[[Tensor], Node] = vars(graph)["_get_grad_fn_or_grad_acc"]
 
 
 def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:

@@ -50,13 +50,15 @@ class Destinations:
         self._signature = signature
         self._inputs = inputs
         # Which inputs the results are written to, in the order of the results.
-        self._places: Sequence[int | None] = signature.places_written(args)
+        self._places: Sequence[int | None] = signature.places(signature.written, args)
+        self._state = signature.places(signature.state, args)
         self._out = signature.out_tensors(kwargs)
         # Hooks of the program's own would not see what it saves; it is left to them.
         can_be_watched = _hooks_are_allowed() and _hooks_in_force(True) is None
         self._apart = apart or (rewritten and not can_be_watched)
         self._watched = rewritten and not self._apart
         self._saved: list[_Saved] = []
+        self._moved_state: list[tuple[Tensor, Tensor, Tensor]] = []
 
     @property
     def count(self) -> int | None:
@@ -67,6 +69,10 @@ class Destinations:
         """What to run the operator on, for the inputs with what routines have substituted."""
         signature = self._signature
         passed = list(given)
+        for i in self._state:
+            if given[i] is not self._inputs[i]:
+                passed[i] = given[i].clone()
+                self._moved_state.append((self._inputs[i], given[i], passed[i]))
         for i, (tensor, substitute) in enumerate(zip(self._inputs, given, strict=True)):
             moved = substitute is not tensor
             if signature.reshapes:
@@ -98,6 +104,9 @@ class Destinations:
             outputs: what it returned.
             arguments: the tensors that it was run on.
         """
+        for tensor, substitute, copy in self._moved_state:
+            if not torch.equal(substitute, copy):  # it has been written to
+                tensor.copy_(copy)
         if self._signature.marks_dirty:
             place = {id(tensor): i for i, tensor in enumerate(arguments)}
             self._places = [place.get(id(output)) for output in outputs]
@@ -119,7 +128,8 @@ class Destinations:
             refused: makes an error of why a substitute cannot be written where it should.
         """
         written = list(finished)
-        for i, (place, value) in enumerate(zip(self._places or self._out, finished, strict=True)):
+        places = self._places or self._out or [None] * len(written)
+        for i, (place, value) in enumerate(zip(places, finished, strict=True)):
             if place is None:
                 continue
             target = place if isinstance(place, Tensor) else self._inputs[place]

@@ -27,11 +27,13 @@ class Signature:
         returns: how many tensors it returns; None for a list of them.
         returns_tensors: whether it returns nothing but tensors.
         is_view: whether what it returns shares memory with an argument that it does not write to.
+        state: positions of arguments that it may write to besides, such as running means.
         repeatable: whether running it twice does no more than running it once.
     """
 
     written: tuple[int, ...] = ()
     out: tuple[str, ...] = ()
+    state: tuple[int, ...] = ()
     writes = False
     reshapes = False
     marks_dirty = False
@@ -71,13 +73,13 @@ class Signature:
             {k: v if k in self.out else _refill(v, rest) for k, v in kwargs.items()},
         )
 
-    def places_written(self, args: Args) -> list[int]:
-        """Which of the tensors that :meth:`tensors` finds the results are written to."""
+    def places(self, positions: Sequence[int], args: Args) -> list[int]:
+        """Which of the tensors that :meth:`tensors` finds are the arguments at ``positions``."""
         places: list[int] = []
         count = 0
-        for i, value in enumerate(args[: max(self.written, default=-1) + 1]):
+        for i, value in enumerate(args[: max(positions, default=-1) + 1]):
             end = count + len(outputs_of(value))
-            if i in self.written:
+            if i in positions:
                 places += range(count, end)
             count = end
         return places
@@ -123,6 +125,10 @@ class Signature:
         yield from kwargs.items()
 
 
+# Arguments that operators on batches update in training, which their schemas do not say.
+_UNDECLARED = frozenset(("running_mean", "running_var"))
+
+
 class OperatorSignature(Signature):
     """The signature of an operator of the dispatcher, from its schema."""
 
@@ -130,7 +136,9 @@ class OperatorSignature(Signature):
         schema = overload._schema
         super().__init__([argument.name for argument in schema.arguments])
         written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-        self.repeatable = not written and not _draws(overload)
+        changed = {a.name for a in written} | _UNDECLARED.intersection(self.names)
+        # What an operator of another library does is not to be told from here.
+        self.repeatable = not (changed or _draws(overload)) and overload.namespace == "aten"
         self.reshapes = torch.Tag.inplace_view in overload.tags
         if schema.returns:  # else what is written and not returned is state (running means)
             returned = [r.alias_info.before_set for r in schema.returns if r.alias_info]
@@ -138,7 +146,11 @@ class OperatorSignature(Signature):
         positional = [a.name for a in written if not a.kwarg_only]
         self.written = tuple(i for i, name in enumerate(self.names) if name in positional)
         self.out = tuple(a.name for a in written if a.kwarg_only)
-        self.writes = bool(written)
+        names = enumerate(self.names)
+        self.state = tuple(
+            i for i, n in names if n in changed and n not in (*positional, *self.out)
+        )
+        self.writes = bool(written or self.state)
         self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
         kinds = [str(r.type) for r in schema.returns]
         if kinds != ["List[Tensor]"]:
