@@ -90,15 +90,15 @@ def test_a_model_that_xla_compiles_takes_host_routines():
 
 def test_train_eval_and_predict_share_ids_that_name_the_layers():
     watch = Watch(["MatMul", "Relu"])
-    model = network()
+    model = network(name="mlp")
     with amanda.apply(watch):
         train(model)
         model.predict(X[:3], verbose=0)
-    assert sorted(watch.ids) == ["net/head/MatMul", "net/hidden/MatMul", "net/hidden/Relu"]
+    assert sorted(watch.ids) == ["mlp/head/MatMul", "mlp/hidden/MatMul", "mlp/hidden/Relu"]
 
 
 def test_two_models_of_one_name_do_not_collide():
-    one, other = network(), network()
+    one, other = network(name="twin"), network(name="twin")
     watch = Watch(["MatMul"])
     with amanda.apply(watch):
         for model in (one, other):
