@@ -126,13 +126,32 @@ class TestWhichInputIsTheWeight:
             F.linear(torch.randn(3, 4), read(weight))
         assert found == [1]
 
-    @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-    def test_a_view_of_a_frozen_one_without_gradients(self, mode):
+    @pytest.mark.parametrize("read", READS.values(), ids=READS)
+    @pytest.mark.parametrize("frozen", [True, False])
+    def test_also_without_gradients(self, read, frozen):
         found = []
-        weight = nn.Parameter(torch.randn(4, 5), requires_grad=False)
-        with amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["Gemm"])), mode():
-            F.linear(torch.randn(3, 4), weight.T)
+        weight = nn.Parameter(torch.randn(5, 4), requires_grad=not frozen)
+        tool = watching(lambda ctx: found.append(ctx.weight), ["Gemm"])
+        with amanda.apply(tool), torch.no_grad():
+            F.linear(torch.randn(3, 4), read(weight))
         assert found == [1]
+
+    def test_also_in_inference_mode(self):
+        found = []
+        weight = nn.Parameter(torch.randn(4, 5))
+        tool = watching(lambda ctx: found.append(ctx.weight), ["Gemm"])
+        with amanda.apply(tool), torch.inference_mode():
+            F.linear(torch.randn(3, 4), weight.T.contiguous())
+        assert found == [1]
+
+    def test_a_copy_of_an_activation_without_gradients_is_none(self):
+        found = []
+        with (
+            amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["Gemm"])),
+            torch.no_grad(),
+        ):
+            F.linear(torch.randn(3, 4), torch.randn(5, 4).double().float().clone())
+        assert found == [None]
 
     def test_an_activation_is_none(self):
         found = []

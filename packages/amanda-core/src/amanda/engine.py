@@ -74,7 +74,7 @@ class Engine:
         self.plans = ByOperator()
         self.wanted = self._wanted(subscriptions, driver)
         self._subscriptions = subscriptions
-        self._vocabularies = {
+        self.vocabularies = {
             s.tool.vocabulary
             for s in subscriptions
             if s.tool.vocabulary is not None and not speaks_natively(s, driver)
@@ -285,13 +285,13 @@ class Engine:
                 and ((ops := forward_types(s, self.driver)) is None or operator.type in ops)
             )
         matching = self._matching_cache[key]
-        if not self._vocabularies:
+        if not self.vocabularies:
             return matching
         translations = self._sightings[operator.serial].translations
         return [s for s in matching if wants_translated(s, translations)]
 
     def _look_at(self, execution: Execution) -> None:
-        sighting = Sighting(self.driver, execution, self._vocabularies)
+        sighting = Sighting(self.driver, execution, self.vocabularies)
         self._sightings.keep(execution.operator, sighting)
 
     def _look_back(self, execution: Execution) -> None:

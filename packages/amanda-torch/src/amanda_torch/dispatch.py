@@ -16,6 +16,7 @@ from amanda import UnsupportedError
 
 from amanda_torch.execute import Target, make_kernel
 from amanda_torch.identity import skip_frames
+from amanda_torch.parameters import COPYING, noting_copies
 from amanda_torch.signature import OperatorSignature
 from amanda_torch.thread import KEY, KEY_NAME
 
@@ -153,6 +154,8 @@ class Interception:
                     wanted.update(t for t in self._overloads if _by_default(t))
                 else:
                     wanted.update(engine.wanted)
+                if engine.vocabularies:
+                    wanted.update(COPYING)
             for type in [t for t in self._libraries if t not in wanted]:
                 self._libraries.pop(type)._destroy()
             for type in wanted:
@@ -174,7 +177,8 @@ class Interception:
         for name in names:
             if name not in self._kernels:
                 resolve = functools.partial(_target, type, name)
-                self._kernels[name] = make_kernel(type, resolve)
+                kernel = make_kernel(type, resolve)
+                self._kernels[name] = noting_copies(kernel) if type in COPYING else kernel
             library.impl(name, self._kernels[name], with_keyset=True)
         return library
 

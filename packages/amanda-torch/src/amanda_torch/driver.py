@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from amanda_torch.dispatch import Interception, is_forward_type
 from amanda_torch.identity import Node
+from amanda_torch.parameters import is_parameter
 from amanda_torch.patches import Patches
 from amanda_torch.straight import carries_gradient, is_strided_nested
 from amanda_torch.thread import intercept, local
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from amanda.engine import Engine
 
     from amanda_torch.thread import ThreadState
-
-
-# Autograd nodes of what reads, casts or views a tensor.
-_READING = re.compile(
-    "(Alias|AsStrided|Chunk|Clone|Detach|Expand|Flatten|Movedim|Narrow|Permute|ReshapeAlias|Select"
-    "|Slice|Split|SplitWithSizes|Squeeze|T|ToCopy|Transpose|Unbind|Unfold|UnsafeView|Unsqueeze"
-    "|ViewAsComplex|ViewAsReal|View)Backward[0-9]+"
-)
 
 
 class Variable(Tensor):
@@ -118,16 +110,8 @@ class TorchDriver(amanda.Driver):
         return None
 
     def is_parameter(self, tensor: Any) -> bool:
-        """Whether a tensor is a Parameter, or what was read, cast or viewed of one.
-
-        A view knows its base; the rest is known by autograd, and so not where it is switched off.
-        """
-        base = tensor._base if tensor._is_view() else tensor
-        node = base.grad_fn
-        while node is not None and _READING.fullmatch(node.name()):
-            node = node.next_functions[0][0]
-        source = base if node is None else getattr(node, "variable", None)
-        return isinstance(source, torch.nn.Parameter)
+        """Whether a tensor is a Parameter, or what was read, cast or viewed of one."""
+        return is_parameter(tensor)
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""
