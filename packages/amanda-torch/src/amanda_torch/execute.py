@@ -14,6 +14,7 @@ from amanda import AmandaError, UnsupportedError
 from amanda.action import replaced
 from amanda.analysis import Execution
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from amanda_torch.backward import sequence_number, watch_backward
 from amanda_torch.gradient import Gradient, alias, edges
@@ -186,7 +187,7 @@ class Call:
 
     def _completed(self, plan: Plan, inputs: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Plan:
         """The plan with what pending analyses decide, to whom the operator is run once more."""
-        with torch.no_grad():
+        with torch.no_grad(), _disable_current_modes():  # which must not count or keep this run
             outputs = outputs_of(self.target.run(*args, **kwargs))
         return self.engine.complete(plan, self.shown(inputs, args, kwargs, outputs))
 

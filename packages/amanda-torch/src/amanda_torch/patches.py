@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint as checkpointing
+from amanda import RoutineError
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules._functions import BackwardHookFunction, SyncBatchNorm
 
@@ -115,6 +116,11 @@ def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., An
         intercept(True)
         try:
             return function(*args, **kwargs)
+        except RoutineError as error:
+            stop = error.__cause__  # a checkpoint has what it needs, amid a routine
+            if isinstance(stop, checkpointing._StopRecomputationError):
+                raise stop from None
+            raise
         finally:
             local.thread = before
             intercept(on)
