@@ -85,7 +85,8 @@ class TestMTCNN:
     """The three networks of MTCNN, with the weights that the package carries."""
 
     @pytest.mark.parametrize(
-        ("stage", "size", "convolutions"), [(StagePNet, 12, 5), (StageRNet, 24, 3), (StageONet, 48, 4)]
+        ("stage", "size", "convolutions"),
+        [(StagePNet, 12, 5), (StageRNet, 24, 3), (StageONet, 48, 4)],
     )
     def test_observing_changes_no_bit(self, stage, size, convolutions):
         model = stage().model

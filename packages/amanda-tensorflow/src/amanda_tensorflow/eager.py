@@ -33,7 +33,9 @@ class EagerModels:
         if trainers is None:
             return []
         owner = trainers.TensorFlowTrainer
-        return [(owner, name, getattr(owner, name), self._noticing(owner, name)) for name in _ENTRANCES]
+        return [
+            (owner, name, getattr(owner, name), self._noticing(owner, name)) for name in _ENTRANCES
+        ]
 
     def _noticing(self, owner: Any, name: str) -> Any:
         original = getattr(owner, name)

@@ -7,20 +7,18 @@ and a value's way from frame to frame is never ambiguous. New values travel by
 
 from __future__ import annotations
 
-import bisect
-import collections
 from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.eager import context
 from tensorflow.python.framework import function_def_to_graph
 
 from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
-from amanda_tensorflow.history import GradientCall, notes_of
+from amanda_tensorflow.gradients import Gradients
+from amanda_tensorflow.history import notes_of
 from amanda_tensorflow.identity import STRUCTURE
-from amanda_tensorflow.names import calls_by_name, is_gradient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
 # Operators that call functions: the attributes that name them, and how many of the inputs are
 # the operator's own rather than arguments.
@@ -40,61 +38,6 @@ _STATEFUL = {
     "StatelessCase": "Case",
     "StatelessWhile": "While",
 }
-
-
-class Gradients:
-    """Which nodes of a graph compute gradients, and of which operators.
-
-    Attributes:
-        calls: the gradient functions that made nodes.
-        nodes_of: the nodes that each of them made.
-        of_node: the call that made a node.
-        nodes: all nodes that have to do with gradients.
-    """
-
-    def __init__(self, graph: Any, operations: Mapping[str, Any]) -> None:
-        self.calls: list[GradientCall] = []
-        self.nodes_of: dict[GradientCall, list[str]] = {}
-        self.of_node: dict[str, GradientCall] = {}
-        self.nodes: set[str] = set()
-        self._numbers: dict[str, int] = {}
-        self._counts: collections.Counter[Any] = collections.Counter()
-        notes = notes_of(graph)
-        by_id = sorted((operation._id, name) for name, operation in operations.items())
-        ids = [id for id, _ in by_id]
-        computes_gradients = notes.computes_gradients()
-        self.nodes = {name for id, name in by_id if computes_gradients(id)}
-        for call in notes.calls:  # inner calls first: the innermost owns a node
-            begin, end = bisect.bisect_right(ids, call.first), bisect.bisect_right(ids, call.last)
-            names = [name for _, name in by_id[begin:end]]
-            owned = [name for name in names if self.of_node.setdefault(name, call) is call]
-            if owned:
-                self.calls.append(call)
-                self.nodes_of[call] = owned
-        self._add_by_names(graph, operations)
-
-    def _add_by_names(self, graph: Any, operations: Mapping[str, Any]) -> None:
-        """Add what was built before anybody took notes."""
-        unknown = {
-            name: operation
-            for name, operation in operations.items()
-            if name not in self.nodes and is_gradient(operation.name)
-        }
-        self.nodes.update(unknown)
-        if unknown:
-            for call, names in calls_by_name(graph, unknown):
-                self.calls.append(call)
-                self.nodes_of[call] = names
-                self.of_node.update(dict.fromkeys(names, call))
-
-    def number_of(self, name: str, op: str) -> int:
-        """Which one of its type a node is, from 1, among those for one forward operator."""
-        if name not in self._numbers:
-            call = self.of_node[name]
-            kind = (call.forward_graph, call.forward, op)
-            self._counts[kind] += 1
-            self._numbers[name] = self._counts[kind]
-        return self._numbers[name]
 
 
 class Frame:

@@ -1,7 +1,8 @@
 """Which forward operator a gradient belongs to, by names: for graphs that nobody noted.
 
-``tf.gradients`` puts the gradient of ``a/MatMul`` into the scope ``gradients/a/MatMul_grad``. A tape
-only keeps the scope around the operator, ``gradient_tape/a``; there the tensors that are read tell.
+``tf.gradients`` puts the gradient of ``a/MatMul`` into the scope ``gradients/a/MatMul_grad``. A
+tape keeps only the scope around the operator, ``gradient_tape/a``; there the tensors that are read
+tell.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ substituted outputs.
 from __future__ import annotations
 
 import collections
-import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda.action import Point
@@ -16,19 +15,16 @@ from tensorflow.core.framework import types_pb2
 
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.decisions import carrying
+from amanda_tensorflow.edits import Edits
 from amanda_tensorflow.identity import STRUCTURE
 from amanda_tensorflow.routines import HostRoutine
 from amanda_tensorflow.versions import Versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from amanda_tensorflow.frames import Frame
-    from amanda_tensorflow.history import GradientCall
     from amanda_tensorflow.routines import Stage
-
-
-_MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
 
 
 class Capture(NamedTuple):
@@ -68,7 +64,7 @@ class Rewriter:
         self._stages = stages
         self._serial = serial
         self._frames = list(root.walk())
-        self._edits = {frame: _Edits(frame) for frame in self._frames}
+        self._edits = {frame: Edits(frame) for frame in self._frames}
         self._at: dict[tuple[int, str | int], dict[Point, list[int]]] = {}
         for number, stage in enumerate(stages):
             points = self._at.setdefault((stage.frame, stage.anchor), collections.defaultdict(list))
@@ -109,7 +105,7 @@ class Rewriter:
 
     # Stages, in an order in which all that they read is known
 
-    def _after(self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
+    def _after(self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
         if isinstance(anchor, int):
             return
         node = edits.frame.body.nodes[anchor]
@@ -128,7 +124,7 @@ class Rewriter:
                 edits.after[before] = now
 
     def _on_grad_inputs(
-        self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]
+        self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]
     ) -> None:
         if isinstance(anchor, str) or not points[Point.ON_GRAD_INPUTS]:
             return
@@ -140,7 +136,7 @@ class Rewriter:
             if before is not None and now is not None:
                 edits.outer[before] = now
 
-    def _before(self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
+    def _before(self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
         if isinstance(anchor, int) or not (points[Point.BEFORE_OP] or points[Point.REPLACE_OP]):
             return
         inputs: list[str | None] = [edits.current(t) for t in edits.frame.inputs[anchor]]
@@ -149,7 +145,7 @@ class Rewriter:
             self._connect(edits, number, inputs, edits.controls(anchor))
 
     def _on_grad_outputs(
-        self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]
+        self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]
     ) -> None:
         if isinstance(anchor, str):
             return
@@ -162,7 +158,7 @@ class Rewriter:
                 edits.grad_outputs[call, before] = now
 
     def _before_backward(
-        self, edits: _Edits, anchor: str | int, points: dict[Point, list[int]]
+        self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]
     ) -> None:
         before, replace = points[Point.BEFORE_BACKWARD_OP], points[Point.REPLACE_BACKWARD_OP]
         if isinstance(anchor, int) or not (before or replace):
@@ -178,7 +174,7 @@ class Rewriter:
 
     def _before_node(
         self,
-        edits: _Edits,
+        edits: Edits,
         anchor: str,
         numbers: Iterable[int],
         inputs: list[str | None],
@@ -194,14 +190,14 @@ class Rewriter:
         edits.inputs_of[anchor] = [tensor for tensor in inputs if tensor is not None]
         return chosen
 
-    def _chain(self, edits: _Edits, numbers: Iterable[int], tensors: list[str | None]) -> None:
+    def _chain(self, edits: Edits, numbers: Iterable[int], tensors: list[str | None]) -> None:
         for number in numbers:
             self._emit(edits, number, tensors, ())
 
     # One stage
 
     def _emit(
-        self, edits: _Edits, number: int, tensors: list[str | None], controls: Iterable[str]
+        self, edits: Edits, number: int, tensors: list[str | None], controls: Iterable[str]
     ) -> str:
         """Add the node of a stage; what it returns takes its place in ``tensors``."""
         stage = self._stages[number]
@@ -212,7 +208,7 @@ class Rewriter:
             tensors[position] = f"{name}:{output}"
         return name
 
-    def _place(self, edits: _Edits, number: int) -> str:
+    def _place(self, edits: Edits, number: int) -> str:
         """Add the node of a stage, without the tensors that the routines are given."""
         stage, frame = self._stages[number], edits.frame
         frame.mark_edited()
@@ -247,7 +243,7 @@ class Rewriter:
         return name
 
     def _connect(
-        self, edits: _Edits, number: int, tensors: Sequence[str | None], controls: Iterable[str]
+        self, edits: Edits, number: int, tensors: Sequence[str | None], controls: Iterable[str]
     ) -> None:
         """Give a stage's node the tensors that its routines ask for."""
         stage = self._stages[number]
@@ -304,7 +300,7 @@ class Rewriter:
 
     # Who reads what
 
-    def _read(self, edits: _Edits, reader: str, tensor: str) -> str:
+    def _read(self, edits: Edits, reader: str, tensor: str) -> str:
         gradients = edits.frame.gradients
         call = gradients.of_node.get(reader)
         if call is None:
@@ -318,7 +314,7 @@ class Rewriter:
             return edits.after.get(tensor, tensor)
         return edits.current(tensor)
 
-    def _rewire(self, edits: _Edits) -> None:
+    def _rewire(self, edits: Edits) -> None:
         frame, body = edits.frame, edits.frame.body
         for name, inputs in frame.inputs.items():
             node = body.nodes[name]
@@ -340,7 +336,7 @@ class Rewriter:
             (condition,) = body.outputs
             body.outputs = [f"{body.add('amanda/condition', 'LogicalAnd', [condition] * 2).name}:0"]
 
-    def _unread_stages(self, edits: _Edits, reader: str, data: Sequence[str]) -> list[str]:
+    def _unread_stages(self, edits: Edits, reader: str, data: Sequence[str]) -> list[str]:
         """Stages after an operator that a reader must wait for, since they return nothing to it."""
         if not edits.last:
             return []
@@ -351,82 +347,7 @@ class Rewriter:
         return [edits.last[name] for name in sorted(producers) if name in edits.last]
 
 
-class _Edits:
-    """What is inserted into one frame.
-
-    Attributes:
-        after: what an output of a node is once the routines after it have run.
-        outer: what a gradient of a call is for everyone outside it.
-        grad_outputs: what a gradient that comes into a call is inside it.
-        inputs_of: what a node takes, if routines run before it.
-        waits: stages that must run before a node does.
-        last: the last stage at a node, for those who wait for the node.
-        replaced: nodes that are kept only for their own gradients.
-        hosts: the stages that call back into Python, with their nodes.
-    """
-
-    def __init__(self, frame: Frame) -> None:
-        self.frame = frame
-        self.after: dict[str, str] = {}
-        self.outer: dict[str, str] = {}
-        self.grad_outputs: dict[tuple[GradientCall, str], str] = {}
-        self.inputs_of: dict[str, list[str]] = {}
-        self.waits: dict[str, list[str]] = collections.defaultdict(list)
-        self.last: dict[str, str] = {}
-        self.replaced: set[str] = set()
-        self.hosts: list[tuple[Stage, str]] = []
-
-    def current(self, tensor: str) -> str:
-        """What a tensor is for the rest of the graph."""
-        if tensor in self.frame.fed:
-            return tensor
-        return self.outer.get(tensor) or self.after.get(tensor, tensor)
-
-    def tensors(self, names: Iterable[str | None]) -> list[str | None]:
-        """Tensors of the graph as those of the body."""
-        return [None if name is None else self.frame.tensor(name) for name in names]
-
-    def run_in_order(self) -> None:
-        """Have host routines run in the order of the program, also where data leaves it open.
-
-        In the control flow of version 1 a node may be dead, and would take the next one with it.
-        """
-        body, frame = self.frame.body, self.frame
-        if not self.hosts or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
-            return
-        places = {name: place for place, name in enumerate(frame.inputs)}
-        order = [(self._place_of(stage, places), name) for stage, name in self.hosts]
-        order += [
-            ((places[call], 0), call)
-            for call, children in frame.children.items()
-            if any(child.host for child in children)
-        ]
-        for (_, earlier), (_, later) in itertools.pairwise(sorted(order)):
-            node = body.nodes[later]
-            set_inputs(node, data_inputs(node), [*control_inputs(node), earlier])
-
-    def _place_of(self, stage: Stage, places: Mapping[str, int]) -> tuple[int, int]:
-        rank = list(Point).index(stage.point)
-        if isinstance(stage.anchor, str):
-            return places[stage.anchor], rank
-        gradients = self.frame.gradients
-        nodes = [places[node] for node in gradients.nodes_of[gradients.calls[stage.anchor]]]
-        return (min(nodes), -1) if stage.point is Point.ON_GRAD_OUTPUTS else (max(nodes), rank)
-
-    def drop_unread(self) -> None:
-        """Take out the replaced nodes that no gradient needs."""
-        if self.replaced:
-            body = self.frame.body
-            read = {split(t)[0] for node in body.nodes.values() for t in data_inputs(node)}
-            for name in self.replaced - read - {split(t)[0] for t in body.outputs}:
-                del body.nodes[name]
-
-    def controls(self, node: str) -> list[str]:
-        """What a node waits for."""
-        return [self.last.get(n, n) for n in control_inputs(self.frame.body.nodes[node])]
-
-
-def _name(edits: _Edits, stage: Stage, number: int) -> str:
+def _name(edits: Edits, stage: Stage, number: int) -> str:
     if isinstance(stage.anchor, str):
         anchor = stage.anchor
     else:
@@ -434,7 +355,7 @@ def _name(edits: _Edits, stage: Stage, number: int) -> str:
     return f"{anchor}/amanda/{stage.point.value}_{number}"
 
 
-def _by_value(edits: _Edits, tensor: str, name: str) -> str:
+def _by_value(edits: Edits, tensor: str, name: str) -> str:
     """A tensor, or the value of a reference to one."""
     dtype = edits.frame.body.dtype(tensor)
     if dtype < types_pb2.DT_FLOAT_REF:

@@ -1,0 +1,95 @@
+"""What is inserted into one frame, and what its tensors are after that."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+from typing import TYPE_CHECKING
+
+from amanda.action import Point
+
+from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from amanda_tensorflow.frames import Frame
+    from amanda_tensorflow.history import GradientCall
+    from amanda_tensorflow.routines import Stage
+
+_MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
+
+
+class Edits:
+    """What is inserted into one frame.
+
+    Attributes:
+        after: what an output of a node is once the routines after it have run.
+        outer: what a gradient of a call is for everyone outside it.
+        grad_outputs: what a gradient that comes into a call is inside it.
+        inputs_of: what a node takes, if routines run before it.
+        waits: stages that must run before a node does.
+        last: the last stage at a node, for those who wait for the node.
+        replaced: nodes that are kept only for their own gradients.
+        hosts: the stages that call back into Python, with their nodes.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.after: dict[str, str] = {}
+        self.outer: dict[str, str] = {}
+        self.grad_outputs: dict[tuple[GradientCall, str], str] = {}
+        self.inputs_of: dict[str, list[str]] = {}
+        self.waits: dict[str, list[str]] = collections.defaultdict(list)
+        self.last: dict[str, str] = {}
+        self.replaced: set[str] = set()
+        self.hosts: list[tuple[Stage, str]] = []
+
+    def current(self, tensor: str) -> str:
+        """What a tensor is for the rest of the graph."""
+        if tensor in self.frame.fed:
+            return tensor
+        return self.outer.get(tensor) or self.after.get(tensor, tensor)
+
+    def tensors(self, names: Iterable[str | None]) -> list[str | None]:
+        """Tensors of the graph as those of the body."""
+        return [None if name is None else self.frame.tensor(name) for name in names]
+
+    def run_in_order(self) -> None:
+        """Have host routines run in the order of the program, also where data leaves it open.
+
+        In the control flow of version 1 a node may be dead, and would take the next one with it.
+        """
+        body, frame = self.frame.body, self.frame
+        if not self.hosts or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
+            return
+        places = {name: place for place, name in enumerate(frame.inputs)}
+        order = [(self._place_of(stage, places), name) for stage, name in self.hosts]
+        order += [
+            ((places[call], 0), call)
+            for call, children in frame.children.items()
+            if any(child.host for child in children)
+        ]
+        for (_, earlier), (_, later) in itertools.pairwise(sorted(order)):
+            node = body.nodes[later]
+            set_inputs(node, data_inputs(node), [*control_inputs(node), earlier])
+
+    def _place_of(self, stage: Stage, places: Mapping[str, int]) -> tuple[int, int]:
+        rank = list(Point).index(stage.point)
+        if isinstance(stage.anchor, str):
+            return places[stage.anchor], rank
+        gradients = self.frame.gradients
+        nodes = [places[node] for node in gradients.nodes_of[gradients.calls[stage.anchor]]]
+        return (min(nodes), -1) if stage.point is Point.ON_GRAD_OUTPUTS else (max(nodes), rank)
+
+    def drop_unread(self) -> None:
+        """Take out the replaced nodes that no gradient needs."""
+        if self.replaced:
+            body = self.frame.body
+            read = {split(t)[0] for node in body.nodes.values() for t in data_inputs(node)}
+            for name in self.replaced - read - {split(t)[0] for t in body.outputs}:
+                del body.nodes[name]
+
+    def controls(self, node: str) -> list[str]:
+        """What a node waits for."""
+        return [self.last.get(n, n) for n in control_inputs(self.frame.body.nodes[node])]
