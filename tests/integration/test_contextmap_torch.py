@@ -1,6 +1,5 @@
 """PyTorch's operators, run for real, against ONNX's own implementation of what the map says."""
 
-
 import amanda
 import numpy as np
 import pytest
@@ -182,6 +181,9 @@ CALLS = {
     # recurrence
     "lstm": ("LSTM", recurrent(nn.LSTM)),
     "lstm without bias": ("LSTM", recurrent(nn.LSTM, bias=False)),
+    "lstm with the batch first": ("LSTM", recurrent(nn.LSTM, batch_first=True)),
+    "lstm in both directions": ("LSTM", recurrent(nn.LSTM, bidirectional=True)),
+    "gru in both directions": ("GRU", recurrent(nn.GRU, bidirectional=True, batch_first=True)),
     "gru": ("GRU", recurrent(nn.GRU)),
     "rnn": ("RNN", recurrent(nn.RNN)),
     # losses

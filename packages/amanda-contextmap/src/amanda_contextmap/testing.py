@@ -57,8 +57,8 @@ def reference(
 
     Args:
         type: its ONNX type.
-        roles: of the inputs. Parts of one tensor (``B[0]``, ``B[1]``) are put together along
-            their last axis, with an axis of size one ahead of it.
+        roles: of the inputs. Parts of one tensor are put together as for recurrent layers:
+            matrices along an axis for the directions, biases in pairs.
         inputs: arrays.
         attrs: attributes, and the settings and numbers that ONNX has as inputs.
         outputs: how many of the outputs to give.
@@ -81,7 +81,8 @@ def reference(
     for parameter in schema.inputs:
         parts = [part for _, part in sorted(given.get(parameter.name, {}).items())]
         if parameter.option != _VARIADIC and len(parts) > 1:
-            parts = [np.concatenate(parts, axis=-1)[None]]
+            whole = np.stack(parts)
+            parts = [whole if whole.ndim > 2 else whole.reshape(len(parts) // 2, -1)]
         for part in parts:
             places.append(f"{parameter.name}_{len(places)}")
             feeds[places[-1]] = part
