@@ -1,0 +1,196 @@
+"""S6: leaving a scope restores what was; after the last one nothing of PyTorch is changed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import pytest
+import torch
+import torch._dynamo.eval_frame
+import torch.utils.checkpoint
+from amanda_torch.thread import intercepting, local
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from watching import Change, ForwardWatch, everything
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+X = torch.randn(2, 3)
+
+# What the driver exchanges while a scope is open
+EXCHANGED: list[tuple[Any, str]] = [
+    (nn.Module, "__call__"),
+    (torch.autograd.Function, "apply"),
+    (torch.autograd, "_engine_run_backward"),
+    (torch.autograd, "_make_grads"),
+    (torch.utils.checkpoint._CheckpointFrame, "__init__"),
+    (torch.utils.checkpoint.CheckpointFunction, "forward"),
+    (torch.library.Library, "define"),
+    (torch._ops._Ops, "load_library"),
+    (torch, "compile"),
+    (torch._dynamo.eval_frame, "_stance"),
+]
+
+
+def state() -> list[Any]:
+    values = [vars(owner)[name] for owner, name in EXCHANGED]
+    return [*values[:-1], values[-1].stance, intercepting(), local.thread.engine]
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    before = state()
+    yield
+    after = state()
+    assert all(one is other for one, other in zip(before, after, strict=True))
+
+
+def plain() -> Tensor:
+    return torch.exp(X)
+
+
+def test_what_is_exchanged_is_exchanged() -> None:
+    """Else the other tests compare nothing."""
+    before = state()
+    with amanda.apply(ForwardWatch()):
+        assert all(one is not other for one, other in zip(before, state(), strict=True))
+
+
+def test_a_scope_that_is_left() -> None:
+    with amanda.apply(*everything()):
+        nn.Linear(3, 2)(X.clone().requires_grad_()).sum().backward()
+
+
+def test_a_scope_that_an_exception_leaves() -> None:
+    with pytest.raises(ZeroDivisionError), amanda.apply(*everything()):
+        raise ZeroDivisionError
+
+
+def test_an_exception_in_the_model_within_modules_and_routines() -> None:
+    class Failing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise KeyError("model")
+
+    model, tool = nn.Sequential(nn.Linear(3, 3), Failing()), ForwardWatch()
+    with amanda.apply(tool):
+        for _ in range(2):
+            with pytest.raises(KeyError, match="model"):
+                model(X)
+        assert local.thread.node is None
+        assert local.thread.visits is None
+    assert len(tool.ran) == 2
+    assert len(tool.analyzed) == 1
+
+
+def test_an_exception_in_an_operator() -> None:
+    tool = ForwardWatch(["matmul"])
+    with amanda.apply(tool):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            X @ X
+        X @ X.T
+    assert len(tool.ran) == 2
+
+
+def test_an_exception_in_a_backward() -> None:
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            raise KeyError("backward")
+
+    tool = ForwardWatch(["exp"])
+    with amanda.apply(tool, Change("insert_on_grad_inputs", lambda *_: None, ["Failing", "sum"])):
+        with pytest.raises(KeyError, match="backward"):
+            Failing.apply(X.clone().requires_grad_()).sum().backward()
+        plain()
+    assert tool.ran == ["exp"]
+
+
+def test_a_keyboard_interrupt_in_a_routine() -> None:
+    def interrupt(*tensors: Tensor) -> None:
+        raise KeyboardInterrupt
+
+    with amanda.apply(Change("insert_before_op", interrupt, ["exp"])):
+        with pytest.raises(KeyboardInterrupt):
+            plain()
+        with pytest.raises(KeyboardInterrupt):
+            plain()
+
+
+def test_a_generator_that_is_closed_within_a_scope() -> None:
+    def batches() -> Iterator[Tensor]:
+        with amanda.apply(ForwardWatch()):
+            while True:
+                yield plain()
+
+    generator = batches()
+    next(generator)
+    generator.close()
+
+
+def test_an_operator_that_cannot_be_intercepted_is_refused() -> None:
+    with (
+        pytest.raises(amanda.UnsupportedError, match="detach"),
+        amanda.apply(ForwardWatch(["detach"])),
+    ):
+        pass
+
+
+def test_an_operator_registered_within_a_scope_is_seen() -> None:
+    tool = ForwardWatch()
+    with amanda.apply(tool):
+
+        @torch.library.custom_op("amanda_scopes::halve", mutates_args=())
+        def halve(x: Tensor) -> Tensor:
+            return x / 2
+
+        halve(X)
+    assert tool.ran == ["amanda_scopes::halve"]
+
+
+def test_a_scope_leaves_types_that_nobody_wants_alone() -> None:
+    tool = ForwardWatch(["exp"])
+    with amanda.apply(tool):
+        X.sin()
+        plain()
+    assert tool.ran == ["exp"]
+
+
+switches = st.recursive(
+    st.just([]),
+    lambda inner: st.lists(
+        st.tuples(st.sampled_from(["apply", "disabled", "enabled", "cache_disabled"]), inner),
+        max_size=3,
+    ),
+    max_leaves=8,
+)
+
+
+@given(switches)
+def test_however_scopes_nest(tree: Any) -> None:
+    """An operator is seen by the tools around it, unless they are switched off."""
+
+    def visit(tree: Any, tools: list[ForwardWatch], on: bool) -> None:
+        ran = [len(tool.ran) for tool in tools]
+        plain()
+        assert [len(tool.ran) for tool in tools] == [count + on for count in ran]
+        for kind, inner in tree:
+            before = state()
+            with contextlib.ExitStack() as stack:
+                if kind == "apply":
+                    tool = ForwardWatch(["exp"])
+                    stack.enter_context(amanda.apply(tool))
+                    visit(inner, [*tools, tool], on)
+                else:
+                    stack.enter_context(getattr(amanda, kind)())
+                    visit(inner, tools, {"disabled": False, "enabled": True}.get(kind, on))
+            assert state() == before
+
+    visit(tree, [], True)

@@ -1,0 +1,361 @@
+"""Compilers and tracers within a scope: compiled models are instrumented, traces are unharmed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import pytest
+import silero_vad
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from watching import Change, ForwardWatch, everything
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+X = torch.randn(4, 3)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)).eval()
+
+
+def types(ids: list[str]) -> list[str]:
+    return [id.rpartition("/")[2].partition("#")[0] for id in ids]
+
+
+class Backend:
+    """Compiles to what was captured, and counts how often that is done and run."""
+
+    def __init__(self) -> None:
+        self.compiled = self.ran = 0
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+        self.compiled += 1
+
+        def run(*args: Any) -> Any:
+            self.ran += 1
+            return module.forward(*args)
+
+        return run
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+# torch.compile
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_a_compiled_model_is_instrumented_within_a_scope_and_compiled_after_it(
+    fullgraph: bool,
+) -> None:
+    backend, tool = Backend(), ForwardWatch()
+    compiled = torch.compile(network(), backend=backend, fullgraph=fullgraph)
+    expected = compiled(X)
+    assert (backend.compiled, backend.ran) == (1, 1)
+    with amanda.apply(tool):
+        within = compiled(X)
+        assert torch.equal(within, expected)
+    assert types(tool.ran) == ["linear", "relu_", "linear"]
+    assert (backend.compiled, backend.ran) == (1, 1)
+    assert torch.equal(compiled(X), expected)
+    assert (backend.compiled, backend.ran) == (1, 2)
+    assert len(tool.ran) == 3
+
+
+def test_a_model_compiled_within_a_scope_is_compiled_after_it() -> None:
+    model, backend, tool = network(), Backend(), ForwardWatch()
+    with amanda.apply(tool):
+        compiled = torch.compile(model, backend=backend, fullgraph=True)
+        within = compiled(X)
+    assert types(tool.ran) == ["linear", "relu_", "linear"]
+    assert backend.compiled == 0
+    assert torch.equal(compiled(X), within)
+    assert (backend.compiled, backend.ran) == (1, 1)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_module_compiled_in_place(within: bool) -> None:
+    class Doubled(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * 2
+
+    model, backend, tool = Doubled(3, 3), Backend(), ForwardWatch()
+    if not within:
+        model.compile(backend=backend)
+    with amanda.apply(tool):
+        if within:
+            model.compile(backend=backend)
+        model(X)
+    assert types(tool.ran) == ["linear", "mul"]
+    assert backend.ran == 0
+    model(X)
+    assert backend.ran == 1
+
+
+def test_a_compiled_function_is_instrumented_within_a_scope() -> None:
+    backend, tool = Backend(), ForwardWatch()
+    compiled = torch.compile(lambda x: x.sin() + 1, backend=backend)
+    expected = compiled(X)
+    with amanda.apply(tool):
+        for _ in range(2):
+            assert torch.equal(compiled(X), expected)
+    assert types(tool.ran) == ["sin", "add"] * 2
+    assert backend.ran == 1
+
+
+def test_a_substitution_applies_to_a_compiled_model() -> None:
+    compiled = torch.compile(network(), backend="eager")
+    compiled(X)
+    with amanda.apply(Change("insert_after_op", torch.zeros_like, ["linear"])):
+        assert not compiled(X).any()
+    assert compiled(X).any()
+
+
+def test_gradients_of_a_compiled_model() -> None:
+    model = network()
+    compiled = torch.compile(model, backend="aot_eager")
+
+    def gradients() -> list[Tensor]:
+        return list(torch.autograd.grad(compiled(X).square().sum(), list(model.parameters())))
+
+    expected = gradients()
+    forward, backward, gradient = everything()
+    with amanda.apply(forward, backward, gradient):
+        within = gradients()
+    for one, other, again in zip(within, expected, gradients(), strict=True):
+        assert torch.allclose(one, other)
+        assert torch.equal(again, other)
+    assert "ReluBackward0" in backward.ran
+    assert len(gradient.analyzed) == 5
+
+
+def test_a_graph_compiled_before_the_scope_has_its_backward_in_it() -> None:
+    compiled, tools = torch.compile(network(), backend="aot_eager"), everything()
+    loss = compiled(X.clone().requires_grad_()).sum()
+    with amanda.apply(*tools):
+        loss.backward()
+    assert tools[0].ran == []
+
+
+def test_compiling_goes_on_in_the_outer_program_after_an_error() -> None:
+    backend = Backend()
+    compiled = torch.compile(network(), backend=backend)
+
+    def fail(*tensors: Tensor) -> None:
+        raise ZeroDivisionError
+
+    with (
+        pytest.raises(amanda.RoutineError),
+        amanda.apply(Change("insert_before_op", fail, ["linear"])),
+    ):
+        compiled(X)
+    compiled(X)
+    assert backend.ran == 1
+
+
+# torch.export and other tracers
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_export(strict: bool, decomposed: bool) -> None:
+    def export() -> torch.export.ExportedProgram:
+        program = torch.export.export(network(), (X,), strict=strict)
+        return program.run_decompositions() if decomposed else program
+
+    expected, tools = export(), everything()
+    with amanda.apply(*tools):
+        program = export()
+    assert program.graph_module.code == expected.graph_module.code
+    assert program.state_dict.keys() == expected.state_dict.keys()
+    assert set(types(tools[0].analyzed)) == {"uniform_"}  # to make the model
+
+
+def test_an_exported_program_is_instrumented() -> None:
+    program, tool = torch.export.export(network(), (X,)).module(), ForwardWatch(["linear"])
+    expected = program(X)
+    with amanda.apply(tool):
+        assert torch.equal(program(X), expected)
+    assert len(tool.ran) == 2
+
+
+def test_export_with_a_dynamic_batch() -> None:
+    batch = torch.export.Dim("batch", min=2)
+    with amanda.apply(*everything()):
+        program = torch.export.export(network(), (X,), dynamic_shapes=({0: batch},))
+    y = torch.randn(7, 3)
+    assert torch.allclose(program.module()(y), network()(y))
+
+
+@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
+@pytest.mark.parametrize("pre_dispatch", [False, True])
+def test_make_fx(mode: str, pre_dispatch: bool) -> None:
+    def trace() -> torch.fx.GraphModule:
+        return make_fx(
+            lambda x: torch.tanh(x @ x.T).sum(), tracing_mode=mode, pre_dispatch=pre_dispatch
+        )(X)
+
+    expected, tools = trace(), everything()
+    with amanda.apply(*tools):
+        graph = trace()
+    assert graph.code == expected.code
+    if not pre_dispatch:
+        assert tools[0].ran == []
+
+
+def test_make_fx_of_a_gradient() -> None:
+    def trace() -> torch.fx.GraphModule:
+        return make_fx(torch.func.grad(lambda x: torch.tanh(x @ x.T).sum()))(X)
+
+    expected = trace()
+    with amanda.apply(*everything()):
+        graph = trace()
+    assert graph.code == expected.code
+
+
+def test_symbolic_trace() -> None:
+    model, tool = network(), ForwardWatch(["linear"])
+    with amanda.apply(tool):
+        graph = torch.fx.symbolic_trace(model)
+        assert torch.equal(graph(X), model(X))
+    assert graph.code == torch.fx.symbolic_trace(model).code
+    assert len(tool.ran) == 4
+
+
+# Tensors without values
+
+
+def test_fake_tensors_are_left_alone() -> None:
+    tools, model = everything(), network()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        expected = model(mode.from_tensor(X))
+    with amanda.apply(*tools), mode:
+        y = model(mode.from_tensor(X))
+        y.sum().backward()
+    assert isinstance(y, FakeTensor)
+    assert (y.shape, y.dtype, y.device) == (expected.shape, expected.dtype, expected.device)
+    assert tools[0].ran == []
+
+
+def test_fake_tensors_outside_of_their_mode_are_left_alone() -> None:
+    tools, mode = everything(), FakeTensorMode()
+    fake = mode.from_tensor(X)
+    with amanda.apply(*tools):
+        y = (fake @ fake.T).relu().sum()
+    assert isinstance(y, FakeTensor)
+    assert tools[0].ran == []
+
+
+def test_a_model_made_under_a_fake_mode() -> None:
+    with amanda.apply(*everything()), FakeTensorMode():
+        model = network()
+        y = model(torch.empty(4, 3))
+        y.sum().backward()
+    assert y.shape == (4, 2)
+    assert model[0].weight.grad.shape == (8, 3)
+
+
+def test_meta_tensors_have_operators_but_no_values() -> None:
+    seen = []
+
+    def analyze(ctx: amanda.OpContext) -> None:
+        seen.append(ctx.inputs[1].shape)
+        with pytest.raises(amanda.ValueUnavailableError):
+            ctx.value(1)
+
+    tool = amanda.Tool()
+    tool.add_inst_for_op(analyze, ops=["linear"])
+    model, x = network().to("meta"), X.to("meta")
+    with amanda.apply(tool, *everything()):
+        y = model(x)
+        y.sum().backward()
+    assert (y.device.type, y.shape) == ("meta", (4, 2))
+    assert seen == [(8, 3), (2, 8)]
+    assert model[0].weight.grad.shape == (8, 3)
+
+
+# TorchScript
+
+script = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated")
+
+
+@script
+def test_a_traced_module() -> None:
+    model, tools = network(), everything()
+    with amanda.apply(*tools):
+        traced = torch.jit.trace(model, X)
+    assert traced.code == torch.jit.trace(model, X).code
+    assert torch.equal(traced(X), model(X))
+
+
+@script
+@pytest.mark.parametrize("freeze", [False, True])
+def test_a_scripted_module_is_instrumented(freeze: bool) -> None:
+    model, tool = network(), ForwardWatch()
+    with amanda.apply(tool):
+        scripted = torch.jit.script(model)
+        if freeze:
+            scripted = torch.jit.freeze(scripted)
+        start = len(tool.ran)
+        runs = []
+        for _ in range(4):  # the first ones are profiled, then it is optimized
+            assert torch.equal(scripted(X), model(X))
+            runs.append(tool.ran[start:])
+            start = len(tool.ran)
+    assert types(runs[0]) == ["linear", "relu_", "linear"] * 2
+    assert len(set(runs[0])) == 6
+    assert runs == [runs[0]] * 4
+
+
+@script
+def test_gradients_through_a_scripted_module() -> None:
+    model = network()
+    scripted = torch.jit.script(model)
+
+    def gradients() -> list[Tensor]:
+        return list(torch.autograd.grad(scripted(X).square().sum(), list(model.parameters())))
+
+    expected = [gradients() for _ in range(4)][-1]
+    with amanda.apply(*everything()):
+        runs = [gradients() for _ in range(4)]
+    for run in runs:
+        for one, other in zip(run, expected, strict=True):
+            assert torch.allclose(one, other)
+
+
+@script
+def test_a_published_torchscript_model() -> None:
+    model = silero_vad.load_silero_vad(onnx=False)
+    chunks = [torch.randn(1, 512) / 10 for _ in range(3)]
+
+    def detect() -> list[Tensor]:
+        model.reset_states()
+        return [model(chunk, 16000) for chunk in chunks]
+
+    expected, tool = detect(), ForwardWatch()
+    with amanda.apply(tool):
+        per_call = []
+        model.reset_states()
+        for chunk, plain in zip(chunks, expected, strict=True):
+            start = len(tool.ran)
+            assert torch.equal(model(chunk, 16000), plain)
+            per_call.append(tool.ran[start:])
+        known = len(tool.analyzed)
+        detect()
+        detect()
+    assert {"conv1d", "lstm_cell", "sigmoid"} <= set(types(per_call[0]))
+    assert per_call[1] == per_call[2]
+    assert len(set(per_call[1])) == len(per_call[1])
+    assert len(tool.analyzed) < known + len(per_call[0])  # another line calls it: two at the most
+    for one, other in zip(detect(), expected, strict=True):
+        assert torch.equal(one, other)
