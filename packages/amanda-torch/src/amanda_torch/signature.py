@@ -146,10 +146,8 @@ class OperatorSignature(Signature):
         positional = [a.name for a in written if not a.kwarg_only]
         self.written = tuple(i for i, name in enumerate(self.names) if name in positional)
         self.out = tuple(a.name for a in written if a.kwarg_only)
-        names = enumerate(self.names)
-        self.state = tuple(
-            i for i, n in names if n in changed and n not in (*positional, *self.out)
-        )
+        state = changed.difference(positional, self.out)
+        self.state = tuple(i for i, name in enumerate(self.names) if name in state)
         self.writes = bool(written or self.state)
         self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
         kinds = [str(r.type) for r in schema.returns]
