@@ -335,6 +335,8 @@ CALLS = {
     # indices
     "index_select": ("Gather", lambda: X2.index_select(1, torch.tensor([2, 0]))),
     "gather": ("GatherElements", lambda: M.gather(1, torch.tensor([[0, 1], [1, 3], [2, 2]]))),
+    "index by a tensor": ("Gather", lambda: X2[:, torch.tensor([2, 0])]),
+    "arange": ("Range", lambda: torch.arange(2, 11, 3)),
     "scatter": (
         "ScatterElements",
         lambda: M.scatter(1, torch.tensor([[0], [1], [2]]), numbers(3, 1)),

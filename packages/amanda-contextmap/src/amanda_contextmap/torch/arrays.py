@@ -169,6 +169,19 @@ def _scattered(reduction: str) -> Rule:
     )
 
 
+def _or(name: str, default: int) -> Callable[[Native], Any]:
+    return lambda op: op.attrs.get(name, default)
+
+
+def _indexed_along(axis: int) -> Callable[[Native], bool]:
+    """Indexed by one tensor of numbers: ``x[:, i]``."""
+    name = f"indices[{axis}]"
+    return lambda op: (
+        len(op.places("indices")) == 1 == len(op.places(name))
+        and (op.dtype(name) in ("int64", "int32"))
+    )
+
+
 # Data types
 
 
@@ -247,7 +260,12 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "tril": rule("Trilu", "input=self k=diagonal", upper=0),
     # indices
     "index_select": rule("Gather", "data=self indices=index", axis=axis("dim", "self")),
+    "index": tuple(
+        rule("Gather", f"data=self indices=indices[{axis}]", when=_indexed_along(axis), axis=axis)
+        for axis in range(4)
+    ),
     "gather": rule("GatherElements", "data=self indices=index", axis=axis("dim", "self")),
+    "arange": rule("Range", "limit=end", start=_or("start", 0), delta=_or("step", 1)),
     "scatter": _scattered("none"),
     "scatter_add": _scattered("add"),
     # data types, copies
