@@ -1,0 +1,13 @@
+"""What all tests of the PyTorch driver share."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _free_ids() -> None:
+    """Models of other modules that wait for the collector would still have their ids."""
+    gc.collect()
