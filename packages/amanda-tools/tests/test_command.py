@@ -133,8 +133,11 @@ class TestEnd:
         assert ("no luck" in result.stderr) == ("no luck" in statement)
         assert "trace: 0 executions" in result.stderr
 
-    def test_a_traceback_is_the_script_s(self, command):
-        script = "def fail():\n    1 / 0\nfail()\n"
+    @pytest.mark.parametrize(
+        ("script", "error"),
+        [("def fail():\n    1 / 0\nfail()\n", "ZeroDivisionError"), ("x = = 1", "SyntaxError")],
+    )
+    def test_a_traceback_is_the_script_s(self, command, script, error):
         command.write("fails.py", script)
         plain = subprocess.run(
             [sys.executable, "fails.py"], cwd=command.folder, capture_output=True, text=True,
@@ -142,7 +145,7 @@ class TestEnd:
         )  # fmt: skip
         shown = command("run", *QUIET, "fails.py").stderr
         assert shown.startswith(plain.stderr)
-        assert "ended by ZeroDivisionError" in shown
+        assert f"ended by {error}" in shown
 
     def test_a_traceback_through_the_framework_has_no_frames_of_ours(self, command):
         command.write("model.py", MODEL.replace("2, 4", "2, 5"))
@@ -269,6 +272,7 @@ class TestMistake:
             (("run", "--tol", "flops", "train.py"), "No such option '--tol'"),
             (("run", "--tool", "folps", "train.py"), "no tool 'folps'; did you mean 'flops'?"),
             (("run", "--tool", "trace:uot=x", "train.py"), "did you mean 'out'?"),
+            (("run", "--depth", "-1", "train.py"), "-1 is not in the range x>=0"),
             (("run", "trian.py"), "no file 'trian.py'; did you mean 'train.py'?"),
             (("run", "folder/trian.py"), "did you mean 'folder/train.py'?"),
             (("run", "nowhere/train.py"), "there is no folder 'nowhere'"),

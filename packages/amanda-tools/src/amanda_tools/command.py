@@ -75,7 +75,13 @@ def commands() -> None:
     "`amanda tools`, or package.module:Class for one of your own. Without any: flops and profile.",
 )
 @click.option("--ops", metavar="TYPE,...", help="Look at operators of these types alone.")
-@click.option("--depth", default=2, show_default=True, help="Levels of modules in the table.")
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0),
+    default=2,
+    show_default=True,
+    help="Levels of modules in the table.",
+)
 @click.option("-m", "module", is_flag=True, help="TARGET is a module, as for `python -m`.")
 @click.argument("target")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)

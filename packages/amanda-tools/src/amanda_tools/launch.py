@@ -108,9 +108,11 @@ def _of_script(error: BaseException) -> TracebackType | None:
     if frames and not isinstance(error, amanda.AmandaError):
         fault = _is_ours(frames[-1]) and not _calls(frames[-1])
         frames = [frame for frame in frames if fault or not _is_ours(frame)]
+    if not frames:  # of a script that cannot even be compiled
+        return None
     for frame, following in zip(frames, [*frames[1:], None], strict=True):
         frame.tb_next = following
-    return frames[0] if frames else None
+    return frames[0]
 
 
 def _is_ours(traceback: TracebackType) -> bool:
