@@ -1,11 +1,13 @@
 """The `with amanda.apply(...)` block, apart from any backend."""
 
+import asyncio
 import contextlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import amanda
 import pytest
-from amanda import Tool
+from amanda import AmandaError, Tool
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy_backend import framework
@@ -82,9 +84,10 @@ class TestApply:
 
         log = []
         tools = [Multiplying("one", log), Failing("two", log), Multiplying("three", log)]
-        with pytest.raises(OSError, match="disk full"), amanda.apply(*tools):
+        with pytest.raises(OSError, match="disk full") as raised, amanda.apply(*tools):
             raise ZeroDivisionError
         assert sorted(log) == ["one", "three", "two"]
+        assert isinstance(raised.value.__context__, ZeroDivisionError)
 
 
 class Labelled(Tool):
@@ -139,6 +142,72 @@ class TestNesting:
         assert log == expected
         assert amanda.is_enabled()
         assert amanda.is_cache_enabled()
+
+
+class TestInterleaving:
+    """Blocks that are not left in the opposite order of entering, as those of generators."""
+
+    @staticmethod
+    def held(block):
+        with block:
+            yield
+
+    def run(self, log):
+        log.clear()
+        squared(tensor(1))
+        return list(log)
+
+    def test_one_that_is_left_early_takes_only_its_own_tools_with_it(self):
+        log = []
+        outer, inner = (Labelled(name, log) for name in ("outer", "inner"))
+        generator = self.held(amanda.apply(outer))
+        next(generator)
+        with amanda.apply(inner):
+            assert self.run(log) == ["outer", "inner"]
+            generator.close()
+            assert self.run(log) == ["inner"]
+        assert self.run(log) == []
+
+    def test_a_tool_of_two_of_them_stays_as_long_as_one_is_open(self):
+        log = []
+        tool = Labelled("tool", log)
+        generator = self.held(amanda.apply(tool))
+        next(generator)
+        with amanda.apply(tool):
+            generator.close()
+            assert self.run(log) == ["tool"]
+        assert self.run(log) == []
+
+    def test_a_switch_that_is_left_early(self):
+        generator = self.held(amanda.disabled())
+        next(generator)
+        with amanda.cache_disabled():
+            generator.close()
+            assert amanda.is_enabled()
+            assert not amanda.is_cache_enabled()
+        assert amanda.is_enabled()
+        assert amanda.is_cache_enabled()
+
+    def test_tasks_of_one_thread(self):
+        log = []
+
+        async def task(name, naps):
+            with amanda.apply(Labelled(name, log)):
+                for _ in range(naps):
+                    await asyncio.sleep(0)
+
+        async def main():
+            await asyncio.gather(task("a", 2), task("b", 4), task("c", 3))
+
+        asyncio.run(main())
+        assert self.run(log) == []
+
+    def test_leaving_in_another_thread_is_refused(self):
+        generator = self.held(amanda.apply(Labelled("tool", [])))
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(next, generator).result()
+            with pytest.raises(AmandaError, match="another thread"):
+                generator.close()
 
 
 class TestSwitches:

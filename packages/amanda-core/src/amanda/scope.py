@@ -10,12 +10,12 @@ from amanda.by_operator import ByOperator
 from amanda.context_map import context_map
 from amanda.driver import Driver, ImportWatch, known_drivers, loaded_drivers
 from amanda.engine import Engine, Scope
-from amanda.errors import MissingContextMapError
+from amanda.errors import AmandaError, MissingContextMapError
 from amanda.tool import Tool, in_order
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 # Vocabularies that are some backend's own, whether or not its driver is loaded.
 _NATIVE = {"torch", "tensorflow"}
@@ -72,8 +72,21 @@ class _State:
         return engine if self.enabled else None
 
 
+class _Layer:
+    """A block that was entered: how it changes what is in force, and what was before it."""
+
+    __slots__ = ("before", "change")
+
+    def __init__(self, change: Callable[[_State], _State], before: _State) -> None:
+        self.change = change
+        self.before = before
+
+
 class _Thread(threading.local):
     state = _State((), {}, Scope(), ByOperator(), enabled=True, caching=True)
+
+    def __init__(self) -> None:
+        self.layers: list[_Layer] = []  # innermost last
 
 
 _thread = _Thread()
@@ -84,53 +97,60 @@ def apply(*tools: Tool) -> Iterator[None]:
     """Put tools in force in this thread, with all they depend on, for a ``with`` block.
 
     Scopes nest: inside, the tools of the outer scope come first. Leaving restores exactly what
-    was before. Usable as a decorator too.
+    was before. Usable as a decorator too. What takes turns in a thread (tasks of asyncio, a
+    generator that holds a scope) runs under the tools of all scopes that are open then.
 
     Raises:
         TypeError: an argument is not a tool.
         DependencyCycleError: tools depend on each other in a circle.
         MissingDriverError: the framework in use has no driver installed.
         MissingContextMapError: a tool speaks a vocabulary that nothing translates to.
+        AmandaError: it is left in another thread than it was entered in.
     """
     for tool in tools:
         if not isinstance(tool, Tool):
             hint = f"; write {tool.__name__}(...)" if isinstance(tool, type) else ""
+            hint = "; write amanda.apply(*tools)" if isinstance(tool, (list, tuple)) else hint
             raise TypeError(f"amanda.apply takes tools, not {tool!r}{hint}")
-    before = _thread.state
-    order = in_order(tools, before.tools)
     scope = Scope()
-    owners = {tool: before.owners.get(tool, scope) for tool in order}
-    contexts = before.contexts if before.tools else ByOperator()
-    state = _State(
-        tuple(order),
-        owners,
-        scope,
-        contexts,
-        enabled=before.enabled,
-        caching=before.caching,
-    )
-    try:
-        with ImportWatch(_refresh), _switched(state):
-            yield
-    finally:
-        scope.open = False
-        with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
-            for tool in order:
-                if owners[tool] is scope:
+    contexts = ByOperator()  # in use if it is the outermost scope, or becomes that
+    owners: Mapping[Tool, Scope] = {}
+
+    def change(before: _State) -> _State:
+        nonlocal owners
+        order = in_order(tools, before.tools)
+        owners = {tool: before.owners.get(tool, scope) for tool in order}
+        return _State(
+            tuple(order),
+            owners,
+            scope,
+            before.contexts if before.tools else contexts,
+            enabled=before.enabled,
+            caching=before.caching,
+        )
+
+    with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
+        try:
+            with ImportWatch(_refresh), _switched(change):
+                yield
+        finally:
+            scope.open = False
+            for tool, owner in owners.items():
+                if owner is scope:
                     leaving.callback(tool.leave)
 
 
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
     """Have the tools in force at work again within a ``disabled()`` block."""
-    with _switched(_thread.state.but(enabled=True)):
+    with _switched(lambda state: state.but(enabled=True)):
         yield
 
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
     """Have no tool at work in this thread for a ``with`` block."""
-    with _switched(_thread.state.but(enabled=False)):
+    with _switched(lambda state: state.but(enabled=False)):
         yield
 
 
@@ -142,14 +162,14 @@ def is_enabled() -> bool:
 @contextlib.contextmanager
 def cache_enabled() -> Iterator[None]:
     """Keep what analysis routines decide, within a ``cache_disabled()`` block."""
-    with _switched(_thread.state.but(caching=True)):
+    with _switched(lambda state: state.but(caching=True)):
         yield
 
 
 @contextlib.contextmanager
 def cache_disabled() -> Iterator[None]:
     """Ask the analysis routines anew at every execution, for a ``with`` block."""
-    with _switched(_thread.state.but(caching=False)):
+    with _switched(lambda state: state.but(caching=False)):
         yield
 
 
@@ -159,15 +179,36 @@ def is_cache_enabled() -> bool:
 
 
 @contextlib.contextmanager
-def _switched(state: _State) -> Iterator[None]:
-    before = _thread.state
-    _thread.state = state
+def _switched(change: Callable[[_State], _State]) -> Iterator[None]:
+    layer = _Layer(change, _thread.state)
+    _thread.state = change(layer.before)
+    _thread.layers.append(layer)
     try:
         _refresh()
         yield
     finally:
-        _thread.state = before
+        _take_off(layer)
         _refresh()
+
+
+def _take_off(layer: _Layer) -> None:
+    """Restore what was before a block, under those that were entered later and are still open.
+
+    A generator or a task of asyncio may leave its block before a later one is left.
+    """
+    layers = _thread.layers
+    if layer not in layers:
+        raise AmandaError(
+            "a block of Amanda's is left in another thread than it was entered in, where it stays "
+            "in force; leave it in the thread that entered it"
+        )
+    index = layers.index(layer)
+    state = layer.before
+    for later in layers[index + 1 :]:
+        later.before = state
+        state = later.change(state)
+    del layers[index]
+    _thread.state = state
 
 
 def _refresh() -> None:
