@@ -64,7 +64,12 @@ class TestIndices:
         assert checked_indices(["weight", 0], 2, ["input", "weight"], **where) == (1, 0)
 
     def test_a_name_that_is_not_known_is_refused(self):
+        where = {"what": "inputs", "where": "here"}
         with pytest.raises(ActionError, match="is none of"):
+            checked_indices(["weigth"], 1, ["weight"], **where)
+
+    def test_a_name_where_there_are_none_is_refused(self):
+        with pytest.raises(ActionError, match="has to be an index"):
             self.check(["weight"], 2)
 
     def test_what_is_no_list_is_refused(self):

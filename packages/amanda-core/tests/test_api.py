@@ -84,6 +84,27 @@ class TestTool:
         with pytest.raises(TypeError, match=r"write ops=\['conv2d'\]"):
             Tool().add_inst_for_op(print, ops="conv2d")
 
+    @pytest.mark.parametrize("type", [3, None, print])
+    def test_ops_are_names(self, type):
+        with pytest.raises(TypeError, match="is not a name"):
+            Tool().add_inst_for_op(print, ops=["conv2d", type])
+
+    @pytest.mark.parametrize(
+        "use",
+        [
+            lambda tool: tool.add_inst_for_op(print),
+            lambda tool: tool.depends_on(Tool),
+            lambda tool: amanda.apply(tool).__enter__(),
+        ],
+    )
+    def test_an_init_that_forgets_the_base_is_told(self, use):
+        class Forgetful(Tool):
+            def __init__(self):
+                pass
+
+        with pytest.raises(AttributeError, match=r"Forgetful.__init__ has to call super"):
+            use(Forgetful())
+
     def test_an_analysis_routine_must_be_callable(self):
         with pytest.raises(TypeError, match="'conv2d' is not callable"):
             Tool().add_inst_for_op("conv2d")

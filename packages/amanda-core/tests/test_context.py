@@ -50,9 +50,10 @@ class TestInputs:
 
         analyze(look, attrs={"stride": 1})
 
-    def test_a_value_by_index(self):
+    def test_a_value_by_index_or_name(self):
         def look(ctx):
             assert [ctx.value(0), ctx.value(1), ctx.value(-1)] == [1, 2, 2]
+            assert ctx.value("weight") == 2
             for index in (2, -3):
                 with pytest.raises(amanda.ActionError, match="out of range"):
                     ctx.value(index)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -53,6 +54,18 @@ class TestApply:
 
     def test_what_is_no_tool_at_all(self):
         with pytest.raises(TypeError, match="takes tools, not 'flops'"), amanda.apply("flops"):
+            pass
+
+    def test_a_list_of_tools_is_to_be_unpacked(self):
+        with pytest.raises(TypeError, match=r"write amanda.apply\(\*tools\)"), amanda.apply([]):
+            pass
+
+    def test_a_tool_that_is_equal_to_others_is_refused(self):
+        @dataclasses.dataclass
+        class Equal(Tool):
+            threshold: float = 0.5
+
+        with pytest.raises(TypeError, match=r"Equal defines __eq__"), amanda.apply(Equal()):
             pass
 
     def test_without_tools_nothing_happens(self):

@@ -63,6 +63,10 @@ def checked_indices(
     chosen: list[int] = []
     for given in indices:
         if isinstance(given, str):
+            if not names:
+                raise ActionError(
+                    f"{where}: {what}={given!r} has to be an index, there are no names"
+                )
             if given not in names:
                 raise ActionError(f"{where}: {what}={given!r} is none of {list(names)}")
             given = names.index(given)

@@ -144,13 +144,16 @@ class OpContext(dict[str, "Any"]):
             return None
         raise ValueUnavailableError(f"{self.op_id} has no input {name!r}; it has {names}")
 
-    def value(self, index: int) -> Any:
-        """The ``index``-th input as a NumPy array, if it is known during the analysis.
+    def value(self, index: int | str) -> Any:
+        """The input of that index or name as a NumPy array, if it is known during the analysis.
 
         Raises:
             ValueUnavailableError: it is known only at execution.
         """
-        (position,) = checked_indices([index], len(self.inputs), what="input", where=self.op_id)  # type: ignore[misc]
+        chosen = checked_indices(
+            [index], len(self.inputs), self.input_names, what="input", where=self.op_id
+        )
+        (position,) = chosen or ()
         return self._now.value(position)
 
     @property

@@ -112,6 +112,11 @@ def apply(*tools: Tool) -> Iterator[None]:
             hint = f"; write {tool.__name__}(...)" if isinstance(tool, type) else ""
             hint = "; write amanda.apply(*tools)" if isinstance(tool, (list, tuple)) else hint
             raise TypeError(f"amanda.apply takes tools, not {tool!r}{hint}")
+        if type(tool).__eq__ is not object.__eq__:  # else two that are equal would be taken for one
+            raise TypeError(
+                f"a tool is equal to itself alone, but {type(tool).__name__} defines __eq__; "
+                "if it is a dataclass, write @dataclass(eq=False)"
+            )
     scope = Scope()
     contexts = ByOperator()  # in use if it is the outermost scope, or becomes that
     owners: Mapping[Tool, Scope] = {}

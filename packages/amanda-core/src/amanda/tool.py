@@ -49,11 +49,18 @@ class Subscription:
         self.require_outputs = require_outputs
 
 
+class _SetByInit:
+    """Stands for what ``Tool.__init__`` sets, to say so where a subclass has not called it."""
+
+    def __get__(self, tool: Tool | None, cls: type[Tool]) -> Any:
+        raise AttributeError(f"{cls.__name__}.__init__ has to call super().__init__() first")
+
+
 class Tool:
     """Base class of every tool.
 
     A subclass registers analysis routines in its ``__init__`` and is put in force by
-    :func:`amanda.apply`.
+    :func:`amanda.apply`. What it registers later holds in scopes that are opened after that.
 
     Args:
         namespace: the vocabulary that the tool speaks: ``torch``, ``tensorflow``, ``onnx``. By
@@ -68,14 +75,16 @@ class Tool:
     """
 
     innermost = False
+    subscriptions: list[Subscription] = _SetByInit()  # type: ignore[assignment]
+    dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
 
     def __init__(self, namespace: str | None = None, *, layout: str = "canonical") -> None:
         if layout not in ("canonical", "native"):
             raise ValueError(f"layout is 'canonical' or 'native', not {layout!r}")
         self.layout = layout
         self.vocabulary: str | None = _NAMESPACES.get(namespace or "amanda", namespace)
-        self.subscriptions: list[Subscription] = []
-        self.dependencies: list[Tool | type[Tool]] = []
+        self.subscriptions = []
+        self.dependencies = []
         self._built: dict[type[Tool], Tool] = {}
 
     @functools.cached_property  # so that a tool may have a name of its own
@@ -174,6 +183,9 @@ class Tool:
         if isinstance(ops, str):
             raise TypeError(f"{self.name}: ops is a list of operator types; write ops=[{ops!r}]")
         types = None if ops is None else frozenset(ops)
+        for type in types or ():
+            if not isinstance(type, str):
+                raise TypeError(f"{self.name}: ops names operator types, {type!r} is not a name")
         self.subscriptions.append(Subscription(self, callback, view, types, require_outputs))
 
 
