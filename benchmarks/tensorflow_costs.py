@@ -140,21 +140,24 @@ import sys, time
 import tensorflow as tf
 if sys.argv[1] == "noted":
     import amanda_tensorflow
-import keras, numpy as np
+import keras
 
 def build():
     keras.utils.clear_session()
     model = keras.applications.MobileNetV2(weights=None, input_shape=(64, 64, 3), classes=10)
-    model.compile("sgd", "mse", jit_compile=False)
-    x, y = np.ones((1, 64, 64, 3), "f"), np.ones((1, 10), "f")
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(x, training=True))
+        return tape.gradient(loss, [v.value for v in model.trainable_variables])
+
     start = time.perf_counter()
-    step = model.make_train_function()
-    data = iter(tf.data.Dataset.from_tensors((x, y)).repeat())
-    step(data)
+    step.get_concrete_function(tf.TensorSpec((1, 64, 64, 3)))
     return time.perf_counter() - start
 
 build()
-print(min(build() for _ in range(3)))
+print(min(build() for _ in range(5)))
 """
 
 
