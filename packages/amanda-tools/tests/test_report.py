@@ -108,6 +108,9 @@ class TestByType:
             ["relu", "2", "1"],
         ]
 
+    def test_nothing_is_an_empty_table(self):
+        assert len(lines(by_type([]))) == 1
+
     def test_the_rest_is_one_row(self):
         values = {f"a__op{number}": 100 - number for number in range(12)}
         shown = lines(by_type([column("N", **values)], limit=10))
@@ -144,6 +147,8 @@ class TestNumbers:
             (7, "7"),
             (999, "999"),
             (1000, "1.00 k"),
+            (999_499, "999 k"),
+            (999_999, "1.00 M"),
             (12_345, "12.3 k"),
             (123_456, "123 k"),
             (2.5e9, "2.50 G"),

@@ -106,7 +106,7 @@ class Report(JupyterMixin):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = list(range(len(self._columns)))
-        wish = max(len(label) for label, _ in self._rows)
+        wish = max((len(label) for label, _ in self._rows), default=0)
         while True:
             table = self._table(shown)
             width = console.measure(table, options=options.update(width=10_000)).maximum
@@ -205,7 +205,7 @@ _SHOWN: dict[Unit, Callable[[float], str]] = {
 
 def _scaled(number: float, step: int, units: Sequence[str]) -> str:
     power = 0
-    while abs(number) >= step and power < len(units) - 1:
+    while abs(number) >= step - 0.5 and power < len(units) - 1:  # what would be shown as step
         number /= step
         power += 1
     digits = 0 if power == 0 else sum(abs(number) < bound for bound in (10, 100))
