@@ -15,7 +15,7 @@ import torch
 from amanda import UnsupportedError
 
 from amanda_torch.execute import Target, make_kernel
-from amanda_torch.identity import skip_frames
+from amanda_torch.frames import skip_frames
 from amanda_torch.parameters import COPYING, noting_copies
 from amanda_torch.signature import OperatorSignature
 from amanda_torch.thread import KEY, KEY_NAME

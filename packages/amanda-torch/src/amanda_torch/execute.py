@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from amanda_torch.backward import sequence_number, watch_backward
+from amanda_torch.frames import skip_frames
 from amanda_torch.gradient import Gradient, alias, edges
-from amanda_torch.identity import locate, skip_frames
+from amanda_torch.identity import locate
 from amanda_torch.inplace import Destinations
 from amanda_torch.opaque import opaque
 from amanda_torch.signature import outputs_of, with_outputs

@@ -10,18 +10,25 @@ second step the operators of the first one.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import threading
 import weakref
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import Operator
 
+from amanda_torch.frames import (
+    ENDS,
+    RESUMES,
+    SPECIAL,
+    first_argument,
+    is_machinery,
+    optimizer,
+)
+
 if TYPE_CHECKING:
-    from types import FrameType
+    from types import CodeType, FrameType
 
     from amanda_torch.thread import ThreadState
 
@@ -34,52 +41,10 @@ _TURNS = 4096
 
 _Module = torch.nn.Module
 
-# Where torch runs operators for purposes of its own; tools see them when they ask for their type.
-_MACHINERY = (
-    "torch._dynamo.utils.",
-    "torch._tensor_str.",
-    "torch.amp.",
-    "torch.distributed.",
-    "torch.jit.",
-    "torch.nn.parallel.",
-    "torch.optim.",
-    "torch.testing.",
-    "torch.utils.data.",
-)
-
-# Frames that are no call sites of the model: the code of a module begins; an address goes on as it
-# was when a checkpoint was made; ours, or what runs code again.
-_ENDS, _RESUMES, _SKIPPED = "ends", "resumes", "skipped"
-
-# By identity of the code. How a call gets to a module's forward depends on its hooks.
-_SPECIAL: dict[int, str] = {
-    id(code): _ENDS
-    for code in (
-        _Module._wrapped_call_impl.__code__,
-        _Module._call_impl.__code__,
-        *(c for c in _Module._call_impl.__code__.co_consts if isinstance(c, CodeType)),
-    )
-}
-
 _operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
 # The number that was given last for a scope and type, where to go on looking for a free one.
 _counts: dict[tuple[str, str], int] = {}
 _lock = threading.RLock()
-
-
-def skip_frames(*codes: CodeType) -> None:
-    """Leave the frames of these functions out of every address."""
-    _SPECIAL.update((id(code), _SKIPPED) for code in codes)
-
-
-def end_paths(*codes: CodeType) -> None:
-    """Have every path end at the frames of these functions."""
-    _SPECIAL.update((id(code), _ENDS) for code in codes)
-
-
-def resume_paths(*codes: CodeType) -> None:
-    """Have paths go on from these functions with the thread's ``origin``."""
-    _SPECIAL.update((id(code), _RESUMES) for code in codes)
 
 
 class Node:
@@ -173,13 +138,13 @@ def locate(type: str, frame: FrameType, thread: ThreadState) -> Operator:
         caller: FrameType | None = frame
         while caller is not None:
             code = id(caller.f_code)
-            kind = _SPECIAL.get(code)
+            kind = SPECIAL.get(code)
             if kind is None:
                 path.append(code)
                 path.append(caller.f_lasti)
-            elif kind is _ENDS:
+            elif kind is ENDS:
                 break
-            elif kind is _RESUMES:
+            elif kind is RESUMES:
                 path += thread.origin
                 break
             caller = caller.f_back
@@ -233,12 +198,12 @@ def _inside(frame: FrameType | None, thread: ThreadState) -> list[int]:
     path: list[int] = []
     while frame is not None and len(path) < 2 * _DEEPEST:
         code = id(frame.f_code)
-        kind = _SPECIAL.get(code)
+        kind = SPECIAL.get(code)
         if kind is None:
             path += (code, frame.f_lasti)
-        elif kind is _ENDS:
+        elif kind is ENDS:
             break
-        elif kind is _RESUMES:
+        elif kind is RESUMES:
             path += thread.origin
             break
         frame = frame.f_back
@@ -256,16 +221,16 @@ def _outside(frame: FrameType | None, thread: ThreadState) -> Whereabouts:
     path: list[int] = []
     while frame is not None:
         code = frame.f_code
-        kind = _SPECIAL.get(id(code))
+        kind = SPECIAL.get(id(code))
         if kind is None:
             path += (id(code), frame.f_lasti)
             if _takes_module(outside, frame):
-                candidate = _first_argument(frame)
+                candidate = first_argument(frame)
                 if _is_module(candidate):
                     owner = candidate, frame, len(path)
-        elif kind is _ENDS:
+        elif kind is ENDS:
             break
-        elif kind is _RESUMES:
+        elif kind is RESUMES:
             if owner is None or thread.resumed is not outside:
                 assert thread.resumed is not None
                 return thread.resumed, [*path, *thread.origin][: 2 * _DEEPEST]
@@ -283,14 +248,14 @@ def _takes_module(outside: Node, frame: FrameType) -> bool:
     key = id(frame.f_code)
     known = outside.methods.get(key)
     if known is None:
-        known = outside.methods[key] = _is_module(_first_argument(frame))
+        known = outside.methods[key] = _is_module(first_argument(frame))
         outside.pinned[key] = frame.f_code
     return known
 
 
 def _new_operator(node: Node, type: str, frame: FrameType, thread: ThreadState) -> Operator:
-    optimizer = _optimizer(frame) if thread.node is None else None
-    scope = node.scope if optimizer is None else optimizer
+    updating = optimizer(frame) if thread.node is None else None
+    scope = node.scope if updating is None else updating
     id, name = _free_id(scope, type)
     operator = Operator(
         id=id,
@@ -298,7 +263,7 @@ def _new_operator(node: Node, type: str, frame: FrameType, thread: ThreadState) 
         name=name,
         scope=scope,
         backend="torch",
-        on_request=optimizer is not None or _is_machinery(frame),
+        on_request=updating is not None or is_machinery(frame),
     )
     _operators[id] = operator
     return operator
@@ -410,53 +375,8 @@ def _owner(module: _Module, frame: FrameType | None) -> _Module | None:
     """
     owner = None
     while frame is not None:
-        candidate = _first_argument(frame)
+        candidate = first_argument(frame)
         if _is_module(candidate) and _name_in(candidate, module) is not None:
             owner = candidate
         frame = frame.f_back
     return owner
-
-
-def _optimizer(frame: FrameType | None) -> str | None:
-    """The class of the optimizer whose ``step`` is running, if one is."""
-    passed: list[CodeType] = []
-    while frame is not None:
-        if frame.f_code.co_name in ("step", "zero_grad"):
-            candidate = _first_argument(frame)
-            if isinstance(candidate, torch.optim.Optimizer):
-                closure = inspect.unwrap(_argument(frame, "closure") or candidate.step)
-                if getattr(closure, "__code__", None) in passed:
-                    return None  # the program's own function, which the optimizer calls
-                return type(candidate).__name__
-        passed.append(frame.f_code)
-        frame = frame.f_back
-    return None
-
-
-def _is_machinery(frame: FrameType | None) -> bool:
-    """Whether a frame runs an operator for purposes of torch itself."""
-    while frame is not None and _SPECIAL.get(id(frame.f_code)) is _SKIPPED:
-        frame = frame.f_back
-    name = "" if frame is None else frame.f_globals.get("__name__", "")
-    return f"{name}.".startswith(_MACHINERY)
-
-
-def _first_argument(frame: FrameType) -> Any:
-    """What a function was given first (``self`` in a method), None if it takes nothing."""
-    code = frame.f_code
-    return _argument(frame, code.co_varnames[0]) if code.co_argcount else None
-
-
-def _argument(frame: FrameType, name: str) -> Any:
-    """An argument of a function by its name.
-
-    Before Python 3.13 a look at the local variables leaves a copy of them in the frame, which
-    would keep a model alive that the program has let go of. It is emptied, unless the program
-    holds it too (``locals()``).
-    """
-    variables = frame.f_locals
-    value = variables.get(name)
-    held_by_frame_alone = 3  # the frame, this function, and the call that counts
-    if sys.version_info < (3, 13) and sys.getrefcount(variables) == held_by_frame_alone:
-        variables.clear()
-    return value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from amanda_torch.identity import skip_frames
+from amanda_torch.frames import skip_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable

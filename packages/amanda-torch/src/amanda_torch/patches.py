@@ -11,6 +11,7 @@ import functools
 import inspect
 import sys
 import threading
+import weakref
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,8 @@ from torch.nn.modules._functions import BackwardHookFunction, SyncBatchNorm
 
 from amanda_torch.backward import reaches
 from amanda_torch.execute import Target, execute
-from amanda_torch.identity import end_paths, enter, resume_paths, skip_frames, whereabouts
+from amanda_torch.frames import end_paths, resume_paths, skip_frames
+from amanda_torch.identity import enter, whereabouts
 from amanda_torch.signature import FunctionSignature
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _call = torch.nn.Module.__call__
+_script = vars(torch.jit.ScriptFunction)["__call__"]
 _apply = torch.autograd.Function.__dict__["apply"]
 _make_grads = vars(torch.autograd)["_make_grads"]
 _run_backward = vars(torch.autograd)["_engine_run_backward"]
 _new_frame = checkpointing._CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
+_signatures: weakref.WeakKeyDictionary[type, FunctionSignature] = weakref.WeakKeyDictionary()
 
 
 def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
@@ -53,6 +57,18 @@ def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         return _call(self, *args, **kwargs)
     finally:
         thread.node, thread.visits = node, visits
+
+
+def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Outside of modules too, the operators of one call are told apart by their turns."""
+    thread = local.thread
+    if thread.engine is None or thread.visits is not None:
+        return _script(self, *args, **kwargs)
+    thread.visits = {}
+    try:
+        return _script(self, *args, **kwargs)
+    finally:
+        thread.visits = None
 
 
 def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -82,7 +98,13 @@ def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         return run(*args, **kwargs)
     if _is_machinery(cls):
         return _unseen(run)(*args, **kwargs)
-    target = Target(cls.__name__, FunctionSignature(cls), run, lambda _, *a, **k: run(*a, **k))
+    engine = local.thread.engine
+    if engine is None or not engine.wants(cls.__name__):
+        return run(*args, **kwargs)
+    signature = _signatures.get(cls)
+    if signature is None:
+        signature = _signatures[cls] = FunctionSignature(cls)
+    target = Target(cls.__name__, signature, run, lambda _, *a, **k: run(*a, **k))
     return execute(target, args, kwargs)
 
 
@@ -158,6 +180,7 @@ class Patches:
 
         self._patches: list[tuple[Any, str, Any]] = [
             (torch.nn.Module, "__call__", _module_call),
+            (torch.jit.ScriptFunction, "__call__", _script_call),
             (torch.autograd, "_engine_run_backward", _unseen(_run_backward)),
             (torch.autograd, "_make_grads", _unseen(_make_grads)),
             (torch.autograd.Function, "apply", classmethod(_function_apply)),
@@ -229,7 +252,8 @@ def _codes(value: Any) -> Iterator[CodeType]:
 
 end_paths(_module_call.__code__)
 resume_paths(*(c for c in _resumed.__code__.co_consts if isinstance(c, CodeType)))
-skip_frames(_function_apply.__code__, _checkpoint_forward.__code__, _checkpoint_frame.__code__)
+skip_frames(_script_call.__code__, _function_apply.__code__)
+skip_frames(_checkpoint_forward.__code__, _checkpoint_frame.__code__)
 skip_frames(
     *(
         code
