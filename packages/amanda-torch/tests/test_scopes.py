@@ -24,6 +24,7 @@ X = torch.randn(2, 3)
 # What the driver exchanges while a scope is open
 EXCHANGED: list[tuple[Any, str]] = [
     (nn.Module, "__call__"),
+    (torch.jit.ScriptFunction, "__call__"),
     (torch.autograd.Function, "apply"),
     (torch.autograd, "_engine_run_backward"),
     (torch.autograd, "_make_grads"),

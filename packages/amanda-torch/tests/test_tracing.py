@@ -318,6 +318,21 @@ def test_a_scripted_module_is_instrumented(freeze: bool) -> None:
 
 
 @script
+def test_operators_of_a_scripted_function_are_told_apart() -> None:
+    @torch.jit.script
+    def twice(x: Tensor) -> Tensor:
+        return x.relu().neg().relu()
+
+    tool = ForwardWatch()
+    with amanda.apply(tool):
+        for _ in range(4):
+            assert torch.equal(twice(X), X.relu().neg().relu())
+    scripted = tool.ran[:3]
+    assert scripted == ["relu", "neg", "relu#2"]
+    assert tool.ran == [*scripted, "relu#3", "neg#2", "relu#4"] * 4
+
+
+@script
 def test_gradients_through_a_scripted_module() -> None:
     model = network()
     scripted = torch.jit.script(model)
