@@ -17,7 +17,7 @@ from amanda_torch.identity import Node
 from amanda_torch.parameters import is_parameter
 from amanda_torch.patches import Patches
 from amanda_torch.straight import carries_gradient, is_strided_nested
-from amanda_torch.thread import intercept, local
+from amanda_torch.thread import intercept, intercepting, local
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -40,8 +40,13 @@ class Variable(Tensor):
         Raises:
             RuntimeError: the shape does not fit.
         """
-        with torch.no_grad(), amanda.disabled():
-            self.copy_(torch.as_tensor(value, dtype=self.dtype))
+        on = intercepting()
+        intercept(False)
+        try:
+            with torch.no_grad():
+                self.copy_(torch.as_tensor(value, dtype=self.dtype))
+        finally:
+            intercept(on)
         return self
 
 
@@ -63,19 +68,25 @@ class TorchDriver(amanda.Driver):
         thread = local.thread
         if engine is not None and engine.contexts is not thread.session():
             _begin_session(thread, engine)
+        if intercepting():
+            thread.inside = False
+        elif thread.engine is not None:
+            thread.inside = True
         thread.known = True
         thread.engine = engine
         self._patches.hold(engine is not None)
-        intercept(engine is not None)
+        if not thread.inside:
+            intercept(engine is not None)
 
     def value(self, tensor: Any) -> Any:
-        """A tensor as a NumPy array; bfloat16, which NumPy lacks, as float32."""
+        """What a tensor holds now, as a NumPy array; bfloat16, which NumPy lacks, as float32."""
         tensor = tensor.detach()
         if tensor.dtype is torch.bfloat16:
             tensor = tensor.float()
-        if tensor.is_meta:
-            raise amanda.ValueUnavailableError("a meta tensor has no values")
-        return tensor.resolve_conj().resolve_neg().cpu().numpy()
+        try:
+            return tensor.resolve_conj().resolve_neg().cpu().numpy().copy()
+        except (RuntimeError, TypeError, NotImplementedError) as error:  # meta, sparse, batched
+            raise amanda.ValueUnavailableError(f"NumPy cannot hold it: {error}") from error
 
     def variable(self, initial: Any, execution: Execution) -> Variable:
         """A tensor on the device of the operator's inputs."""

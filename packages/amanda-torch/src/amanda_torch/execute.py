@@ -7,7 +7,7 @@ import functools
 import itertools
 from sys import _getframe as getframe
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from amanda import AmandaError, UnsupportedError
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from amanda_torch.signature import Args, Kwargs, Signature
 
+_T = TypeVar("_T")
 _set_grad_enabled = torch._C._set_grad_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _nothing = contextlib.nullcontext()
@@ -208,7 +209,9 @@ class Call:
             destinations = Destinations(
                 signature, inputs, args, kwargs, tracked and redone, tracked and rewritten
             )
-        given = self._routines(plan.before, inputs)
+            if tracked and destinations.refused():
+                return self.run(args, kwargs)
+        given = substituted = self._routines(plan.before, inputs)
         substituting = () if given is inputs else plan.before
         if destinations is not None:
             given = destinations.give(given)
@@ -235,8 +238,9 @@ class Call:
                 if destinations is not None:
                     outputs = destinations.results(outputs, given)
             else:
+                shown_inputs = given if plan.replace.differentiable else substituted
                 result, outputs = self._replace(
-                    plan.replace, new_args, new_kwargs, destinations, tracked
+                    plan.replace, shown_inputs, new_args, new_kwargs, destinations, tracked
                 )
 
         if plan.pending:
@@ -261,8 +265,9 @@ class Call:
 
         if destinations is not None:
             actions = (*plan.before, *((plan.replace,) if plan.replace else ()), *plan.after)
+            bounded = outputs if boundary is not None else ()
             finished = destinations.write(
-                outputs, finished, lambda reason: actions[-1].error(reason, operator)
+                finished, bounded, lambda reason: actions[-1].error(reason, operator)
             )
         return with_outputs(result, finished)
 
@@ -299,18 +304,7 @@ class Call:
         self, tensors: Sequence[Tensor], substitute: Callable[..., Sequence[Tensor]], *args: Any
     ) -> Sequence[Tensor]:
         """What ``substitute`` gives for tensors, not differentiated: gradients pass straight."""
-        thread = local.thread
-        recording = _is_grad_enabled()
-        thread.tracking = True
-        _set_grad_enabled(False)
-        try:
-            if records_tangents():
-                returned = without_tangents(functools.partial(substitute, *args))
-            else:
-                returned = substitute(*args)
-        finally:
-            _set_grad_enabled(recording)
-            thread.tracking = False
+        returned = self._unrecorded(substitute, *args)
         if returned is tensors:
             return tensors
         constant = [
@@ -319,9 +313,24 @@ class Call:
         ]
         return straight_through(tensors, constant)
 
+    def _unrecorded(self, run: Callable[..., _T], *args: Any) -> _T:
+        """Run what is not differentiated, but stands for something that is."""
+        thread = local.thread
+        recording = _is_grad_enabled()
+        thread.tracking = True
+        _set_grad_enabled(False)
+        try:
+            if records_tangents():
+                return without_tangents(functools.partial(run, *args))
+            return run(*args)
+        finally:
+            _set_grad_enabled(recording)
+            thread.tracking = False
+
     def _replace(
         self,
         action: Action,
+        inputs: Sequence[Tensor],
         args: Args,
         kwargs: Kwargs,
         destinations: Destinations | None,
@@ -330,31 +339,39 @@ class Call:
         """The result of a replacement and the tensors in it, with the gradient of the original.
 
         The original is run if its gradient is needed, or what it returns.
+
+        Args:
+            action: the replacement.
+            inputs: what it is given.
+            args: what the original is given.
+            kwargs: the same.
+            destinations: where the original writes.
+            tracked: whether there is a gradient.
         """
-        operator, signature, engine = self.operator, self.target.signature, self.engine
-        inputs = signature.tensors(args, kwargs)
+        signature, operator = self.target.signature, self.operator
 
         def original() -> tuple[Any, Sequence[Tensor]]:
             result = self.run(args, kwargs)
             outputs = outputs_of(result)
-            if destinations is not None:
-                return result, destinations.results(outputs, inputs)
-            return result, outputs
+            if destinations is None:
+                return result, outputs
+            return result, destinations.results(outputs, signature.tensors(args, kwargs))
+
+        def checked(outputs: Sequence[Tensor]) -> Sequence[Tensor]:
+            refusal = self.engine.driver.refusal
+            return replaced(action, returned, outputs, range(len(outputs)), operator, refusal)
 
         if tracked and not action.differentiable:
+            returned = self._unrecorded(action.call, inputs, operator)
             result, outputs = original()
-            return result, self._constant(
-                outputs, engine.replace, action, inputs, outputs, operator
-            )
+            return result, self._constant(outputs, checked, outputs)
 
         returned = action.call(inputs, operator)
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
         whole = signature.returns_tensors and not any(value is None for value in values)
         if signature.reshapes or not whole:
             result, outputs = original()
-            places = range(len(outputs))
-            refusal = engine.driver.refusal
-            return result, replaced(action, returned, outputs, places, operator, refusal)
+            return result, checked(outputs)
         count = destinations.count if destinations else signature.returns
         if count is not None:
             action.substitutes(returned, count, operator)

@@ -65,6 +65,12 @@ class Destinations:
         """How many there are; None if that is known only once the operator has run."""
         return None if self._signature.marks_dirty else len(self._places) or len(self._out)
 
+    def refused(self) -> bool:
+        """Whether autograd will not have it write to one of them, which is an error anyway."""
+        targets = [self._inputs[place] for place in self._places if place is not None]
+        bases = [t if t._base is None else t._base for t in targets]
+        return any(base.is_leaf and base.requires_grad for base in bases)
+
     def give(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
         """What to run the operator on, for the inputs with what routines have substituted."""
         signature = self._signature
@@ -116,15 +122,15 @@ class Destinations:
 
     def write(
         self,
-        results: Sequence[Tensor],
         finished: Sequence[Tensor],
+        bounded: Sequence[Tensor],
         refused: Callable[[str], Exception],
     ) -> Sequence[Tensor]:
         """Have the program's tensors hold what the results have become; returns these tensors.
 
         Args:
-            results: those of the operator, behind a boundary if there is one.
-            finished: the same ones, or what routines have replaced them by.
+            finished: the results, or what routines have replaced them by.
+            bounded: the results if they lie behind a boundary, in memory of their own or not.
             refused: makes an error of why a substitute cannot be written where it should.
         """
         written = list(finished)
@@ -136,7 +142,8 @@ class Destinations:
             written[i] = target
             if value is target:
                 continue
-            if value is results[i] and _share_memory(value, target):
+            in_its_memory = _share_memory(value, target)
+            if in_its_memory and bounded and value is bounded[i]:
                 rebase(target, value)  # it holds the value, without the boundary
                 continue
             if isinstance(place, Tensor) and value.shape != place.shape:
@@ -147,7 +154,7 @@ class Destinations:
             for saved in self._saved:
                 if _share_memory(saved.tensor, target):
                     saved.set_aside()
-            target.copy_(value)
+            target.copy_(value.clone() if in_its_memory else value)
         self._saved.clear()
         return written
 

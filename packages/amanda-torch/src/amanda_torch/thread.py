@@ -37,6 +37,7 @@ class ThreadState:
         origin: the call sites that lead from there to the checkpoint.
         tracking: whether what the current routine returns will have gradients passed through.
         probing: whether a gradient is being computed just to show it to an analysis.
+        inside: whether a scope was entered or left from within a routine.
         known: whether a scope was entered or a backward started in this thread: autograd's own
             threads do neither.
     """
@@ -44,6 +45,7 @@ class ThreadState:
     __slots__ = (
         "engine",
         "floor",
+        "inside",
         "known",
         "node",
         "origin",
@@ -66,6 +68,7 @@ class ThreadState:
         self.origin: Sequence[int] = ()
         self.tracking = False
         self.probing = False
+        self.inside = False
         self.known = False
 
 

@@ -1,0 +1,206 @@
+"""Composite operators: one to a tool that wants it, and what is inside to one that does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import amanda
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instruments import Seen, after, before, seen, under
+from torch import nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+V = torch.randn(4, 4)
+Q = torch.randn(1, 2, 4, 8)
+SEQUENCE = torch.randn(3, 2, 4)
+LABELS = torch.arange(4)
+
+
+class Attention(nn.Module):
+    def forward(self, mask: Tensor) -> Tensor:
+        return functional.scaled_dot_product_attention(Q, Q, Q, mask)
+
+
+class Linear(nn.Module):
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return functional.linear(x, weight)
+
+
+# What makes a module, its arguments, the one operator that it is, and operators inside of that.
+COMPOSITES: dict[str, tuple[nn.Module, tuple[Tensor, ...], str, list[str]]] = {
+    "attention": (
+        Attention(),
+        (torch.zeros(4, 4).requires_grad_(),),
+        "scaled_dot_product_attention",
+        ["_scaled_dot_product_attention_math"],
+    ),
+    "lstm": (nn.LSTM(4, 3), (SEQUENCE.to(torch.float64),), "lstm", ["linear", "sigmoid_", "tanh"]),
+    "gru": (nn.GRU(4, 3), (SEQUENCE,), "gru", ["linear", "sigmoid_", "tanh_"]),
+    "rnn": (nn.RNN(4, 3), (SEQUENCE,), "rnn_tanh", ["linear", "tanh"]),
+    "layer_norm": (nn.LayerNorm(4), (V,), "layer_norm", ["native_layer_norm"]),
+    "batch_norm": (nn.BatchNorm1d(4), (V,), "batch_norm", ["_batch_norm_impl_index"]),
+    "cross_entropy": (
+        nn.CrossEntropyLoss(),
+        (V, LABELS),
+        "cross_entropy_loss",
+        ["log_softmax", "nll_loss_nd"],
+    ),
+    "conv2d": (nn.Conv2d(2, 3, 3), (Q,), "conv2d", ["convolution"]),
+    "linear": (Linear(), (SEQUENCE, V), "linear", ["matmul", "t", "mm", "addmm"]),
+    "multihead": (
+        nn.MultiheadAttention(4, 2),
+        (SEQUENCE, SEQUENCE, SEQUENCE),
+        "softmax",
+        ["_softmax"],
+    ),
+}
+COMPOSITES["lstm"][0].to(torch.float64)
+each = pytest.mark.parametrize(
+    ("module", "args", "outer", "inner"), COMPOSITES.values(), ids=COMPOSITES
+)
+
+
+@each
+def test_it_is_one_operator_when_it_is_wanted(
+    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+) -> None:
+    assert seen(lambda: module(*args), outer, *inner).count(outer) == 1
+    assert [t for t in seen(lambda: module(*args), outer, *inner) if t in inner] == []
+
+
+@each
+def test_all_operators_are_the_outermost_ones(
+    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+) -> None:
+    types = seen(lambda: module(*args))
+    assert outer in types
+    assert "_softmax" not in types
+
+
+@each
+def test_what_is_inside_is_seen_when_only_that_is_wanted(
+    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+) -> None:
+    found = seen(lambda: module(*args), *inner)
+    assert found
+    assert set(found) <= set(inner)
+
+
+@each
+@pytest.mark.parametrize("nested", [False, True], ids=["one scope", "nested scopes"])
+def test_two_tools_see_it_each_as_it_wants(
+    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str], nested: bool
+) -> None:
+    alone = Seen(*inner)
+    under(alone, lambda: module(*args))
+    whole, parts = Seen(outer), Seen(*inner)
+    with amanda.apply(*([whole] if nested else [whole, parts])):
+        if nested:
+            under(parts, lambda: module(*args))
+        else:
+            module(*args)
+    assert whole.types == [outer]
+    assert parts.ids == alone.ids
+
+
+@each
+def test_a_tool_that_wants_all_operators_does_not_hide_what_is_inside(
+    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+) -> None:
+    alone, parts = Seen(*inner), Seen(*inner)
+    under(alone, lambda: module(*args))
+    under([Seen(), parts], lambda: module(*args))
+    assert parts.ids == alone.ids
+
+
+@each
+def test_results_are_the_same_whoever_looks(
+    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+) -> None:
+    module.eval()
+    try:
+        plain = module(*args)
+        for tools in ([Seen(outer)], [Seen(*inner)], [Seen(outer), Seen(*inner)]):
+            result = under(tools, lambda: module(*args))
+            torch.testing.assert_close(result, plain, rtol=0, atol=0)
+    finally:
+        module.train()
+
+
+def test_ids_inside_do_not_depend_on_the_tools_order() -> None:
+    module = nn.GRU(4, 3)
+    tools = [Seen("gru"), Seen("linear"), Seen("sigmoid_", "tanh_"), Seen()]
+    expected = [_ids(tool, module) for tool in tools]
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.permutations(range(4)))
+    def check(order: list[int]) -> None:
+        fresh = [Seen("gru"), Seen("linear"), Seen("sigmoid_", "tanh_"), Seen()]
+        under([fresh[i] for i in order], lambda: module(SEQUENCE))
+        assert [tool.ids for tool in fresh] == expected
+
+    check()
+
+
+def _ids(tool: Seen, module: nn.Module) -> list[str]:
+    under(tool, lambda: module(SEQUENCE))
+    return tool.ids
+
+
+# Substituting, outside and inside
+
+
+def test_what_is_substituted_inside_shows_outside() -> None:
+    module, labels = nn.CrossEntropyLoss(), LABELS
+    seen_outside = []
+    outside = after("cross_entropy_loss", lambda loss: seen_outside.append(loss.clone()))
+    inside = after("log_softmax", lambda t: t * 2)
+    result = under([outside, inside], lambda: module(V, labels))
+    expected = functional.nll_loss(V.log_softmax(-1) * 2, labels)
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(seen_outside, [expected])
+
+
+def test_what_is_substituted_outside_is_seen_inside() -> None:
+    given = []
+    tools = [
+        before("linear", lambda w: w * 2, inputs=[1]),
+        before("t", lambda w: given.append(w.clone())),
+    ]
+    result = under(tools, lambda: functional.linear(V, V))
+    torch.testing.assert_close(result, V @ (2 * V).t())
+    torch.testing.assert_close(given, [2 * V])
+
+
+def test_gradients_pass_through_both() -> None:
+    x, w = torch.randn(2, 4).requires_grad_(), torch.randn(3, 4).requires_grad_()
+    tools = [
+        before("linear", lambda w: w * 2, inputs=[1]),
+        after("addmm", lambda y: y * 3),
+        after("mm", lambda y: y * 3),
+    ]
+    result = under(tools, lambda: functional.linear(x, w))
+    result.sum().backward()
+    torch.testing.assert_close(result, 3 * (x @ (2 * w).t()))
+    torch.testing.assert_close(x.grad, torch.ones(2, 3) @ (2 * w))
+    torch.testing.assert_close(w.grad, torch.ones(2, 3).t() @ x)
+
+
+def test_a_replaced_operator_has_nothing_inside() -> None:
+    parts = Seen("t", "addmm", "mm")
+    tools = [parts, _replacing_linear()]
+    with torch.no_grad():
+        assert torch.equal(under(tools, lambda: functional.linear(V, V)), V)
+    assert parts.types == []
+
+
+def _replacing_linear() -> amanda.Tool:
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: ctx.replace_op(lambda x, w: x), ops=["linear"])
+    return tool
