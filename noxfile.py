@@ -150,7 +150,8 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def benchmarks(session: nox.Session) -> None:
     """What the README claims about speed; each script compares within one run."""
-    install(session, "torch", "transformers", packages=("core", "torch", "tools"))
+    packages = ("core", "torch", "tensorflow", "tools")
+    install(session, "torch", "tensorflow", "transformers", packages=packages)
     for script in session.posargs or sorted(
         os.path.join("benchmarks", name) for name in os.listdir("benchmarks") if name.endswith("py")
     ):
