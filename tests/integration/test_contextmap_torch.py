@@ -235,7 +235,7 @@ CALLS = {
     "sinh": ("Sinh", lambda: M.sinh()),
     "cosh": ("Cosh", lambda: M.cosh()),
     "asinh": ("Asinh", lambda: M.asinh()),
-    "acosh": ("Acosh", lambda: POSITIVE.acosh()),
+    "acosh": ("Acosh", lambda: (POSITIVE + 1).acosh()),
     "clamp": ("Clip", lambda: M.clamp(-0.5, 0.5)),
     "clamp_min": ("Clip", lambda: M.clamp_min(0.1)),
     "clamp from above": ("Clip", lambda: M.clamp(max=0.2)),

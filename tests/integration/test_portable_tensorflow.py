@@ -161,6 +161,29 @@ class TestGradients:
             ("Relu", "ReluGrad", ["X"]),
         ]
 
+    def test_in_a_session(self):
+        with tf.Graph().as_default():
+            x = tf.compat.v1.placeholder(tf.float32, (None, 6, 6, 3))
+            initial = np.random.default_rng(0).standard_normal((3, 3, 3, 8)).astype(np.float32)
+            kernel = tf.compat.v1.get_variable("kernel", initializer=initial)
+            y = tf.nn.conv2d(x, kernel, 2, "SAME")
+            (gradient,) = tf.gradients(tf.reduce_sum(y**2), kernel)
+            shapes = []
+
+            def analyze(ctx):
+                assert ctx.backward_op.type == "ConvGrad"
+                ctx.insert_after_backward_op(
+                    lambda x, w: shapes.append(tuple(w.shape)) or (None, 3 * w)
+                )
+
+            with tf.compat.v1.Session() as session:
+                session.run(tf.compat.v1.global_variables_initializer())
+                plain = session.run(gradient, {x: X})
+                with amanda.apply(watching(analyze, ["Conv"], backward=True)):
+                    found = session.run(gradient, {x: X})
+        np.testing.assert_allclose(found, 3 * plain, rtol=1e-5)
+        assert shapes == [(8, 3, 3, 3)]
+
 
 class TestVocabulary:
     def test_flops_by_hand(self):
