@@ -163,22 +163,34 @@ class TestOperators:
         with amanda.apply(tool):
             assert f(tf.constant("abc")).numpy() == 6
 
-    def test_a_weight_used_twice_by_one_operator(self):
-        v = tf.Variable(3.0)
-
-        @tf.function
-        def f():
-            with tf.GradientTape() as tape:
-                y = v * 1.0
-                z = y * y
-            return tape.gradient(z, v)
-
-        tool = Insert(["Mul"], "insert_before_op", lambda x, y: None)
-        with amanda.apply(tool):
-            assert f().numpy() == 6
-
 
 class TestGradients:
+    @pytest.mark.parametrize("around", [True, False], ids=["tape around", "tape inside"])
+    @pytest.mark.parametrize("index", [0, 1])
+    def test_an_operator_that_takes_a_tensor_twice(self, around, index):
+        product = tf.function(lambda x: tf.matmul(x, x))
+
+        @tf.function
+        def step(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = tf.matmul(x, x)
+            return tape.gradient(y, x)
+
+        x = tf.constant(X)
+        tool = Insert(["MatMul"], "insert_before_op", lambda x: x * 3, inputs=[index])
+        with amanda.apply(tool):
+            if around:
+                with tf.GradientTape() as tape:
+                    tape.watch(x)
+                    y = product(x)
+                actual = tape.gradient(y, x)
+            else:
+                actual = step(x)
+        a, b = (3 * X, X) if index == 0 else (X, 3 * X)
+        ones = np.ones((2, 2), np.float32)
+        np.testing.assert_allclose(actual, ones @ b.T + a.T @ ones)
+
     def test_two_operators_of_one_scope_are_told_apart(self):
         @tf.function
         def f(x):

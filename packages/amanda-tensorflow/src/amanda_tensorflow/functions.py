@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.decisions import Decisions
     from amanda_tensorflow.driver import TensorFlowDriver
     from amanda_tensorflow.routines import HostRoutine, Stage
+    from amanda_tensorflow.versions import Wanted
 
 _serials = itertools.count()
 _log = logging.getLogger("amanda_tensorflow")
@@ -37,7 +38,7 @@ _log = logging.getLogger("amanda_tensorflow")
 _VERSIONS = "_amanda_versions"
 
 
-class _Versions(dict["tuple[int, str]", Any]):
+class _Versions(dict["Wanted", Any]):
     """Other versions of a tensor, by the operators whose gradients need them.
 
     As long as there are any, backward functions have to be given them, also after the scope.
@@ -68,14 +69,14 @@ class Instrumented:
         self,
         root: Frame,
         stages: Sequence[Stage],
-        stashed: Callable[[int, tuple[int, str]], int | None],
+        stashed: Callable[[int, Wanted], int | None],
     ) -> None:
         serial = next(_serials)
         rewriter = Rewriter(root, stages, serial, stashed)
         rewriter.run()
         self._hosts = rewriter.hosts
         self._arguments = rewriter.arguments
-        self.outputs: list[tuple[int, tuple[int, str]]] = []
+        self.outputs: list[tuple[int, Wanted]] = []
         if attributes.BACKWARD_FUNCTION in root.function.definition.attr:
             self._return_versions(root, rewriter)
         rewriter.drop_unread()
@@ -353,11 +354,11 @@ def _version(source: Capture | Stashed, args: Sequence[Any]) -> Any:
     return getattr(args[source.argument], _VERSIONS)[source.operator]
 
 
-def _available(args: Sequence[Any], signature: Any) -> Callable[[int, tuple[int, str]], int | None]:
+def _available(args: Sequence[Any], signature: Any) -> Callable[[int, Wanted], int | None]:
     """Tells the data type of a version of an argument, if there is one."""
     available = dict(signature)
 
-    def stashed(index: int, operator: tuple[int, str]) -> int | None:
+    def stashed(index: int, operator: Wanted) -> int | None:
         if operator not in available.get(index, ()):
             return None
         return int(args[index].dtype.as_datatype_enum)

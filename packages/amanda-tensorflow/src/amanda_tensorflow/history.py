@@ -9,6 +9,7 @@ notes are attributes of the graphs, so that they live exactly as long.
 from __future__ import annotations
 
 import bisect
+import collections
 import contextlib
 import functools
 import itertools
@@ -28,6 +29,20 @@ if TYPE_CHECKING:
 
 _graphs = itertools.count()
 
+# Operators that call functions: their gradient functions work on the operation itself.
+_CALLING = frozenset(
+    [
+        "PartitionedCall",
+        "StatefulPartitionedCall",
+        "If",
+        "StatelessIf",
+        "Case",
+        "StatelessCase",
+        "While",
+        "StatelessWhile",
+    ]
+)
+
 
 class GradientCall:
     """One call of a registered gradient function: the gradient of one operator.
@@ -38,9 +53,19 @@ class GradientCall:
         grad_outputs: names of the gradients that came in, aligned with the operator's outputs.
         grad_inputs: names of the gradients it returned, aligned with its inputs.
         first, last: ids of the nodes made for it are above the one and up to the other.
+        repeated: names of nodes through which it reads an input that is the same tensor as an
+            earlier one, with how many of those there are.
     """
 
-    __slots__ = ("first", "forward", "forward_graph", "grad_inputs", "grad_outputs", "last")
+    __slots__ = (
+        "first",
+        "forward",
+        "forward_graph",
+        "grad_inputs",
+        "grad_outputs",
+        "last",
+        "repeated",
+    )
 
     def __init__(
         self,
@@ -56,6 +81,7 @@ class GradientCall:
         self.grad_inputs = [_name(gradient) for gradient in grad_inputs]
         self.first = first
         self.last = last
+        self.repeated: dict[str, int] = {}
 
 
 class Notes:
@@ -158,16 +184,49 @@ def _noting_gradients(lookup: Callable[..., Any]) -> Callable[..., Any]:
 def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs: Any) -> Any:
     graph = ops.get_default_graph()
     first = last_id(graph)
-    result = function(op, *grad_outputs)
     forward = op if isinstance(op, ops.Operation) else _recorded_operator(op, graph)
     if forward is None:
-        return result
+        return function(op, *grad_outputs)
+    op, repeated = _inputs_told_apart(op)
+    result = function(op, *grad_outputs)
     is_sequence = isinstance(result, (tuple, list))
     grad_inputs = _told_apart(list(result) if is_sequence else [result], grad_outputs, first)
-    notes_of(graph).calls.append(
-        GradientCall(forward, grad_outputs, grad_inputs, first, last_id(graph))
-    )
+    call = GradientCall(forward, grad_outputs, grad_inputs, first, last_id(graph))
+    call.repeated = repeated
+    notes_of(graph).calls.append(call)
     return grad_inputs if is_sequence else grad_inputs[0]
+
+
+def _inputs_told_apart(op: Any) -> tuple[Any, dict[str, int]]:
+    """An operator whose inputs are different tensors, as its gradient function is to see it.
+
+    Returns:
+        The operator, or one like it that takes copies of what it takes again; and the names of
+        the copies, with how often each tensor was taken before.
+    """
+    inputs = list(op.inputs or ())
+    counts = collections.Counter(id(tensor) for tensor in inputs if tensor is not None)
+    if not any(count > 1 for count in counts.values()) or op.type in _CALLING:
+        return op, {}
+    repeated: dict[str, int] = {}
+    seen: collections.Counter[int] = collections.Counter()
+    for position, tensor in enumerate(inputs):
+        if tensor is not None and seen[id(tensor)] and tensor.dtype.is_floating:
+            inputs[position] = array_ops.identity(tensor)
+            repeated[inputs[position].op.name] = seen[id(tensor)]
+        seen[id(tensor)] += 1
+    return _WithInputs(op, inputs), repeated
+
+
+class _WithInputs:
+    """An operation with other inputs."""
+
+    def __init__(self, op: Any, inputs: list[Any]) -> None:
+        self._op = op
+        self.inputs = inputs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._op, name)
 
 
 def _told_apart(grad_inputs: list[Any], grad_outputs: Sequence[Any], first: int) -> list[Any]:

@@ -18,7 +18,7 @@ from amanda_tensorflow.decisions import carrying
 from amanda_tensorflow.edits import Edits
 from amanda_tensorflow.identity import STRUCTURE
 from amanda_tensorflow.routines import HostRoutine
-from amanda_tensorflow.versions import Versions
+from amanda_tensorflow.versions import Versions, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +38,7 @@ class Stashed(NamedTuple):
     """A new argument of the outermost frame: another version of one of its arguments."""
 
     argument: int
-    operator: tuple[int, str]
+    operator: Wanted
 
 
 class Rewriter:
@@ -55,7 +55,7 @@ class Rewriter:
         root: Frame,
         stages: Sequence[Stage],
         serial: int,
-        stashed: Callable[[int, tuple[int, str]], int | None] = lambda *_: None,
+        stashed: Callable[[int, Wanted], int | None] = lambda *_: None,
     ) -> None:
         self.root = root
         self.hosts: list[tuple[int, HostRoutine]] = []
@@ -283,11 +283,11 @@ class Rewriter:
         return tensor
 
     def _stashed_argument(
-        self, stashed: Callable[[int, tuple[int, str]], int | None]
-    ) -> Callable[[int, tuple[int, str]], str | None]:
+        self, stashed: Callable[[int, Wanted], int | None]
+    ) -> Callable[[int, Wanted], str | None]:
         known: dict[Stashed, str] = {}
 
-        def argument(index: int, operator: tuple[int, str]) -> str | None:
+        def argument(index: int, operator: Wanted) -> str | None:
             source = Stashed(index, operator)
             dtype = stashed(index, operator)
             if dtype is None:
@@ -305,7 +305,7 @@ class Rewriter:
         call = gradients.of_node.get(reader)
         if call is None:
             return edits.current(tensor)
-        version = self.versions.of_call(edits.frame, tensor, call)
+        version = self.versions.of_call(edits.frame, reader, tensor, call)
         if version is not None:
             return version
         if (call, tensor) in edits.grad_outputs:

@@ -9,7 +9,7 @@ to the operator, and the other version is sent along the same way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda_tensorflow.body import data_inputs, set_inputs, split
 from amanda_tensorflow.history import notes_of
@@ -20,7 +20,19 @@ if TYPE_CHECKING:
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.history import GradientCall
 
-    _Operator = tuple[int, str]  # number of the graph, and name in it
+
+class Wanted(NamedTuple):
+    """Which version of a tensor is wanted: the one that the gradient of an operator reads.
+
+    Attributes:
+        graph: number of the operator's graph.
+        operator: its name there.
+        again: for an operator that takes the tensor several times, which time, from 0.
+    """
+
+    graph: int
+    operator: str
+    again: int = 0
 
 
 class Versions:
@@ -36,21 +48,25 @@ class Versions:
         self,
         edits: Mapping[Frame, Any],
         root: Frame,
-        stashed: Callable[[int, _Operator], str | None],
+        stashed: Callable[[int, Wanted], str | None],
     ) -> None:
         self._edits = edits
         self._root = root
         self._stashed = stashed
-        self._found: dict[tuple[Frame, str, _Operator], str | None] = {}
+        self._found: dict[tuple[Frame, str, Wanted], str | None] = {}
 
-    def of_call(self, frame: Frame, tensor: str, call: GradientCall) -> str | None:
+    def of_call(self, frame: Frame, reader: str, tensor: str, call: GradientCall) -> str | None:
         """What the gradient of an operator reads for a tensor; None for what everybody reads."""
         graph = call.forward_graph()
         if graph is None:
             return None
-        return self.find(frame, tensor, (notes_of(graph).number, call.forward))
+        producer = frame.operations.get(split(tensor)[0])
+        if producer is not None and producer.name in call.repeated:
+            return None  # the copy has been given the version that is wanted
+        again = call.repeated.get(frame.operations[reader].name, 0)
+        return self.find(frame, tensor, Wanted(notes_of(graph).number, call.forward, again))
 
-    def find(self, frame: Frame, tensor: str, operator: _Operator) -> str | None:
+    def find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
         """The version of a tensor that an operator's own gradient needs.
 
         Returns:
@@ -62,16 +78,17 @@ class Versions:
             self._found[key] = self._find(frame, tensor, operator)
         return self._found[key]
 
-    def operators(self, frame: Frame, tensor: str) -> Iterator[_Operator]:
+    def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
         """The operators whose gradients need another version of a tensor of this frame."""
         edits = self._edits[frame]
         number = notes_of(frame.graph).number
         name, index = split(tensor)
         if tensor in edits.after:
-            yield number, frame.operations[name].name
+            yield Wanted(number, frame.operations[name].name)
         for node in edits.inputs_of:
-            if any(self._same(frame, t, tensor) for t in frame.inputs[node]):
-                yield number, frame.operations[node].name
+            times = sum(self._same(frame, t, tensor) for t in frame.inputs[node])
+            for again in range(times):
+                yield Wanted(number, frame.operations[node].name, again)
         node_def = frame.body.nodes.get(name)
         if node_def is None:
             return
@@ -83,10 +100,10 @@ class Versions:
 
     # The way back
 
-    def _find(self, frame: Frame, tensor: str, operator: _Operator) -> str | None:
-        if operator[0] == notes_of(frame.graph).number:
-            node = frame.node(operator[1])
-            version = node and self._at(frame, tensor, node)
+    def _find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        if operator.graph == notes_of(frame.graph).number:
+            node = frame.node(operator.operator)
+            version = node and self._at(frame, tensor, node, operator.again)
             if version:
                 return version
         argument = frame.body.argument(tensor)
@@ -109,18 +126,24 @@ class Versions:
             return self._result(frame, name, index, operator)
         return None
 
-    def _at(self, frame: Frame, tensor: str, operator: str) -> str | None:
+    def _at(self, frame: Frame, tensor: str, operator: str, again: int) -> str | None:
         """In the operator's own frame: one of its outputs, or what it takes for an input."""
         edits = self._edits[frame]
         if split(tensor)[0] == operator:
             return tensor if tensor in edits.after else None
-        if operator in edits.inputs_of:
+        if operator not in edits.inputs_of:
+            return None
+        taken = [
+            (original, str(substituted))
             for original, substituted in zip(
                 frame.inputs[operator], edits.inputs_of[operator], strict=True
-            ):
-                if self._same(frame, original, tensor) and substituted != edits.current(original):
-                    return str(substituted)
-        return None
+            )
+            if self._same(frame, original, tensor)
+        ]
+        if again >= len(taken):
+            return None
+        original, substituted = taken[again]
+        return None if substituted == edits.current(original) else substituted
 
     def _same(self, frame: Frame, one: str, other: str) -> bool:
         return self._source(frame, one) == self._source(frame, other)
@@ -133,7 +156,7 @@ class Versions:
             name = split(tensor)[0]
         return tensor
 
-    def _argument(self, frame: Frame, argument: int, operator: _Operator) -> str | None:
+    def _argument(self, frame: Frame, argument: int, operator: Wanted) -> str | None:
         if frame.parent is None:
             return self._stashed(argument, operator)
         if frame.attr == "body" and not _invariant(frame, argument):
@@ -141,7 +164,7 @@ class Versions:
         above = self.find(frame.parent, frame.caller_tensor(argument), operator)
         return above and frame.pass_down(above)
 
-    def _result(self, frame: Frame, call: str, index: int, operator: _Operator) -> str | None:
+    def _result(self, frame: Frame, call: str, index: int, operator: Wanted) -> str | None:
         for child in frame.children[call]:
             if child.attr == "cond" or index >= len(child.outputs):
                 continue
@@ -156,7 +179,7 @@ class Versions:
                 return self._pushed(child, output, operator)
         return None
 
-    def _pushed(self, body: Frame, output: str, operator: _Operator) -> str | None:
+    def _pushed(self, body: Frame, output: str, operator: Wanted) -> str | None:
         """A list that a loop has filled, filled with the other version."""
         assert body.parent is not None
         push = split(output)[0]
@@ -173,7 +196,7 @@ class Versions:
 
         return body.add_loop_variable(body.caller_tensor(argument), update)[1]
 
-    def _popped(self, body: Frame, pop: str, operator: _Operator) -> str | None:
+    def _popped(self, body: Frame, pop: str, operator: Wanted) -> str | None:
         """What a loop takes from a list, taken from one with the other version."""
         tensor_list = body.inputs[pop][0]
         argument = body.body.argument(tensor_list)
@@ -192,7 +215,7 @@ class Versions:
         body.add_loop_variable(above, update)
         return f"{split(popped[0])[0]}:1"
 
-    def _unstacked(self, frame: Frame, pop: str, operator: _Operator) -> str | None:
+    def _unstacked(self, frame: Frame, pop: str, operator: Wanted) -> str | None:
         """What a loop of version 1 takes from a stack, from one with the other version."""
         stack = self._source_of_handle(frame, frame.inputs[pop][0])
         for push, inputs in frame.inputs.items():
@@ -220,7 +243,7 @@ class Versions:
         return name
 
     def _copied_handle(
-        self, frame: Frame, tensor: str, operator: _Operator, copies: dict[str, str]
+        self, frame: Frame, tensor: str, operator: Wanted, copies: dict[str, str]
     ) -> str:
         """A stack like another one, as it is seen inside a loop."""
         name = split(tensor)[0]
@@ -242,11 +265,11 @@ class Versions:
             if node in controls:
                 set_inputs(waiting, data_inputs(waiting), [*controls, twin])
 
-    def _again(self, frame: Frame, node: str, inputs: list[str], operator: _Operator) -> str:
+    def _again(self, frame: Frame, node: str, inputs: list[str], operator: Wanted) -> str:
         """The same node with other inputs; its first output."""
         frame.mark_edited()
         original = frame.body.nodes[node]
-        name = f"{node}/amanda/{operator[0]}/{operator[1]}"
+        name = f"{node}/amanda/{operator.graph}/{operator.again}/{operator.operator}"
         controls = [n[1:] for n in original.input if n.startswith("^")]
         again = frame.body.add(name, original.op, inputs, controls)
         for key, value in original.attr.items():
