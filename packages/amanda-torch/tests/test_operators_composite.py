@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
 import pytest
@@ -14,6 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
 V = torch.randn(4, 4)
@@ -32,105 +34,120 @@ class Linear(nn.Module):
         return functional.linear(x, weight)
 
 
-# What makes a module, its arguments, the one operator that it is, and operators inside of that.
-COMPOSITES: dict[str, tuple[nn.Module, tuple[Tensor, ...], str, list[str]]] = {
-    "attention": (
-        Attention(),
+class Composite(NamedTuple):
+    """What makes a module, its arguments, the operator that it is, and operators inside of that."""
+
+    make: Callable[[], nn.Module]
+    args: tuple[Tensor, ...]
+    outer: str
+    inner: list[str]
+
+
+COMPOSITES = {
+    "attention": Composite(
+        Attention,
         (torch.zeros(4, 4).requires_grad_(),),
         "scaled_dot_product_attention",
         ["_scaled_dot_product_attention_math"],
     ),
-    "lstm": (nn.LSTM(4, 3), (SEQUENCE.to(torch.float64),), "lstm", ["linear", "sigmoid_", "tanh"]),
-    "gru": (nn.GRU(4, 3), (SEQUENCE,), "gru", ["linear", "sigmoid_", "tanh_"]),
-    "rnn": (nn.RNN(4, 3), (SEQUENCE,), "rnn_tanh", ["linear", "tanh"]),
-    "layer_norm": (nn.LayerNorm(4), (V,), "layer_norm", ["native_layer_norm"]),
-    "batch_norm": (nn.BatchNorm1d(4), (V,), "batch_norm", ["_batch_norm_impl_index"]),
-    "cross_entropy": (
-        nn.CrossEntropyLoss(),
-        (V, LABELS),
-        "cross_entropy_loss",
-        ["log_softmax", "nll_loss_nd"],
+    "lstm": Composite(
+        lambda: nn.LSTM(4, 3).to(torch.float64),
+        (SEQUENCE.to(torch.float64),),
+        "lstm",
+        ["linear", "sigmoid_", "tanh"],
     ),
-    "conv2d": (nn.Conv2d(2, 3, 3), (Q,), "conv2d", ["convolution"]),
-    "linear": (Linear(), (SEQUENCE, V), "linear", ["matmul", "t", "mm", "addmm"]),
-    "multihead": (
-        nn.MultiheadAttention(4, 2),
+    "gru": Composite(lambda: nn.GRU(4, 3), (SEQUENCE,), "gru", ["linear", "sigmoid_", "tanh_"]),
+    "rnn": Composite(lambda: nn.RNN(4, 3), (SEQUENCE,), "rnn_tanh", ["linear", "tanh"]),
+    "layer_norm": Composite(lambda: nn.LayerNorm(4), (V,), "layer_norm", ["native_layer_norm"]),
+    "batch_norm": Composite(
+        lambda: nn.BatchNorm1d(4), (V,), "batch_norm", ["_batch_norm_impl_index"]
+    ),
+    "cross_entropy": Composite(
+        nn.CrossEntropyLoss, (V, LABELS), "cross_entropy_loss", ["log_softmax", "nll_loss_nd"]
+    ),
+    "conv2d": Composite(lambda: nn.Conv2d(2, 3, 3), (Q,), "conv2d", ["convolution"]),
+    "linear": Composite(Linear, (SEQUENCE, V), "linear", ["matmul", "t", "mm", "addmm"]),
+    "multihead": Composite(
+        lambda: nn.MultiheadAttention(4, 2),
         (SEQUENCE, SEQUENCE, SEQUENCE),
         "softmax",
         ["_softmax"],
     ),
 }
-COMPOSITES["lstm"][0].to(torch.float64)
-each = pytest.mark.parametrize(
-    ("module", "args", "outer", "inner"), COMPOSITES.values(), ids=COMPOSITES
-)
 
 
-@each
+@pytest.fixture(params=COMPOSITES)
+def composite(request: pytest.FixtureRequest) -> Composite:
+    """Each of them."""
+    found: Composite = COMPOSITES[request.param]
+    return found
+
+
+@pytest.fixture
+def run(composite: Composite) -> Callable[[], object]:
+    """Runs a new module."""
+    module = composite.make()
+    return lambda: module(*composite.args)
+
+
 def test_it_is_one_operator_when_it_is_wanted(
-    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+    composite: Composite, run: Callable[[], object]
 ) -> None:
-    assert seen(lambda: module(*args), outer, *inner).count(outer) == 1
-    assert [t for t in seen(lambda: module(*args), outer, *inner) if t in inner] == []
+    assert seen(run, composite.outer, *composite.inner).count(composite.outer) == 1
+    assert [t for t in seen(run, composite.outer, *composite.inner) if t in composite.inner] == []
 
 
-@each
 def test_all_operators_are_the_outermost_ones(
-    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+    composite: Composite, run: Callable[[], object]
 ) -> None:
-    types = seen(lambda: module(*args))
-    assert outer in types
+    types = seen(run)
+    assert composite.outer in types
     assert "_softmax" not in types
 
 
-@each
 def test_what_is_inside_is_seen_when_only_that_is_wanted(
-    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+    composite: Composite, run: Callable[[], object]
 ) -> None:
-    found = seen(lambda: module(*args), *inner)
+    found = seen(run, *composite.inner)
     assert found
-    assert set(found) <= set(inner)
+    assert set(found) <= set(composite.inner)
 
 
-@each
 @pytest.mark.parametrize("nested", [False, True], ids=["one scope", "nested scopes"])
 def test_two_tools_see_it_each_as_it_wants(
-    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str], nested: bool
+    composite: Composite, run: Callable[[], object], nested: bool
 ) -> None:
-    alone = Seen(*inner)
-    under(alone, lambda: module(*args))
-    whole, parts = Seen(outer), Seen(*inner)
+    alone = Seen(*composite.inner)
+    under(alone, run)
+    whole, parts = Seen(composite.outer), Seen(*composite.inner)
     with amanda.apply(*([whole] if nested else [whole, parts])):
         if nested:
-            under(parts, lambda: module(*args))
+            under(parts, run)
         else:
-            module(*args)
-    assert whole.types == [outer]
+            run()
+    assert whole.types == [composite.outer]
     assert parts.ids == alone.ids
 
 
-@each
 def test_a_tool_that_wants_all_operators_does_not_hide_what_is_inside(
-    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
+    composite: Composite, run: Callable[[], object]
 ) -> None:
-    alone, parts = Seen(*inner), Seen(*inner)
-    under(alone, lambda: module(*args))
-    under([Seen(), parts], lambda: module(*args))
+    alone, parts = Seen(*composite.inner), Seen(*composite.inner)
+    under(alone, run)
+    under([Seen(), parts], run)
     assert parts.ids == alone.ids
 
 
-@each
-def test_results_are_the_same_whoever_looks(
-    module: nn.Module, args: tuple[Tensor, ...], outer: str, inner: list[str]
-) -> None:
-    module.eval()
-    try:
-        plain = module(*args)
-        for tools in ([Seen(outer)], [Seen(*inner)], [Seen(outer), Seen(*inner)]):
-            result = under(tools, lambda: module(*args))
-            torch.testing.assert_close(result, plain, rtol=0, atol=0)
-    finally:
-        module.train()
+def test_results_are_the_same_whoever_looks(composite: Composite) -> None:
+    module = composite.make().eval()
+    plain = module(*composite.args)
+    for tools in (
+        [Seen(composite.outer)],
+        [Seen(*composite.inner)],
+        [Seen(composite.outer), Seen(*composite.inner)],
+    ):
+        result = under(tools, lambda: module(*composite.args))
+        torch.testing.assert_close(result, plain, rtol=0, atol=0)
 
 
 def test_ids_inside_do_not_depend_on_the_tools_order() -> None:

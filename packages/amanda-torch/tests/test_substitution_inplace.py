@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -210,10 +212,8 @@ def test_the_shape_of_the_programs_tensor_changes(op: str, run: Callable[[Tensor
         factor = 1 if isinstance(tool, Observe) else 2
         torch.testing.assert_close(h.detach(), factor * expected)
         h.square().sum().backward()
-        grad = torch.zeros(3, 4)
-        run(grad.requires_grad_() * 1).square()  # runs at all
         plain = V.clone().requires_grad_()
-        (run(plain * 1).square().sum()).backward()
+        run(plain * 1).square().sum().backward()
         torch.testing.assert_close(x.grad, factor * plain.grad)
 
 
@@ -334,9 +334,6 @@ def test_a_replaced_result_of_another_dtype_is_never_cast() -> None:
 
 
 def test_a_tensor_is_freed_without_a_backward() -> None:
-    import gc
-    import weakref
-
     tools = [after("sigmoid_", lambda t: None), after("sigmoid_", double), Observe("sigmoid_")]
     gc.disable()
     try:
@@ -372,8 +369,7 @@ class Dense(nn.Module):
 
 def test_a_model_under_observation_has_the_same_gradients() -> None:
     model, x = Dense(), torch.randn(2, 3, 8, 8)
-    assert "relu_" in seen(lambda: model(x))
-    model.load_state_dict(Dense().state_dict())
+    assert seen(lambda: model(x), "relu_", "add_", "silu_") == ["relu_", "add_", "silu_"]
 
     def gradients(tool: amanda.Tool) -> list[Tensor]:
         model.zero_grad()
