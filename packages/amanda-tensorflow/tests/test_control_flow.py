@@ -182,6 +182,22 @@ def test_in_a_session_with_control_flow_of_version_1(program, pure, control_flow
     assert_close(run_in_session(program, pure), eager_reference(program))
 
 
+def test_a_pure_routine_with_a_variable_in_a_loop_of_version_1(control_flow_v1):
+    factor = tf.Variable(2.0)
+    tool = amanda.Tool()
+    tool.add_inst_for_op(
+        lambda ctx: ctx.insert_after_op(lambda t: t * factor, pure=True), ops=["Tanh"]
+    )
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        y = while_loop(tf.constant(X), tf.constant(W), tf.matmul, tf.tanh)
+        with amanda.apply(tool):
+            actual = session.run(y)
+    expected = X
+    for _ in range(3):
+        expected = 2 * np.tanh(expected @ W)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
 @programs
 def test_the_gradient_of_the_gradient(program):
     w = tf.Variable(W)

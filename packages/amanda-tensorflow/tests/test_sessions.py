@@ -2,6 +2,9 @@
 
 import collections
 import os
+import subprocess
+import sys
+import textwrap
 
 import amanda
 import numpy as np
@@ -281,3 +284,44 @@ class TestValues:
         np.testing.assert_array_equal(weight, W)
         assert weight.dtype == np.float32
         assert index == 1
+
+
+V1_PROGRAM = """
+    import amanda, amanda_tensorflow
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+    tf.disable_v2_behavior()
+    X, W = np.ones((3, 2), "f"), np.array([[1, -1], [2, 1]], "f")
+    x = tf.placeholder(tf.float32, (None, 2))
+    w = tf.get_variable("w", initializer=W)
+    y = tf.matmul(x, w)
+    step = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(y * y))
+
+    class Scale(amanda.Tool):
+        def __init__(self, pure):
+            super().__init__()
+            self.pure = pure
+            self.add_inst_for_op(self.analyze, ops=["MatMul"])
+
+        def analyze(self, ctx):
+            self.factor = ctx.variable("factor", np.float32(2))
+            ctx.insert_before_op(lambda w: w * self.factor, inputs=[1], pure=self.pure)
+
+    with tf.Session() as session:
+        session.run(tf.global_variables_initializer())
+        for pure in (False, True):
+            tool = Scale(pure)
+            with amanda.apply(tool):
+                np.testing.assert_allclose(session.run(y, {x: X}), 2 * X @ session.run(w))
+                tool.factor.assign(np.float32(4))
+                assert tool.factor.numpy() == 4
+                np.testing.assert_allclose(session.run(y, {x: X}), 4 * X @ session.run(w))
+                session.run(step, {x: X})
+        np.testing.assert_allclose(session.run(y, {x: X}), X @ session.run(w))
+"""
+
+
+def test_a_program_of_version_1_that_never_runs_eagerly():
+    program = textwrap.dedent(V1_PROGRAM)
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

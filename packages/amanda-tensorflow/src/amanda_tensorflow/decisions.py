@@ -103,7 +103,7 @@ class _Inquiry:
                     plan = engine.complete(plan, shown)
         if self.check is None:
             self.check = lambda engine: engine.plans.get(operator.serial) is plan
-        add = _Adder(self.stages, index, name, operator)
+        add = _Adder(self.stages, index, name, operator, frame.in_loop(name))
         add.chain(Point.BEFORE_OP, plan.before, inputs)
         if plan.replace is not None:
             add.replacement(Point.REPLACE_OP, plan.replace, inputs, outputs)
@@ -138,7 +138,8 @@ class _Inquiry:
                 plan = engine.gradient_plan(shown)
             if self.check is None:
                 self.check = lambda engine: engine.known_gradient_plan(operator) is plan
-            add = _Adder(self.stages, index, number, operator)
+            in_loop = frame.in_loop(frame.gradients.nodes_of[call][0])
+            add = _Adder(self.stages, index, number, operator, in_loop)
             add.chain(Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs)
             add.chain(Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs)
         for name, positions in carrying(frame, call):
@@ -177,7 +178,7 @@ class _Inquiry:
             if plan.pending:
                 shown.grad_inputs = outputs
                 plan = engine.complete_backward(plan, shown)
-        add = _Adder(self.stages, index, name, backward_operator)
+        add = _Adder(self.stages, index, name, backward_operator, frame.in_loop(name))
         add.chain(Point.BEFORE_BACKWARD_OP, plan.before, gradients)
         if plan.replace is not None:
             add.replacement(Point.REPLACE_BACKWARD_OP, plan.replace, gradients, outputs)
@@ -216,12 +217,18 @@ class _Adder:
     """Makes the stages at one operator or gradient."""
 
     def __init__(
-        self, stages: list[Stage], frame: int, anchor: str | int, operator: TensorFlowOperator
+        self,
+        stages: list[Stage],
+        frame: int,
+        anchor: str | int,
+        operator: TensorFlowOperator,
+        in_loop: bool,
     ) -> None:
         self.stages = stages
         self.frame = frame
         self.anchor = anchor
         self.operator = operator
+        self.in_loop = in_loop
 
     def chain(self, point: Point, actions: Sequence[Action], tensors: Sequence[Any]) -> None:
         """Routines one after the other; neighbours of one kind are one stage."""
@@ -252,4 +259,6 @@ class _Adder:
             stage.pure = PureRoutine.trace(stage, tensors)
             if outputs is None and not stage.pure.changed:
                 return  # it only looks, at nothing that it could see
+            if self.in_loop and stage.pure.captures:
+                stage.pure = None  # what it captured does not get into the loop
         self.stages.append(stage)

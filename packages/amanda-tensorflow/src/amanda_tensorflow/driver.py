@@ -16,7 +16,7 @@ from amanda_tensorflow.eager import EagerModels
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
 from amanda_tensorflow.sessions import Sessions
-from amanda_tensorflow.values import is_parameter
+from amanda_tensorflow.values import ToolVariable, is_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -133,7 +133,7 @@ class TensorFlowDriver(Driver):
     def variable(self, initial: Any, execution: Execution) -> Any:
         """A tf.Variable, outside of all graphs."""
         with context.eager_mode(), tf.init_scope():
-            return tf.Variable(initial, trainable=False)
+            return ToolVariable(initial, trainable=False)
 
     def refusal(self, original: Any, substitute: Any) -> str | None:
         """Why ``substitute`` cannot stand for ``original``; None if it can."""

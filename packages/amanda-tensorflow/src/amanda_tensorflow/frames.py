@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensorflow.python.eager import context
 from tensorflow.python.framework import function_def_to_graph
+from tensorflow.python.ops import control_flow_util
 
 from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.gradients import Gradients
@@ -135,6 +136,11 @@ class Frame:
         """Name in the graph and type of those nodes."""
         for name in self.forward_nodes():
             yield self.operations[name].name, self.body.nodes[name].op
+
+    def in_loop(self, name: str) -> bool:
+        """Whether a node is in a loop of version 1."""
+        within = self.operations[name]._get_control_flow_context()
+        return control_flow_util.GetContainingWhileContext(within) is not None
 
     # Control and state
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from amanda import ValueUnavailableError
 from tensorflow.python.eager import context
 from tensorflow.python.framework import errors, tensor_util
-from tensorflow.python.ops import gen_resource_variable_ops
+from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
 from amanda_tensorflow.body import split
 
@@ -17,6 +17,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amanda_tensorflow.frames import Frame
+
+
+class ToolVariable(resource_variable_ops.ResourceVariable):  # type: ignore[misc]
+    """A variable outside of all graphs, which may be assigned wherever the program is."""
+
+    def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Give it a new value."""
+        with context.eager_mode():
+            return super().assign(value, *args, **kwargs)
+
+    def assign_add(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        """Add to its value."""
+        with context.eager_mode():
+            return super().assign_add(delta, *args, **kwargs)
+
+    def assign_sub(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
+        """Subtract from its value."""
+        with context.eager_mode():
+            return super().assign_sub(delta, *args, **kwargs)
+
+    def numpy(self) -> Any:
+        """Its value."""
+        with context.eager_mode():
+            return super().numpy()
 
 
 # What shows a parameter in another form.
