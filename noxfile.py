@@ -70,7 +70,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    install(session, "mypy", *TEST, packages=tuple(PACKAGES))
+    install(session, "mypy", "onnx", *TEST, packages=tuple(PACKAGES))
     for path in PACKAGES.values():
         session.run("mypy", "--strict", f"{path}/src")
 
