@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+import torch._dynamo  # checkpoints import it, which leaves circles behind
 from amanda_torch import backward, identity
 from amanda_torch.thread import local
 from torch import Tensor, nn
@@ -53,6 +54,11 @@ def sizes() -> dict[str, int]:
         "contexts": len(engine.contexts),
         "places outside of modules": len(outside.sites),
         "code outside of modules": len(outside.pinned),
+        "calls within modules": sum(
+            len(contexts.outside.children) + len(contexts.outside.stateless)
+            for contexts in identity._contexts.values()
+            if contexts.outside is not None
+        ),
     }
 
 
@@ -90,6 +96,20 @@ def replacing_a_layer() -> weakref.ref[nn.Module]:
     return weakref.ref(MODEL[0])
 
 
+class Fresh(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = weakref.ref(softmax := nn.Softmax(-1))
+        return nn.Linear(3, 3)(softmax(x))
+
+
+FRESH = Fresh()
+
+
+def modules_made_within_a_module() -> weakref.ref[nn.Module]:
+    FRESH(X).sum().backward()
+    return FRESH.last
+
+
 def a_temporary_module() -> weakref.ref[nn.Module]:
     loss = nn.MSELoss()
     loss(X, X + 1)
@@ -116,6 +136,7 @@ MODEL = network()
         forward_only,
         with_a_shared_part,
         replacing_a_layer,
+        modules_made_within_a_module,
         a_temporary_module,
     ],
 )
