@@ -206,10 +206,14 @@ class StepAdapter(TensorFlowAdapter):
 
 
 class SessionAdapter(TensorFlowAdapter):
+    none_for_unneeded_inputs = True
+
     def build(self, program, parameters):
         return SessionModel(program, parameters, use_resource=True)
 
 
 class ReferenceVariablesAdapter(TensorFlowAdapter):
+    none_for_unneeded_inputs = True
+
     def build(self, program, parameters):
         return SessionModel(program, parameters, use_resource=False)
