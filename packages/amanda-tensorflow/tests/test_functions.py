@@ -1,5 +1,6 @@
 """tf.function in all its ways of being called."""
 
+import gc
 import logging
 import subprocess
 import sys
@@ -373,6 +374,16 @@ class TestScopes:
         for _ in range(1000):
             run()
         assert len(context.context().list_function_names()) == before
+
+    def test_tools_that_decide_differently_every_time_do_not_pile_up(self):
+        f = tf.function(lambda x: tf.matmul(x, W))
+        counts = []
+        for factor in range(40):
+            with amanda.apply(times(float(factor), pure=True)):
+                np.testing.assert_allclose(f(tf.constant(X)), factor * X @ W)
+            gc.collect()
+            counts.append(len(context.context().list_function_names()))
+        assert counts[-1] == counts[20]
 
     def test_a_function_traced_before_the_scope_and_one_traced_inside(self):
         before = tf.function(lambda x: tf.matmul(x, W))

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _serials = itertools.count()
 _log = logging.getLogger("amanda_tensorflow")
 
+# How many copies of a function are kept to be used again, beside those that are in use.
+_KEPT = 8
+
 # A tensor carries its other versions under this name, for the backward function that takes it.
 _VERSIONS = "_amanda_versions"
 
@@ -305,6 +308,8 @@ class Functions:
         else:
             instrumented = Instrumented(root, decisions.stages, _available(args, signature))
             candidates.append(instrumented)
+        while len(copies.by_key) > _KEPT:
+            del copies.by_key[next(iter(copies.by_key))]
         instrumented.bind(engine, decisions.stages)
         return _Current(decisions, instrumented, signature)
 
