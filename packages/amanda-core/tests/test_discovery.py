@@ -78,6 +78,29 @@ def test_a_driver_is_loaded_when_its_framework_is_imported_already(site):
     """) == ["[]", "gluon True", "None"]
 
 
+def test_scopes_of_two_threads_wait_for_the_same_driver(site):
+    site.module("gluon")
+    site.driver("gluon", DRIVER + "import time; time.sleep(0.2)\n")
+    assert site.run("""
+        import gluon, amanda, threading
+        from amanda.driver import known_drivers
+        tool = amanda.Tool()
+        tool.add_inst_for_op(print)
+        seen = []
+
+        def enter():
+            with amanda.apply(tool):
+                seen.append(len(known_drivers()))
+
+        threads = [threading.Thread(target=enter) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        print(seen)
+    """) == ["[1, 1, 1]"]
+
+
 def test_a_driver_whose_framework_is_not_imported_is_left_alone(site):
     site.module("gluon", "raise SystemExit('imported')")
     site.driver("gluon")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import sys
+import threading
 import warnings
 
 from amanda.errors import MissingDriverError
@@ -184,11 +185,19 @@ def _entries() -> Sequence[EntryPoint]:
     return _entry_cache
 
 
+# One for each framework, since a thread that imports one may wait for another thread's import.
+_loading: dict[str, threading.RLock] = {}
+
+
 def _load(entry: EntryPoint) -> None:
-    """Load a driver, unless it is loaded or being loaded: it imports its framework itself."""
-    loading = entry.module in sys.modules and not _imported(entry.module)
-    if entry.name not in _drivers and not loading:
-        _drivers[entry.name] = entry.load()
+    """Load a driver, unless it is loaded or being loaded: it imports its framework itself.
+
+    A thread whose scope opens while another thread loads it waits; its tools would see nothing.
+    """
+    with _loading.setdefault(entry.name, threading.RLock()):
+        loading = entry.module in sys.modules and not _imported(entry.module)
+        if entry.name not in _drivers and not loading:
+            _drivers[entry.name] = entry.load()
 
 
 def _imported(name: str) -> bool:
