@@ -196,6 +196,7 @@ class OpContext(dict[str, "Any"]):
         Args:
             routine: returns None, one tensor, or as many as it was given. If it is annotated
                 ``-> None`` it is held to that, and the driver may spare what substituting takes.
+                It is given the program's own tensors: to change one, return another.
             inputs: which inputs it is given, by index or by name, all of them by default.
             pure: it is a pure tensor function, which a graph backend may compile.
             differentiable: gradients flow through it, rather than straight to what it replaced.
