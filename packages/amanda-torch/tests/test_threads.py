@@ -10,6 +10,7 @@ import amanda
 import pytest
 import torch
 import torch.distributed
+import torch.distributed.fsdp
 import torch.multiprocessing
 from amanda_torch.thread import intercepting, local
 from torch import Tensor, nn
@@ -182,23 +183,33 @@ def train_distributed(rank: int, folder: str) -> None:
     torch.manual_seed(rank)
     x = torch.randn(4, 3)
 
-    def gradients(*tools: amanda.Tool) -> list[Tensor]:
-        model = nn.parallel.DistributedDataParallel(network())
+    def replicated() -> nn.Module:
+        return nn.parallel.DistributedDataParallel(network())
+
+    def sharded() -> nn.Module:
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+        return torch.distributed.fsdp.fully_shard(network(), mesh=mesh)
+
+    def gradients(model: nn.Module, *tools: amanda.Tool) -> list[Tensor]:
         with amanda.apply(*tools):
             for _ in range(3):  # the first ones arrange the buckets anew
                 model.zero_grad()
                 model(x).square().sum().backward()
-        return [parameter.grad for parameter in model.parameters()]
+        grads = (parameter.grad for parameter in model.parameters())
+        return [grad.to_local() if hasattr(grad, "to_local") else grad for grad in grads]
 
-    forward, backward, gradient = everything()
-    result = {
-        "plain": gradients(),
-        "gradients": gradients(forward, backward, gradient),
-        "forward": forward.analyzed,
-        "backward": backward.analyzed,
-        "weight": gradient.inputs["module.0/linear"][-1][1],
-    }
-    torch.save(result, f"{folder}/{rank}")
+    results = {}
+    for wrap in (replicated, sharded):
+        plain = gradients(wrap())
+        forward, backward, gradient = everything()
+        results[wrap.__name__] = {
+            "plain": plain,
+            "gradients": gradients(wrap(), forward, backward, gradient),
+            "forward": forward.analyzed,
+            "backward": [id for _, id in backward.analyzed],
+            "weight": next(g for id, g in gradient.inputs.items() if "0/linear" in id)[-1][1],
+        }
+    torch.save(results, f"{folder}/{rank}")
     torch.distributed.destroy_process_group()
 
 
@@ -210,24 +221,28 @@ def distributed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
     return [torch.load(folder / str(rank)) for rank in (0, 1)]
 
 
-def test_gradients_of_distributed_training_are_untouched(distributed: list[Any]) -> None:
+@pytest.mark.parametrize("wrap", ["replicated", "sharded"])
+def test_gradients_of_distributed_training_are_untouched(distributed: list[Any], wrap: str) -> None:
     for process in distributed:
-        for one, other in zip(process["gradients"], process["plain"], strict=True):
+        for one, other in zip(process[wrap]["gradients"], process[wrap]["plain"], strict=True):
             assert torch.equal(one, other)
 
 
-def test_distributed_training_runs_the_models_operators_alone(distributed: list[Any]) -> None:
+@pytest.mark.parametrize(("wrap", "prefix"), [("replicated", "module."), ("sharded", "")])
+def test_distributed_training_runs_the_models_operators_alone(
+    distributed: list[Any], wrap: str, prefix: str
+) -> None:
+    layers = [f"{prefix}{layer}" for layer in ("0/linear", "1/relu_", "2/linear")]
     for process in distributed:
-        assert process["forward"] == [
-            "module.0/linear", "module.1/relu_", "module.2/linear", "square", "sum",
-        ]  # fmt: skip
-        assert ("module.1/relu_", "module.1/relu_/ReluBackward0") in process["backward"]
+        assert process[wrap]["forward"] == [*layers, "square", "sum"]
+        assert f"{prefix}1/relu_/ReluBackward0" in process[wrap]["backward"]
 
 
 def test_each_process_sees_the_gradients_of_its_own_data(distributed: list[Any]) -> None:
-    one, other = (process["weight"] for process in distributed)
+    one, other = (process["replicated"]["weight"] for process in distributed)
     assert not torch.equal(one, other)
-    assert torch.allclose((one + other) / 2, distributed[0]["gradients"][0])  # what is exchanged
+    exchanged = distributed[0]["replicated"]["gradients"][0]
+    assert torch.allclose((one + other) / 2, exchanged)
 
 
 def test_a_backward_that_another_thread_runs_leaves_its_scope_alone() -> None:

@@ -101,3 +101,7 @@ def argument(frame: FrameType, name: str) -> Any:
     if sys.version_info < (3, 13) and sys.getrefcount(variables) == held_by_frame_alone:
         variables.clear()
     return value
+
+
+# How torch.ops gets to an operator says nothing of who asks for it.
+skip_frames(torch._ops.OpOverload.__call__.__code__, torch._ops.OpOverloadPacket.__call__.__code__)
