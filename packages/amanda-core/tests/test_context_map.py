@@ -163,6 +163,13 @@ class TestInsertions:
         with pytest.raises(amanda.RoutineError, match="fails at before_op"):
             forward(at("hidden", "insert_before_op", fails, ["MATMUL"], inputs=["W"]))
 
+    def test_a_routine_that_only_observes_is_held_to_it(self):
+        def observes(w) -> None:
+            return w
+
+        with pytest.raises(amanda.RoutineError, match="is annotated to return None"):
+            forward(at("hidden", "insert_before_op", observes, ["MATMUL"], inputs=["W"]))
+
     def test_a_name_that_the_operator_lacks(self):
         with pytest.raises(amanda.ActionError, match=r"'B' is none of \['W', 'X'\]"):
             forward(at("hidden", "insert_before_op", print, ["MATMUL"], inputs=["B"]))

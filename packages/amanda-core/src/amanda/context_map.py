@@ -255,6 +255,8 @@ def _turning(
         return values[0] if single else values
 
     turning.__qualname__ = name_of(routine)
+    if "return" in (annotations := getattr(routine, "__annotations__", {})):
+        turning.__annotations__ = {"return": annotations["return"]}  # it may only observe
     return turning
 
 
