@@ -116,6 +116,16 @@ def predict_under(tool, model, x):
     return tools.array(result)
 
 
+def fit(model, x, y):
+    """A step of Keras' own training, with masked weights."""
+    for layer in model.layers:
+        if isinstance(layer, layers.BatchNormalization):
+            layer.trainable = False
+    model.compile(keras.optimizers.SGD(1.0), "mse")
+    with amanda.apply(tools.Prune()):
+        model.fit(x, y, batch_size=len(x), epochs=1, verbose=0)
+
+
 def main(name, folder):
     keras.config.set_image_data_format("channels_last")
     model, x = MODELS[name]()
@@ -137,6 +147,9 @@ def main(name, folder):
         trained = train(model, x, y)
     arrays |= {f"gradient/{path}": found for path, found in trained.items()}
     arrays |= {f"by role/{scope}": found for scope, found in gradients.found.items()}
+    arrays |= {f"start/{v.path}": v.numpy().copy() for v in model.trainable_variables}
+    fit(model, x, y)
+    arrays |= {f"fitted/{v.path}": v.numpy() for v in model.trainable_variables}
 
     np.savez(folder / "arrays.npz", **arrays)
     rows = {

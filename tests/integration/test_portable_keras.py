@@ -139,6 +139,22 @@ def test_gradients_after_a_step_with_masked_weights_are_equal(pair):
             assert_close(found[path], expected[path])
 
 
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_a_step_of_keras_own_training_goes_along_these_gradients(pair, backend):
+    run = getattr(pair, backend)
+    start, gradients, fitted = run.named("start"), run.named("gradient"), run.named("fitted")
+    assert len(fitted) > 30
+    for path in fitted:
+        np.testing.assert_allclose(fitted[path], start[path] - gradients[path], atol=1e-5)
+
+
+def test_weights_after_a_step_of_keras_own_training_are_equal(pair):
+    found, expected = pair.torch.named("fitted"), pair.tensorflow.named("fitted")
+    assert found.keys() == expected.keys()
+    for path in found:
+        np.testing.assert_allclose(found[path], expected[path], atol=1e-5)
+
+
 def test_gradients_that_a_tool_sees_by_role_are_equal(pair):
     found, expected = (
         {pair.layer(scope): gradient for scope, gradient in run.named("by role").items()}

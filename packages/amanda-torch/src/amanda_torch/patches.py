@@ -161,6 +161,26 @@ def _checkpoint_forward(ctx: Any, run: Callable[..., Any], preserve: bool, *args
     return outputs
 
 
+def _patches_of_keras() -> Iterator[tuple[Any, str, Any]]:
+    """Keras runs a model on stand-ins to learn its shapes: no operators of the program's."""
+    scope = getattr(sys.modules.get("keras"), "SymbolicScope", None)
+    if scope is None:
+        return
+    enter, leave = scope.__enter__, scope.__exit__
+
+    def entered(self: Any) -> Any:
+        self.intercepting = intercepting()
+        intercept(False)
+        return enter(self)
+
+    def left(self: Any, *raised: Any) -> None:
+        leave(self, *raised)
+        intercept(self.intercepting)
+
+    yield scope, "__enter__", entered
+    yield scope, "__exit__", left
+
+
 class Patches:
     """Puts the patches in place while any thread has tools in force.
 
@@ -210,7 +230,7 @@ class Patches:
                 self._remove()
 
     def _install(self) -> None:
-        for owner, name, patch in self._patches:
+        for owner, name, patch in (*self._patches, *_patches_of_keras()):
             self._originals.append((owner, name, vars(owner)[name]))
             setattr(owner, name, patch)
         if "torch._dynamo" in sys.modules:
