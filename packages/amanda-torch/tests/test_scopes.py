@@ -32,6 +32,7 @@ EXCHANGED: list[tuple[Any, str]] = [
     (torch.utils.checkpoint.CheckpointFunction, "forward"),
     (torch.library.Library, "define"),
     (torch._ops._Ops, "load_library"),
+    (torch._ops, "_compute_keyset"),
     (torch, "compile"),
     (torch._dynamo.eval_frame, "_stance"),
 ]

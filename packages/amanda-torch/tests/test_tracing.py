@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 from watching import Change, ForwardWatch, everything
 
 if TYPE_CHECKING:
@@ -230,6 +231,66 @@ def test_symbolic_trace() -> None:
         assert torch.equal(graph(X), model(X))
     assert graph.code == torch.fx.symbolic_trace(model).code
     assert len(tool.ran) == 4
+
+
+# Operators that take functions, and modes
+
+
+def test_a_conditional() -> None:
+    def choose(x: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    positive, negative, tool = X.abs(), -X.abs(), ForwardWatch(["sin", "cos"])
+    with amanda.apply(tool):
+        chosen = [choose(positive), choose(negative)]
+    assert types(tool.ran) == ["sin", "cos"]
+    assert torch.equal(chosen[0], positive.sin())
+    assert torch.equal(chosen[1], negative.cos())
+
+
+def test_a_loop_operator() -> None:
+    from torch._higher_order_ops.while_loop import while_loop
+
+    with amanda.apply(*everything()):
+        count, y = while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), X))
+    assert count == 3
+    assert torch.equal(y, X * 8)
+
+
+def test_a_custom_function_under_vmap() -> None:
+    class Cube(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Tensor) -> Tensor:
+            return x**3
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+            ctx.save_for_backward(*inputs)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            return 3 * x**2 * grad
+
+    tools = everything()
+    with amanda.apply(*tools):
+        gradient = torch.func.vmap(torch.func.grad(lambda x: Cube.apply(x).sum()))(X)
+    assert torch.allclose(gradient, 3 * X**2)
+    assert "Cube" in types(tools[0].ran)
+
+
+def test_a_mode_counts_what_the_program_runs() -> None:
+    def count() -> int:
+        with FlopCounterMode(display=False) as mode:
+            model(X).sum().backward()
+        return mode.get_total_flops()
+
+    model = network()
+    expected = count()
+    with amanda.apply(*everything()):
+        assert count() == expected
 
 
 # Tensors without values

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import graph
 from torch.autograd.graph import GradientEdge
+from torch.utils._python_dispatch import _disable_current_modes
 
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.straight import straight_through
@@ -208,7 +209,8 @@ def _probe(outputs: Sequence[Any], inputs: Sequence[Any], grads: Grads) -> Grads
     """Gradients that are computed only to be shown; tools see nothing of how."""
     probing, local.thread.probing = local.thread.probing, True
     try:
-        with torch.autograd.set_detect_anomaly(False):  # the program's own run will tell
+        # The program's own run will tell of an anomaly, and is what its modes are to count.
+        with torch.autograd.set_detect_anomaly(False), _disable_current_modes():
             return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
     finally:
         local.thread.probing = probing

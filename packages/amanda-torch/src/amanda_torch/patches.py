@@ -26,7 +26,7 @@ from amanda_torch.execute import Target, execute
 from amanda_torch.frames import end_paths, resume_paths, skip_frames
 from amanda_torch.identity import enter, whereabouts
 from amanda_torch.signature import FunctionSignature
-from amanda_torch.thread import ThreadState, intercept, intercepting, local
+from amanda_torch.thread import KEY, ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +40,7 @@ _run_backward = vars(torch.autograd)["_engine_run_backward"]
 _new_frame = checkpointing._CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
+_compute_keyset = vars(torch._ops)["_compute_keyset"]
 _signatures: weakref.WeakKeyDictionary[type, FunctionSignature] = weakref.WeakKeyDictionary()
 
 
@@ -69,6 +70,11 @@ def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _script(self, *args, **kwargs)
     finally:
         thread.visits = None
+
+
+def _keyset(args: Any, kwargs: Any, keys: Any) -> Any:
+    """The dispatch keys of an operator that takes functions (``torch.cond``): not ours."""
+    return _compute_keyset(args, kwargs, keys.remove(KEY))
 
 
 def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,6 +214,7 @@ class Patches:
             (checkpointing.CheckpointFunction, "forward", staticmethod(_checkpoint_forward)),
             (torch.library.Library, "define", then_changed(torch.library.Library.define)),
             (torch._ops._Ops, "load_library", then_changed(torch._ops._Ops.load_library)),
+            (torch._ops, "_compute_keyset", _keyset),
             (torch, "compile", self._compile),
         ]
         self._originals: list[tuple[Any, str, Any]] = []
