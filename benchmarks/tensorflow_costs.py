@@ -157,7 +157,7 @@ def build():
     return time.perf_counter() - start
 
 build()
-print(min(build() for _ in range(5)))
+print(min(build() for _ in range(3)))
 """
 
 
