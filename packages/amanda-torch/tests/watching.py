@@ -130,3 +130,15 @@ class Change(amanda.Tool):
 def everything() -> tuple[ForwardWatch, BackwardWatch, GradientWatch]:
     """Tools that look at all operators in every way."""
     return ForwardWatch(), BackwardWatch(), GradientWatch()
+
+
+def ids(*runs: Callable[[], object]) -> list[list[str]]:
+    """Ids of the operators that each of some functions runs, all in one scope."""
+    tool, found = ForwardWatch(), []
+    with amanda.apply(tool):
+        for run in runs:
+            start = len(tool.ran)
+            run()
+            found.append(tool.ran[start:])
+    assert len(set(tool.analyzed)) == len(tool.analyzed)
+    return found
