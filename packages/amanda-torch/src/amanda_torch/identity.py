@@ -299,6 +299,8 @@ def _outermost(module: _Module, frame: FrameType, thread: ThreadState) -> Node:
     assert outside is not None
     with _lock:
         contexts = _contexts_of(module)
+        if contexts.outside is not None and contexts.outside.holds(module):
+            return contexts.outside  # another thread has come first
         node = None if contexts.inner is None else contexts.inner()
         if node is None and _is_stateless(module):
             place = (type(module).__qualname__, id(frame.f_code), frame.f_lasti)
@@ -319,6 +321,9 @@ def _root_node(module: _Module, frame: FrameType) -> Node:
 
 def _child(parent: Node, module: _Module, address: tuple[int, ...], frame: FrameType) -> Node:
     with _lock:
+        known = parent.children.get(address)
+        if known is not None and known.holds(module):
+            return known  # another thread has come first
         contexts = _contexts_of(module)
         place = (type(module).__qualname__, *address[1:])
         node = parent.stateless.get(place) if _is_stateless(module) else None

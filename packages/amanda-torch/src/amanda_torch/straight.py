@@ -1,4 +1,4 @@
-"""Substitution that gradients pass straight through, and the gradient of an operator as a whole."""
+"""Substitution that gradients pass straight through, or past a watch."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class _Boundary(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.watch, ctx.count = inputs[:2]
+        ctx.kinds = [(tensor.shape, tensor.dtype, tensor.device) for tensor in output]
         ctx.set_materialize_grads(False)
 
     @staticmethod
@@ -45,7 +46,11 @@ class _Boundary(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        return tuple(t if t is None else t.view_as(t) for t in tangents[2 : 2 + ctx.count])
+        # Forward mode does not take None for the tangent of one output among several.
+        return tuple(
+            torch.zeros(shape, dtype=dtype, device=device) if t is None else t.view_as(t)
+            for t, (shape, dtype, device) in zip(tangents[2:], ctx.kinds, strict=False)
+        )
 
 
 class _Rebase(torch.autograd.Function):

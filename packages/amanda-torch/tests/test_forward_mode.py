@@ -1,0 +1,60 @@
+"""Forward-mode gradients (``torch.func.jvp`` and what is made of it) within a scope."""
+
+import amanda
+import pytest
+import torch
+from torch import nn
+from torch.func import grad, hessian, jacfwd, jvp, vmap
+
+
+class WatchGradient(amanda.Tool):
+    def __init__(self):
+        super().__init__()
+        self.add_inst_for_gradient(lambda ctx: None, ops=["linear"])
+
+
+class Double(amanda.Tool):
+    def __init__(self):
+        super().__init__()
+        self.add_inst_for_op(self.analyze, ops=["linear"])
+
+    def analyze(self, ctx):
+        ctx.insert_before_op(lambda x, w: (2 * x, 3 * w), inputs=["input", "weight"])
+
+
+@pytest.fixture
+def layer():
+    torch.manual_seed(0)
+    return nn.Linear(3, 3)
+
+
+X = torch.arange(6.0).reshape(2, 3)
+TRANSFORMS = {
+    "jvp": lambda f: jvp(f, (X,), (X + 1,))[1],
+    "jacfwd": lambda f: jacfwd(f)(X),
+    "hessian": lambda f: hessian(lambda x: f(x).sin().sum())(X),
+    "vmap of jvp": lambda f: vmap(lambda x: jvp(f, (x,), (x + 1,))[1])(X),
+    "jvp of grad": lambda f: jvp(grad(lambda x: f(x).sin().sum()), (X,), (X + 1,))[1],
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_watching_leaves_it_alone(layer, transform):
+    expected = transform(layer)
+    with amanda.apply(WatchGradient()):
+        torch.testing.assert_close(transform(layer), expected)
+
+
+def test_the_tangent_of_a_substitute_is_that_of_what_it_replaced(layer):
+    tangent = X + 1
+    with amanda.apply(Double()):
+        value, change = jvp(layer, (X,), (tangent,))
+    torch.testing.assert_close(value, 6 * X @ layer.weight.T + layer.bias)
+    torch.testing.assert_close(change, tangent @ (3 * layer.weight).T)
+
+
+def test_dual_numbers_pass(layer):
+    with torch.autograd.forward_ad.dual_level(), amanda.apply(WatchGradient()):
+        dual = torch.autograd.forward_ad.make_dual(X, X + 1)
+        change = torch.autograd.forward_ad.unpack_dual(layer(dual)).tangent
+    torch.testing.assert_close(change, (X + 1) @ layer.weight.T)
