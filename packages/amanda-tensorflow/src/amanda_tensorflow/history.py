@@ -13,6 +13,7 @@ import collections
 import contextlib
 import functools
 import itertools
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,7 @@ class Notes:
         recorded: the operators that a tape has seen, by the identity of their attributes, which
             is all that a tape keeps of each of them.
         scopes: for a name scope, the scope around it and the name it was opened by.
+        updates: the name scopes that an optimizer opened.
         number: one that no other graph ever has.
         function: a number for the Python function it was traced from, if it was.
         functions: graphs of functions that it calls and of which only definitions are known.
@@ -108,6 +110,7 @@ class Notes:
         "recorded",
         "scopes",
         "sections",
+        "updates",
     )
 
     def __init__(self) -> None:
@@ -117,6 +120,7 @@ class Notes:
         self.copies: list[tuple[int, int]] = []
         self.recorded: dict[int, tuple[Any, str]] = {}
         self.scopes: dict[str, tuple[str, str]] = {}
+        self.updates: set[str] = set()
         self.function: int | None = None
         self.functions: dict[str, Any] = {}
 
@@ -295,6 +299,16 @@ def _name(gradient: Any) -> str | None:
 # Scopes and functions
 
 
+# Where a name scope is opened on behalf of others, and where by optimizers.
+_SCOPE_PLUMBING = (
+    "contextlib",
+    "amanda_tensorflow.",
+    "tensorflow.python.framework.",
+    "keras.src.backend.",
+)
+_OPTIMIZERS = ("keras.src.optimizers.", "tensorflow.python.training.")
+
+
 def _noting_scopes(name_scope: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(name_scope)
     @contextlib.contextmanager
@@ -302,10 +316,34 @@ def _noting_scopes(name_scope: Callable[..., Any]) -> Callable[..., Any]:
         outer = self._name_stack
         with name_scope(self, name) as scope:
             if name and scope and not name.endswith("/"):
-                notes_of(self).scopes.setdefault(scope.rstrip("/"), (outer or "", name))
+                notes = notes_of(self)
+                notes.scopes.setdefault(scope.rstrip("/"), (outer or "", name))
+                if _opened_by_optimizer():
+                    notes.updates.add(scope.rstrip("/"))
             yield scope
 
     return wrapped
+
+
+def _opened_by_optimizer() -> bool:
+    """Whether a name scope that is being opened is one for an optimizer's updates."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        module = frame.f_globals.get("__name__", "")
+        if not module.startswith(_SCOPE_PLUMBING):
+            return bool(module.startswith(_OPTIMIZERS))
+    return False
+
+
+def is_update(graph: Any, scope: str) -> bool:
+    """Whether a name scope is within one that an optimizer opened."""
+    updates = notes_of(graph).updates
+    while scope and updates:
+        if scope in updates:
+            return True
+        scope = scope.rpartition("/")[0]
+    return False
 
 
 _numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import AmandaError, Operator
 
-from amanda_tensorflow.history import declared_scope, notes_of
+from amanda_tensorflow.history import declared_scope, is_update, notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -216,7 +216,7 @@ class Identities:
             type=op,
             name=name,
             scope=scope,
-            on_request=op in ON_REQUEST,
+            on_request=op in ON_REQUEST or is_update(graph, name.rpartition("/")[0]),
         )
         self._ids[operator.id] = operator
         known = [k for k in self._by_place.get(place, ()) if k.operator() is not None]
