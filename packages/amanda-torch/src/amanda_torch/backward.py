@@ -165,8 +165,13 @@ def run_on_gradients(
 
 def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
     """What is returned in place of gradients; it is not differentiated when they are."""
-    with torch.no_grad():
-        passed = run()
+    thread = local.thread
+    before, thread.on_gradients = thread.on_gradients, True
+    try:
+        with torch.no_grad():
+            passed = run()
+    finally:
+        thread.on_gradients = before
     if passed is grads or not torch.is_grad_enabled():
         return passed
     both = [i for i, g in enumerate(grads) if g is not None and passed[i] is not None]

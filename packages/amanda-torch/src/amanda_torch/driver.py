@@ -34,6 +34,9 @@ class Variable(Tensor):
     # Operators on it give plain tensors.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
+        return self.detach().clone().as_subclass(Variable)
+
     def assign(self, value: Any) -> Variable:
         """Give it another value, of the same shape.
 
@@ -106,6 +109,9 @@ class TorchDriver(amanda.Driver):
             expected, given = getattr(original, what), getattr(substitute, what)
             if expected != given:
                 return f"returned {what} {given} for {expected}"
+        if local.thread.on_gradients and original.shape != substitute.shape:
+            expected, given = tuple(original.shape), tuple(substitute.shape)
+            return f"returned shape {given} for a gradient of shape {expected}"
         if not local.thread.tracking or not carries_gradient(original):
             return None
         if is_strided_nested(original):

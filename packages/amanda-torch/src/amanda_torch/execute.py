@@ -72,21 +72,25 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
     target: Any = None
     run: Any = None
     resume: Any = None
+    arrange: Any = None
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal target, run, resume
+        nonlocal target, run, resume, arrange
         thread = local.thread
         intercept(False)
         try:
             if target is None:
                 target = resolve()
                 run, resume = target.run, target.resume
+                arrange = target.signature.arrangement if target.signature.shifting else None
             engine = thread.engine
             if engine is None:  # a thread of autograd
                 return run(*args, **kwargs)
             if not engine.wants(type):
                 return run_inside(engine, target, keys, args, kwargs)
-            operator = locate(type, getframe(1), thread)
+            # With other tensors among its inputs it is another operator.
+            key = type if arrange is None else (type, arrange(args))
+            operator = locate(type, key, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
             if plan is not None and plan.idle and (resume is None or engine.inside(type) is None):
                 return run(*args, **kwargs)
@@ -104,7 +108,7 @@ def execute(target: Target, args: Args, kwargs: Kwargs) -> Any:
     assert engine is not None
     if not engine.wants(target.type):
         return target.run(*args, **kwargs)
-    operator = locate(target.type, getframe(1), thread)
+    operator = locate(target.type, target.type, getframe(1), thread)
     intercept(False)
     try:
         plan = engine.plans.get(operator.serial)

@@ -127,10 +127,10 @@ class _Contexts:
 _contexts: dict[int, _Contexts] = {}
 
 
-def locate(type: str, frame: FrameType, thread: ThreadState) -> Operator:
-    """The operator of a type that is called from a frame."""
+def locate(type: str, key: object, frame: FrameType, thread: ThreadState) -> Operator:
+    """The operator of a type, told apart by a key from others at its place, called from a frame."""
     node = thread.node
-    path: list[object] = [type]
+    path: list[object] = [key]
     if node is None:
         node, way = _outside(frame, thread)
         path += way

@@ -21,6 +21,7 @@ class Signature:
     Attributes:
         written: positions of the arguments that the operator writes its results to.
         out: names of the keyword arguments that it writes its results to (``out=``).
+        shifting: positions of the arguments that may be more or fewer tensors, with others behind.
         writes: whether it writes its results to arguments, or may do so.
         reshapes: whether it changes the shape of what it writes to, rather than the contents.
         marks_dirty: whether it tells what it has written to only by returning it.
@@ -35,6 +36,7 @@ class Signature:
     out: tuple[str, ...] = ()
     state: tuple[int, ...] = ()
     writes = False
+    shifting: tuple[int, ...] = ()
     reshapes = False
     marks_dirty = False
     is_view = False
@@ -62,6 +64,12 @@ class Signature:
             elif type(value) in (list, tuple):
                 found += [element for element in value if isinstance(element, Tensor)]
         return found
+
+    def arrangement(self, args: Args) -> tuple[int, ...]:
+        """What decides where among :meth:`tensors` an argument is: optional tensors that are
+        absent, and lengths of lists, where other tensors come behind."""
+        count = len(args)
+        return tuple([_number(args[i]) if i < count else 0 for i in self.shifting])
 
     def with_tensors(
         self, args: Args, kwargs: Kwargs, tensors: Sequence[Any]
@@ -159,6 +167,7 @@ class OperatorSignature(Signature):
             for i, argument in enumerate(schema.arguments)
             if "Tensor" in str(argument.type) and not argument.kwarg_only
         ]
+        self.shifting = tuple(i for i in tensors[:-1] if str(schema.arguments[i].type) != "Tensor")
         named = any("Tensor" in str(a.type) for a in schema.arguments if a.kwarg_only)
         # Where to look for tensors, when that can be said by position.
         self._places = None if named else tuple(tensors)
@@ -214,6 +223,13 @@ class FunctionSignature(Signature):
     def result(self, tensors: Sequence[Tensor]) -> Any:
         """Tensors in the form in which most functions return them."""
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
+
+
+def _number(value: Any) -> int:
+    """How many tensors an argument is."""
+    if type(value) in (list, tuple):
+        return len(value)
+    return int(isinstance(value, Tensor))
 
 
 def outputs_of(result: Any) -> list[Tensor]:

@@ -163,3 +163,5 @@ def rebase(target: Tensor, source: Tensor) -> None:
     """Have a tensor of the program continue the graph of another one that shares its memory."""
     with _keeping_version(target):  # what is saved of this memory is as it was saved
         _Rebase.apply(target, source)  # type: ignore[no-untyped-call]
+    # A view notes the version for which its node holds; have it note the one that was kept.
+    _ = target.grad_fn

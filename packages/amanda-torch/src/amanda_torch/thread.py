@@ -35,6 +35,7 @@ class ThreadState:
         floor: the code that opened the outermost scope; call paths end there.
         resumed: the calling context of the checkpoint that is being run again.
         origin: the call sites that lead from there to the checkpoint.
+        on_gradients: whether the current routine is given gradients.
         tracking: whether what the current routine returns will have gradients passed through.
         probing: whether a gradient is being computed just to show it to an analysis.
         inside: whether a scope was entered or left from within a routine.
@@ -48,6 +49,7 @@ class ThreadState:
         "inside",
         "known",
         "node",
+        "on_gradients",
         "origin",
         "outside",
         "probing",
@@ -66,6 +68,7 @@ class ThreadState:
         self.floor: CodeType | None = None
         self.resumed: Node | None = None
         self.origin: Sequence[int] = ()
+        self.on_gradients = False
         self.tracking = False
         self.probing = False
         self.inside = False
