@@ -262,6 +262,21 @@ def test_what_is_written_to_shared_memory_is_in_the_gradient(share) -> None:
     assert not torch.equal(x.grad, 2 * X)
 
 
+def test_what_is_written_through_a_view_and_then_to_its_base_is_in_the_gradient() -> None:
+    def run(x: Tensor) -> Tensor:
+        y = x * 1
+        view = y.view(3, 2)
+        view.mul_(3)
+        y.mul_(5)
+        return y.square().sum() + view.sum()
+
+    x, plain = leaf(), leaf()
+    run(plain).backward()
+    with amanda.apply(GradientWatch()):
+        run(x).backward()
+    assert torch.equal(x.grad, plain.grad)
+
+
 # What changes what
 
 
