@@ -369,7 +369,7 @@ class Dense(nn.Module):
 
 def test_a_model_under_observation_has_the_same_gradients() -> None:
     model, x = Dense(), torch.randn(2, 3, 8, 8)
-    assert seen(lambda: model(x), "relu_", "add_", "silu_") == ["relu_", "add_", "silu_"]
+    assert seen(lambda: model(x), "relu_", "add_", "silu_")[1:] == ["relu_", "add_", "silu_"]
 
     def gradients(tool: amanda.Tool) -> list[Tensor]:
         model.zero_grad()

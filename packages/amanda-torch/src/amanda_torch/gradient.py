@@ -18,7 +18,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils._python_dispatch import _disable_current_modes
 
 from amanda_torch.backward import in_force, made_since, run_on_gradients
-from amanda_torch.straight import straight_through
+from amanda_torch.straight import is_strided_nested, straight_through
 from amanda_torch.thread import local
 
 if TYPE_CHECKING:
@@ -75,8 +75,7 @@ class Gradient:
         behind = edges(outputs)
 
         def analyzed(grads: Grads) -> Grads:
-            execution.grad_inputs = lambda: _grad_inputs(behind, inputs, grads)
-            return self._on_outputs(grads, execution)
+            return self._on_outputs(grads, execution, lambda: _grad_inputs(behind, inputs, grads))
 
         return straight_through(outputs, outputs, analyzed)
 
@@ -126,10 +125,11 @@ class Gradient:
 
         def before(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
             seen = [None if place is None else grads[place] for place in places]
-            if execution is not None:
-                execution.grad_inputs = lambda: among_inputs(_grad_of_current_node(path, grads))
+            given = self._on_outputs(
+                seen, execution, lambda: among_inputs(_grad_of_current_node(path, grads))
+            )
             passed = list(grads)
-            for place, grad in zip(places, self._on_outputs(seen, execution), strict=True):
+            for place, grad in zip(places, given, strict=True):
                 if place is not None:
                     passed[place] = grad
             return tuple(passed)
@@ -151,12 +151,17 @@ class Gradient:
         execution.inputs = [t.detach() for t in execution.inputs]
         return execution
 
-    def _on_outputs(self, grads: Grads, execution: Execution | None = None) -> Grads:
+    def _on_outputs(
+        self,
+        grads: Grads,
+        execution: Execution | None = None,
+        grad_inputs: Callable[[], Grads] | None = None,
+    ) -> Grads:
         if not in_force(self._engine):
             return grads
         if self.plan is None:
             assert execution is not None
-            execution.grad_outputs = grads
+            execution.grad_outputs, execution.grad_inputs = grads, grad_inputs
             self.plan = self._engine.gradient_plan(execution)
             execution.grad_outputs = execution.grad_inputs = None  # they may have a graph
         return run_on_gradients(self._engine, self.plan.on_outputs, grads, self._operator)
@@ -172,7 +177,12 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
 
     An edge does not keep the graph alive that it is part of.
     """
-    return [GradientEdge(_maker(t), t.output_nr) if t.requires_grad else None for t in tensors]
+    return [
+        GradientEdge(_maker(t), t.output_nr)
+        if t.requires_grad and not is_strided_nested(t)
+        else None
+        for t in tensors
+    ]
 
 
 def _grad_inputs(

@@ -81,11 +81,13 @@ class Destinations:
                 self._moved_state.append((self._inputs[i], given[i], passed[i]))
         for i, (tensor, substitute) in enumerate(zip(self._inputs, given, strict=True)):
             moved = substitute is not tensor
-            if signature.reshapes:
-                if moved and i in self._places:
-                    passed[i] = tensor.copy_(substitute)  # whose shape the operator is to change
-            elif (moved or self._apart) if i in self._places else (moved and signature.marks_dirty):
-                passed[i] = substitute.clone()
+            if not (i in self._places or signature.marks_dirty):
+                continue
+            if not signature.reshapes:
+                if moved or self._apart:
+                    passed[i] = substitute.clone()
+            elif moved:
+                passed[i] = tensor.copy_(substitute)  # whose shape the operator is to change
         return passed
 
     @contextlib.contextmanager

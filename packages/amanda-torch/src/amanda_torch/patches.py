@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint as checkpointing
 from amanda import RoutineError
+from torch.autograd.function import _SingleLevelFunction
 from torch.compiler import is_dynamo_compiling
 from torch.nn.modules._functions import BackwardHookFunction, SyncBatchNorm
 
@@ -32,15 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from amanda_torch.signature import Args, Kwargs
+
 _call = torch.nn.Module.__call__
 _script = vars(torch.jit.ScriptFunction)["__call__"]
-_apply = torch.autograd.Function.__dict__["apply"]
+_apply = vars(torch._C._FunctionBase)["apply"]
+_apply_transformed = vars(torch.autograd.function)["custom_function_call"]
 _make_grads = vars(torch.autograd)["_make_grads"]
 _run_backward = vars(torch.autograd)["_engine_run_backward"]
 _new_frame = checkpointing._CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
 _compute_keyset = vars(torch._ops)["_compute_keyset"]
+_INHERITED = object()
 _signatures: weakref.WeakKeyDictionary[type, FunctionSignature] = weakref.WeakKeyDictionary()
 
 
@@ -99,7 +104,16 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    run = functools.partial(_apply.__func__, cls)
+    """What ``Function.apply`` ends in, also one that the program took hold of long ago."""
+    return _run_function(cls, _apply.__get__(None, cls), args, kwargs)
+
+
+def _function_apply_transformed(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """What it ends in under the transforms of ``torch.func``."""
+    return _run_function(cls, functools.partial(_apply_transformed, cls), args, kwargs)
+
+
+def _run_function(cls: Any, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
         return run(*args, **kwargs)
     if _is_machinery(cls):
@@ -209,7 +223,8 @@ class Patches:
             (torch.jit.ScriptFunction, "__call__", _script_call),
             (torch.autograd, "_engine_run_backward", _unseen(_run_backward)),
             (torch.autograd, "_make_grads", _unseen(_make_grads)),
-            (torch.autograd.Function, "apply", classmethod(_function_apply)),
+            (_SingleLevelFunction, "apply", classmethod(_function_apply)),
+            (torch.autograd.function, "custom_function_call", _function_apply_transformed),
             (checkpointing._CheckpointFrame, "__init__", _checkpoint_frame),
             (checkpointing.CheckpointFunction, "forward", staticmethod(_checkpoint_forward)),
             (torch.library.Library, "define", then_changed(torch.library.Library.define)),
@@ -238,14 +253,18 @@ class Patches:
 
     def _install(self) -> None:
         for owner, name, patch in (*self._patches, *_patches_of_keras()):
-            self._originals.append((owner, name, vars(owner)[name]))
+            self._originals.append((owner, name, vars(owner).get(name, _INHERITED)))
             setattr(owner, name, patch)
         if "torch._dynamo" in sys.modules:
             self._run_eagerly()
 
     def _remove(self) -> None:
         while self._originals:
-            setattr(*self._originals.pop())
+            owner, name, original = self._originals.pop()
+            if original is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, original)
         if self._stance is not None:
             self._stance.__exit__(None, None, None)
             self._stance = None
@@ -279,7 +298,8 @@ def _codes(value: Any) -> Iterator[CodeType]:
 
 end_paths(_module_call.__code__)
 resume_paths(*(c for c in _resumed.__code__.co_consts if isinstance(c, CodeType)))
-skip_frames(_script_call.__code__, _function_apply.__code__)
+skip_frames(_script_call.__code__, torch.autograd.Function.apply.__code__)
+skip_frames(_function_apply.__code__, _function_apply_transformed.__code__, _run_function.__code__)
 skip_frames(_checkpoint_forward.__code__, _checkpoint_frame.__code__)
 skip_frames(
     *(
