@@ -14,12 +14,13 @@ import click
 from amanda.tool import in_order
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import track
 from rich.table import Table
 
 from amanda_tools import doctor as diagnosis
 from amanda_tools.launch import Outcome, launch, set_first_path
 from amanda_tools.registry import build, named_tools, nearest, options_of
-from amanda_tools.report import HasColumns, HasReport, by_module, by_type, columns_of
+from amanda_tools.report import Column, HasColumns, HasReport, by_module, by_type, columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,7 +110,9 @@ def run(
     if ops is not None:
         _restrict(tools, frozenset(ops.replace(" ", "").split(",")))
     outcome = launch(target, args, tools, module=module)
-    why = "does `amanda doctor` know why?" if ops is None else f"none of type {ops}, that is"
+    why = "does `amanda doctor` know why?"
+    if ops is not None:
+        why = f"none of type {ops}, that is; run without --ops to see the types that there are"
     _report(outcome, tools, depth, f"amanda: no operator ran under the tools; {why}")
     return outcome
 
@@ -188,7 +191,12 @@ def _report(outcome: Outcome, tools: Sequence[amanda.Tool], depth: int, nothing:
     if outcome.ended_by is not None:
         how = type(outcome.ended_by).__name__
         console.print(f"amanda: ended by {how}; this is what was recorded until then")
-    columns = columns_of(tools)
+    columns: list[Column] = []
+    # After a long run there is much to add up. The bar goes when it is done.
+    for tool in track(
+        tools, "adding up", console=console, transient=True, disable=not console.is_terminal
+    ):
+        columns += columns_of([tool])
     if any(column.values for column in columns):
         console.print(by_module(columns, depth), by_type(columns))
     elif any(isinstance(tool, HasColumns) for tool in tools):
