@@ -3,7 +3,6 @@
 import amanda
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 
 class Scale(amanda.Tool):
@@ -22,7 +21,9 @@ class Scale(amanda.Tool):
 
 class Normalize(nn.Module):
     def forward(self, x, weight):
-        return F.batch_norm(x, torch.full((2,), 7.0), torch.ones(2), weight, None, eps=0.0)
+        return nn.functional.batch_norm(
+            x, torch.full((2,), 7.0), torch.ones(2), weight, None, eps=0.0
+        )
 
 
 def test_a_routine_is_never_given_another_input_than_it_chose():
