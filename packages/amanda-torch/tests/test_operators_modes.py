@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import amanda
 import pytest
@@ -101,8 +101,7 @@ def test_a_tool_substitutes_next_to_a_mode(mode: Any, inside: bool) -> None:
 class Named(Tensor):
     """One that looks at functions."""
 
-    log: list[str]
-    log = []
+    log: ClassVar[list[str]] = []
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -113,8 +112,7 @@ class Named(Tensor):
 class Wrapped(Tensor):
     """One that looks at operators, and holds another tensor."""
 
-    log: list[str]
-    log = []
+    log: ClassVar[list[str]] = []
     element: Tensor
 
     @staticmethod
@@ -231,10 +229,11 @@ def test_gradients_of_nested_tensors() -> None:
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_what_autograd_has_no_functions_for_is_refused() -> None:
     x = nested(torch.strided, requires_grad=True)
-    with pytest.raises(amanda.RoutineError, match="strided layout.*jagged"):
+    with pytest.raises(amanda.RoutineError, match=r"strided layout.*jagged"):
         under(after("relu", lambda y: y * 2), lambda: x.relu())
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_sparse_tensors() -> None:
     dense = V.relu()
     x, weight = dense.to_sparse().requires_grad_(), leaf(4, 4)
