@@ -224,3 +224,21 @@ def test_applications(build, size, convolutions):
         observed = model.predict(x, verbose=0)
     assert observed.tobytes() == plain.tobytes()
     assert len(watch.ids) == len(watch.runs) == convolutions
+
+
+class TestOptimizer:
+    """Its updates are no part of the model."""
+
+    def types_seen(self, ops):
+        watch = Watch(ops)
+        with amanda.apply(watch):
+            network().fit(X, Y, epochs=1, verbose=0)
+        return {id.rpartition("/")[2].partition("#")[0] for id in watch.ids}
+
+    def test_a_tool_for_all_operators_does_not_see_its_updates(self):
+        seen = self.types_seen(None)
+        assert "MatMul" in seen
+        assert "AssignSubVariableOp" not in seen
+
+    def test_a_tool_that_names_their_type_does(self):
+        assert self.types_seen(["AssignSubVariableOp"]) == {"AssignSubVariableOp"}
