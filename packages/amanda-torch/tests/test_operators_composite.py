@@ -170,6 +170,37 @@ def _ids(tool: Seen, module: nn.Module) -> list[str]:
     return tool.ids
 
 
+# Fused kernels, which call operators although autograd knows nothing of them
+
+
+FUSED: dict[str, tuple[Callable[[], nn.Module], int, list[str]]] = {
+    "_native_multi_head_attention": (lambda: nn.MultiheadAttention(4, 2), 3, ["bmm", "addmm"]),
+    "_transformer_encoder_layer_fwd": (
+        lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
+        1,
+        ["native_layer_norm", "addmm"],
+    ),
+}
+
+
+@pytest.mark.parametrize("op", FUSED)
+def test_a_fused_kernel(op: str) -> None:
+    make, arguments, inner = FUSED[op]
+    module = make().eval()
+
+    @torch.no_grad()
+    def run() -> None:
+        module(*[SEQUENCE] * arguments)
+
+    assert seen(run) == [op]
+    alone, whole, parts = Seen(*inner), Seen(op), Seen(*inner)
+    under(alone, run)
+    under([whole, parts], run)
+    assert set(alone.types) == set(inner)
+    assert whole.types == [op]
+    assert parts.ids == alone.ids
+
+
 # Substituting, outside and inside
 
 

@@ -18,7 +18,7 @@ from amanda_torch.execute import Target, make_kernel
 from amanda_torch.frames import skip_frames
 from amanda_torch.parameters import COPYING, noting_copies
 from amanda_torch.signature import OperatorSignature
-from amanda_torch.thread import KEY, KEY_NAME
+from amanda_torch.thread import KEY, KEY_NAME, intercept
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -195,21 +195,22 @@ _PAST_US = torch._C._dispatch_keyset_full_after(KEY)
 _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def _past_us(operator: Any) -> Callable[..., Any] | None:
-    """Runs an operator that is made of others from the dispatch key after ours.
-
-    The kernel of any other one may call operators too, but those are how a backend implements
-    it, and autograd knows nothing of them.
-    """
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), _COMPOSITE.name):
-        return None
-    redispatch, decompose = operator._handle.redispatch_boxed, operator._op_dk
+def _past_us(operator: Any) -> Callable[..., Any]:
+    """Runs an operator from the dispatch key after ours."""
+    redispatch, run = operator._handle.redispatch_boxed, operator._op
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), _COMPOSITE.name)
     tensors = [i for i, a in enumerate(operator._schema.arguments) if str(a.type) == "Tensor"]
 
     def resume(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        if any(i < len(args) and not isinstance(args[i], torch.Tensor) for i in tensors):
-            return decompose(_COMPOSITE, *args, **kwargs)  # a number, as in x.multiply(2)
-        return redispatch(keys & _PAST_US, *args, **kwargs)
+        if all(i >= len(args) or isinstance(args[i], torch.Tensor) for i in tensors):
+            return redispatch(keys & _PAST_US, *args, **kwargs)
+        if composite:  # with a number, as in x.multiply(2)
+            return operator._op_dk(_COMPOSITE, *args, **kwargs)
+        intercept(False)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            intercept(True)
 
     return resume
 

@@ -55,13 +55,13 @@ class Target(NamedTuple):
         signature: its signature.
         run: runs it, from the start.
         resume: runs it past our kernel, given the dispatch keys with which it arrived there, so
-            that what it is made of may arrive at our kernels. None if it is not made of others.
+            that what it is made of may arrive at our kernels.
     """
 
     type: str
     signature: Signature
     run: Callable[..., Any]
-    resume: Callable[..., Any] | None = None
+    resume: Callable[..., Any]
 
 
 def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
@@ -71,17 +71,16 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
     """
     target: Any = None
     run: Any = None
-    resume: Any = None
     arrange: Any = None
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal target, run, resume, arrange
+        nonlocal target, run, arrange
         thread = local.thread
         intercept(False)
         try:
             if target is None:
                 target = resolve()
-                run, resume = target.run, target.resume
+                run = target.run
                 arrange = target.signature.arrangement if target.signature.shifting else None
             engine = thread.engine
             if engine is None:  # a thread of autograd
@@ -92,7 +91,7 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
             key = type if arrange is None else (type, arrange(args))
             operator = locate(type, key, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
-            if plan is not None and plan.idle and (resume is None or engine.inside(type) is None):
+            if plan is not None and plan.idle and engine.inside(type) is None:
                 return run(*args, **kwargs)
             return Call(engine, target, operator, keys).execute(plan, args, kwargs)
         finally:
@@ -119,10 +118,9 @@ def execute(target: Target, args: Args, kwargs: Kwargs) -> Any:
 
 def run_inside(engine: Engine, target: Target, keys: Any, args: Args, kwargs: Kwargs) -> Any:
     """Run an operator itself; only tools that do not want it see what it is made of."""
-    inner = None if target.resume is None else engine.inside(target.type)
+    inner = engine.inside(target.type)
     if inner is None:
         return target.run(*args, **kwargs)
-    assert target.resume is not None
     thread = local.thread
     thread.engine = inner
     intercept(True)
