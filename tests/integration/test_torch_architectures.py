@@ -82,13 +82,24 @@ def train(build: Callable[[], Example], *tools: amanda.Tool) -> dict[str, Any]:
             loss.backward()
             if model.training:
                 optimizer.step()
-            left["outputs"].append(output)
+            left["outputs"].append(detached(output))
             left["losses"].append(loss.detach())
             left["gradients"].append({n: p.grad for n, p in model.named_parameters()})
     left["random"] = torch.get_rng_state()
     left["saved"] = model.state_dict()
     left["optimizer"] = optimizer.state_dict()["state"]
     return left
+
+
+def detached(output: Any) -> Any:
+    """What a model returned, without its graph."""
+    if isinstance(output, torch.Tensor):
+        return output.detach()
+    if isinstance(output, dict):
+        return {name: detached(value) for name, value in output.items()}
+    if isinstance(output, (list, tuple)):
+        return [detached(value) for value in output]
+    return output
 
 
 def differences(one: Any, other: Any, path: str = "") -> list[str]:

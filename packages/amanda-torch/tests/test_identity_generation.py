@@ -87,7 +87,7 @@ def test_a_decode_step_and_a_forward_call_share_the_models_operators() -> None:
         model(PROMPT)
         called = list(tool.analyzed)
         generate(model, 4, {"do_sample": False})
-    assert len([id for id in called if id.endswith("/linear")]) == 2 * 7 + 1
+    assert len([id for id in called if "/linear" in id]) == 2 * 7 + 1
     assert tool.analyzed == called
 
 
@@ -97,5 +97,5 @@ def test_the_encoder_that_generate_calls_is_part_of_the_model() -> None:
         generate(model, 4, {"do_sample": False})
         generated = set(tool.analyzed)
         model(input_ids=PROMPT, decoder_input_ids=PROMPT)
-    assert "encoder.block.0.layer.0.SelfAttention.q/linear" in generated
+    assert any(id.startswith("encoder.block.0.layer.0.SelfAttention.q/") for id in generated)
     assert set(tool.analyzed) == generated
