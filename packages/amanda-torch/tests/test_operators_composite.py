@@ -174,7 +174,11 @@ def _ids(tool: Seen, module: nn.Module) -> list[str]:
 
 
 FUSED: dict[str, tuple[Callable[[], nn.Module], int, list[str]]] = {
-    "_native_multi_head_attention": (lambda: nn.MultiheadAttention(4, 2), 3, ["bmm", "addmm"]),
+    "_native_multi_head_attention": (
+        lambda: nn.MultiheadAttention(4, 2, batch_first=True),
+        3,
+        ["bmm", "addmm"],
+    ),
     "_transformer_encoder_layer_fwd": (
         lambda: nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
         1,
