@@ -245,6 +245,14 @@ def test_what_cannot_stand_for_a_tensor(insertion: str, recorded: bool, wrong: s
     assert caught.value.operator_id.startswith("relu")
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+@pytest.mark.parametrize("insertion", POINTS)
+def test_a_differentiable_routine_returns_tensors_too(insertion: str, recorded: bool) -> None:
+    x = leaf(4) if recorded else V
+    with pytest.raises(amanda.RoutineError, match="returned str, not a tensor"):
+        under(Insert(insertion, "relu", lambda t: "y", differentiable=True), lambda: x.relu())
+
+
 @pytest.mark.parametrize("insertion", POINTS)
 def test_a_shape_through_which_no_gradient_passes(insertion: str) -> None:
     with pytest.raises(amanda.RoutineError, match=r"shape \(2, 4\) for \(4, 4\).*differentiable"):

@@ -239,7 +239,7 @@ def replaced(
     for index, value in zip(indices, values, strict=True):
         if value is None:
             continue
-        reason = None if action.differentiable else refusal(tensors[index], value)
+        reason = refusal(None if action.differentiable else tensors[index], value)
         if reason is not None:
             raise action.error(reason, operator)
         found[index] = value

@@ -68,7 +68,11 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def refusal(self, original: Any, substitute: Any) -> str | None:
-        """Why ``substitute`` cannot stand for ``original``; None if it can."""
+        """Why ``substitute`` cannot stand for ``original``; None if it can.
+
+        ``original`` is None where there is nothing to compare with: there was no gradient, or
+        the routine is differentiable, and may return any tensor.
+        """
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is a parameter of the model, or a read, cast or view of one."""
