@@ -421,6 +421,19 @@ def test_autocast() -> None:
     torch.testing.assert_close(gradients(y, wrt), gradients(reference, wrt))
 
 
+@pytest.mark.filterwarnings("ignore:.*jit.script.* is deprecated")
+def test_torchscript() -> None:
+    layer = nn.Linear(4, 4)
+    script = torch.jit.script(nn.Sequential(layer, nn.ReLU()))
+    for _ in range(3):  # its executor rewrites the program while it warms up
+        script(V)
+    y = under(before("linear", lambda w: w * 2, inputs=[1]), lambda: script(V))
+    reference = functional.linear(V, straight(layer.weight, layer.weight * 2), layer.bias).relu()
+    wrt = list(layer.parameters())
+    torch.testing.assert_close(y, reference)
+    torch.testing.assert_close(gradients(y, wrt), gradients(reference, wrt))
+
+
 # Weights that are computed
 
 

@@ -12,6 +12,7 @@ import torch
 from instruments import Observe, after, before, leaf, replace, seen, under
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,6 +346,61 @@ def test_a_tensor_is_freed_without_a_backward() -> None:
             assert gone() is None
     finally:
         gc.enable()
+
+
+# Next to other users of what autograd saves and calls
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+@pytest.mark.parametrize("insertion", [before, after, replace])
+def test_within_an_activation_checkpoint(insertion: Any, use_reentrant: bool) -> None:
+    def block(x: Tensor) -> Tensor:
+        return x.sin().sigmoid_().square()
+
+    def results(run: Callable[[Tensor], Tensor]) -> Results:
+        x = V.clone().requires_grad_()
+        with amanda.apply(insertion("sigmoid_", double)):
+            y = run(x)
+            y.sum().backward()
+        return y.detach(), x.grad
+
+    plain = results(block)
+    again = results(lambda x: checkpoint(block, x, use_reentrant=use_reentrant))
+    torch.testing.assert_close(again, plain)
+
+
+def test_where_the_program_keeps_what_is_saved_elsewhere() -> None:
+    x = V.clone().requires_grad_()
+    with torch.autograd.graph.save_on_cpu(), amanda.apply(after("sigmoid_", double)):
+        y = (x * 1).sigmoid_()
+        y.square().sum().backward()
+    s = V.sigmoid()
+    torch.testing.assert_close(x.grad, 2 * 2 * s * s * (1 - s))
+
+
+def test_hooks_on_a_tensor_see_the_gradient_of_what_it_holds() -> None:
+    for tool, factor in [(Observe(), 1), (after("relu_", double), 2)]:
+        x = V.clone().requires_grad_()
+        h = x * 1
+        early: list[Tensor] = []
+        late: list[Tensor] = []
+        h.register_hook(early.append)
+        h.retain_grad()
+        under(tool, lambda h=h: h.relu_())
+        h.register_hook(late.append)
+        h.square().sum().backward()
+        torch.testing.assert_close(late, [2 * factor * V.relu()])
+        torch.testing.assert_close(early, [2 * factor * V.relu() * (V > 0)])
+        torch.testing.assert_close(h.grad, late[0])
+
+
+def test_the_step_of_an_optimizer() -> None:
+    layer = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.5, foreach=True)
+    layer(torch.ones(1, 4)).sum().backward()
+    before_it = layer.weight.detach().clone()
+    under(before("_foreach_add_", lambda *ts: [t * 2 for t in ts], inputs=[2, 3]), optimizer.step)
+    torch.testing.assert_close(layer.weight.detach(), before_it - 0.5 * 2 * torch.ones(2, 4))
 
 
 # Models that do it
