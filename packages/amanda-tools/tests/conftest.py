@@ -1,11 +1,20 @@
 """What the tests share: the toy framework, and the command as a person runs it."""
 
+import signal
 import subprocess
 import sys
 
 import amanda
 import pytest
 from toy import Toy
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heeds_ctrl_c():
+    """What runs in the background of a shell ignores Ctrl-C, and so do the processes it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture
