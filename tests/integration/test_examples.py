@@ -1,0 +1,42 @@
+"""The examples are plain user code; ``amanda run`` instruments them from outside."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amanda_tools import read_trace
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize(
+    ("script", "forward", "backward"),
+    [
+        ("embed_sentences.py", {"linear", "embedding"}, {"AddmmBackward0"}),
+        ("train_digits_keras.py", {"Conv2D", "MatMul"}, {"Conv2DBackpropFilter"}),
+    ],
+)
+def test_an_example_under_all_tools(script, forward, backward, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    command = [sys.executable, "-m", "amanda_tools", "run", "--tool", "flops"]
+    command += ["--tool", f"profile:out={tmp_path / 'profile.json'}", "--tool", f"trace:out={path}"]
+    plain = {"HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "tensorflow", "COLUMNS": "200"}
+    ran = subprocess.run(
+        [*command, "--", str(EXAMPLES / script)],
+        env=os.environ | plain,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "flops: " in ran.stderr
+    rows = list(read_trace(path))
+    assert forward <= {row["type"] for row in rows if row["direction"] == "forward"}
+    assert backward <= {row["type"] for row in rows if row["direction"] == "backward"}
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_an_example_does_not_mention_amanda(script):
+    assert "amanda" not in script.read_text().lower()
