@@ -289,6 +289,18 @@ def test_an_operator_of_a_library(library: Any) -> None:
     assert seen(lambda: library.scale(V), "mul") == ["mul"]
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_is_inside_an_operator_of_a_library(library: Any, recorded: bool) -> None:
+    x = leaf(4) if recorded else V
+    run = lambda: library.scale(x)  # noqa: E731 : one place in the program
+    alone, whole, parts = Seen("mul"), Seen("amanda_tests::scale"), Seen("mul")
+    under(alone, run)
+    under([whole, parts], run)
+    assert alone.types == parts.types == ["mul"]
+    assert alone.ids == parts.ids
+    assert whole.types == ["amanda_tests::scale"]
+
+
 def test_its_bare_name_leaves_the_library_out(library: Any) -> None:
     names = []
     tool = amanda.Tool()
