@@ -110,8 +110,8 @@ _MACHINERY = frozenset(
 class Interception:
     """Which types have a kernel: at least all that an engine of some thread wants.
 
-    Kernels stay when the last scope is left, since no thread includes their key any more and
-    opening the next scope is then free; they go when that one does not want them.
+    Kernels stay when the last scope is left, since no thread includes their key any more and the
+    next scope then has to make none; they go when that one does not want them.
     """
 
     def __init__(self) -> None:

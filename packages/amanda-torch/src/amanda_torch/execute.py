@@ -100,13 +100,9 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
     return kernel
 
 
-def execute(target: Target, args: Args, kwargs: Kwargs) -> Any:
-    """Run an operator that the dispatcher does not know, under the tools in force."""
+def execute(engine: Engine, target: Target, args: Args, kwargs: Kwargs) -> Any:
+    """Run an operator that the dispatcher does not know, and that the tools in force want."""
     thread = local.thread
-    engine = thread.engine
-    assert engine is not None
-    if not engine.wants(target.type):
-        return target.run(*args, **kwargs)
     operator = locate(target.type, target.type, getframe(1), thread)
     intercept(False)
     try:

@@ -127,7 +127,7 @@ def _run_function(cls: Any, run: Callable[..., Any], args: Args, kwargs: Kwargs)
     if signature is None:
         signature = _signatures[cls] = FunctionSignature(cls)
     target = Target(cls.__name__, signature, run, lambda _, *a, **k: run(*a, **k))
-    return execute(target, args, kwargs)
+    return execute(engine, target, args, kwargs)
 
 
 def _is_machinery(cls: type) -> bool:
