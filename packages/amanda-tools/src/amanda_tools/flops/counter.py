@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from amanda_tools.flops.table import Attrs, Formula, Table
     from amanda_tools.place import Place
 
-    # None stands for a shape that cannot be told, and for a gradient that does not flow.
+    # None stands for a shape that cannot be told, and for a tensor that there is not.
     Shapes = tuple[Any, ...]
 
 # Shapes at which one operator ran are kept until its gradient comes, the latest of them.
@@ -210,7 +210,7 @@ class Call:
         with self._lock:
             row.calls += 1
             if not self._is_view:
-                row.bytes += inputs.bytes + self._table.nbytes(outputs)
+                row.bytes += inputs.bytes + self._table.nbytes(visible(outputs))
             if self.counter is not None:
                 self.counter.count(inputs, self._table.shapes(outputs))
             elif thread.inside:
@@ -224,7 +224,13 @@ class Call:
 
 def seen(table: Table, inputs: Sequence[Any]) -> Inputs:
     """What counting needs of the inputs, which may be gone by then."""
-    return Inputs(table.shapes(inputs), table.executions(inputs), table.nbytes(inputs))
+    tensors = visible(inputs)
+    return Inputs(table.shapes(inputs), table.executions(tensors), table.nbytes(tensors))
+
+
+def visible(tensors: Sequence[Any]) -> list[Any]:
+    """Those that there are: None stands for what a backend cannot show, as a list of tensors."""
+    return [tensor for tensor in tensors if tensor is not None]
 
 
 def has_gradient(tensor: Any) -> bool:
