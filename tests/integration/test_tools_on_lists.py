@@ -9,7 +9,6 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-
 from amanda_tools import Flops, Profile, Trace, read_trace
 
 ROWS = np.arange(6, dtype=np.float32).reshape(3, 2)
