@@ -39,9 +39,91 @@ class TestRoles:
         found = translated(rules, "op", {"weights[0]": X, "weights[1]": Y})
         assert found.roles == {"R": Y}
 
-    def test_an_operand_without_a_role_is_hidden(self):
-        found = translated(by(rule("Relu", "X=x")), "op", {"state": Y, "x": X})
-        assert found.roles == {"X": X}
+    def test_an_operand_that_is_ignored_is_hidden(self):
+        rules = by(rule("Relu", "X=x", ignores="state"))
+        assert translated(rules, "op", {"state": Y, "x": X}).roles == {"X": X}
+
+
+class TestNothingIsDropped:
+    """An operator with an argument that a rule says nothing of is not what the rule is about."""
+
+    RELU = by(rule("Relu", "X=x"))
+
+    def test_a_tensor(self):
+        assert translated(self.RELU, "op", {"x": X, "state": Y}).type == "own::op"
+        assert translated(self.RELU, "op", {"x": X, "states[0]": Y}).type == "own::op"
+
+    @pytest.mark.parametrize("value", [0, False, "", 6.0, [1, 2]])
+    def test_an_attribute(self, value):
+        assert translated(self.RELU, "op", {"x": X}, {"limit": value}).type == "own::op"
+
+    def test_one_that_is_absent_is_nothing(self):
+        assert translated(self.RELU, "op", {"x": X}, {"limit": None}).type == "Relu"
+
+    def test_one_that_the_condition_or_an_attribute_asks_for_is_translated(self):
+        rules = by(rule("Elu", "X=x", when=lambda op: op.value("scale") == 1, alpha="alpha"))
+        given = {"scale": 1, "alpha": 2.0}
+        assert translated(rules, "op", {"x": X}, given).attrs == {"alpha": 2.0}
+        assert translated(rules, "op", {"x": X}, given | {"scale": 3}).type == "own::op"
+
+    def test_one_whose_shape_is_asked_for_is_translated(self):
+        rules = by(rule("Reshape", "data=x", shape=lambda op: op.sizes("like")))
+        assert translated(rules, "op", {"x": X, "like": Y}).attrs == {"shape": [3]}
+
+    def test_what_an_earlier_rule_asked_for_counts_for_no_later_one(self):
+        rules = by(rule("Elu", "X=x", when=lambda op: op.value("a") == 1), rule("Relu", "X=x"))
+        assert translated(rules, "op", {"x": X}, {"a": 2}).type == "own::op"
+
+    def test_one_that_a_rule_or_the_map_ignores(self):
+        ignoring = by(rule("Relu", "X=x", ignores="limit other"))
+        assert translated(ignoring, "op", {"x": X}, {"limit": 1}).type == "Relu"
+        mapped = OnnxMap("own", {"op": rule("Relu", "X=x")}, {"limit"})
+        assert translated(mapped, "op", {"x": X}, {"limit": 1}).type == "Relu"
+
+
+class TestTypesOfData:
+    """Where a framework casts, and ONNX has no operator for it, there is none."""
+
+    ADD = by(rule("Add", "A=x B=y"))
+    I32, I64, F64, BOOL = (Tensor(3, dtype=d) for d in ("int32", "int64", "float64", "bool"))
+
+    def test_equal_ones(self):
+        assert translated(self.ADD, "op", {"x": self.I64, "y": self.I64}).type == "Add"
+
+    @pytest.mark.parametrize("other", [I32, F64, BOOL])
+    def test_different_ones(self, other):
+        assert translated(self.ADD, "op", {"x": X, "y": other}).type == "own::op"
+
+    def test_one_that_onnx_does_not_take(self):
+        assert translated(self.ADD, "op", {"x": self.BOOL, "y": self.BOOL}).type == "own::op"
+
+    def test_elements_of_a_list_are_of_one_type(self):
+        rules = by(rule("Concat", "inputs=t"))
+        assert translated(rules, "op", {"t[0]": X, "t[1]": Y}).type == "Concat"
+        assert translated(rules, "op", {"t[0]": X, "t[1]": self.I64}).type == "own::op"
+
+    @pytest.mark.parametrize("number", [2, 2.5, True])
+    def test_a_number_becomes_what_a_tensor_of_floating_point_is(self, number):
+        assert translated(self.ADD, "op", {"x": X}, {"y": number}).type == "Add"
+
+    @pytest.mark.parametrize("number", [2.5, 1j])
+    def test_a_number_that_changes_a_tensor_of_integers(self, number):
+        assert translated(self.ADD, "op", {"x": self.I64}, {"y": 2}).type == "Add"
+        assert translated(self.ADD, "op", {"x": self.I64}, {"y": number}).type == "own::op"
+
+    def test_types_that_onnx_does_not_tie_may_differ(self):
+        rules = by(rule("Gather", "data=x indices=i"))
+        assert translated(rules, "op", {"x": X, "i": self.I64}).type == "Gather"
+
+    def test_sizes_and_indices_are_seen_in_the_type_that_onnx_has_for_them(self):
+        found = translated(by(rule("Reshape", "data=x shape=s")), "op", {"x": X, "s": self.I32})
+        assert found.layouts["shape"].dtype == "int64"
+        found = translated(by(rule("Reshape", "data=x shape=s")), "op", {"x": X, "s": self.I64})
+        assert found.layouts["shape"] is None
+
+    def test_an_operator_that_onnx_does_not_have_takes_what_its_author_says(self):
+        rules = by(rule("Swirl", "X=x Y=y"))
+        assert translated(rules, "op", {"x": X, "y": self.I64}).type == "Swirl"
 
 
 class TestSettings:
@@ -54,7 +136,7 @@ class TestSettings:
         assert found.attrs == {"shape": [3, 2]}
 
     def test_one_that_is_not_known_stays_an_operand(self):
-        shape = Tensor(2)
+        shape = Tensor(2, dtype="int64")
         found = translated(by(rule("Reshape", "data=x shape=s")), "op", {"x": X, "s": shape})
         assert found.roles == {"data": X, "shape": shape}
         assert found.attrs == {}
@@ -88,8 +170,9 @@ class TestAttributes:
     def test_none_is_left_out(self):
         assert self.attrs(scale="scale", given={"scale": None}) == {}
 
-    def test_what_is_not_known_is_left_out(self):
-        assert self.attrs(scale="scale", other="nothing", given={"scale": 2}) == {"scale": 2}
+    def test_with_one_that_is_not_known_the_operator_keeps_its_name(self):
+        rules = by(rule("Any", "X=x", other="nothing"))
+        assert translated(rules, "op", {"x": X}).type == "own::op"
 
     def test_axes_are_counted_from_the_front(self):
         given = {"dim": -1, "dims": (-2, 1)}

@@ -1,9 +1,13 @@
 """Every entry of every map, held to the operator schemas of the ``onnx`` package."""
 
+import json
+from pathlib import Path
+
+import amanda_contextmap.schema
 import pytest
 from amanda_contextmap.dtypes import CODES
 from amanda_contextmap.tensorflow import context_map as tensorflow_map
-from amanda_contextmap.testing import assert_in_schema
+from amanda_contextmap.testing import assert_in_schema, schemas
 from amanda_contextmap.torch import context_map as torch_map
 from onnx import TensorProto
 
@@ -24,6 +28,11 @@ def test_types_roles_attributes_and_outputs_exist(rule):
 def test_layouts_are_of_its_roles_and_outputs(rule):
     known = {role.partition("[")[0] for role in rule.roles} | set(rule.outputs or ())
     assert set(rule.layouts) <= known
+
+
+def test_the_types_of_data_are_those_of_the_package():
+    written = Path(amanda_contextmap.schema.__file__).with_name("schemas.json").read_text("utf-8")
+    assert json.loads(written) == json.loads(json.dumps(schemas()))
 
 
 @pytest.mark.parametrize("name", CODES)

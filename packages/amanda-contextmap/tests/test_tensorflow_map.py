@@ -151,7 +151,7 @@ class TestNeverAWrongName:
 
 class TestDynamicShapes:
     def test_a_shape_that_is_computed_stays_an_operand(self):
-        shape = Tensor(2)
+        shape = Tensor(2, dtype="int32")
         found = look("Reshape", {"tensor": M, "shape": shape})
         assert found.roles == {"data": M, "shape": shape}
 

@@ -94,11 +94,23 @@ class TestLinearLayers:
 
 
 class TestInPlace:
-    @pytest.mark.parametrize("type", ["relu_", "add_", "masked_fill_", "hardtanh_"])
-    def test_it_is_the_same_operator(self, type):
-        tensors = {"self": M, "mask": M, "other": M}
-        attrs = {"value": 0, "min_val": -1, "max_val": 1}
-        assert look(type, tensors, attrs).type == look(type.rstrip("_"), tensors, attrs).type
+    @pytest.mark.parametrize(
+        ("type", "tensors", "attrs", "onnx"),
+        [
+            ("relu_", {"self": M}, {}, "Relu"),
+            ("add_", {"self": M, "other": M}, {"alpha": 1}, "Add"),
+            (
+                "masked_fill_",
+                {"self": M, "mask": Tensor(3, 4, dtype="bool")},
+                {"value": 0},
+                "Where",
+            ),
+            ("hardtanh_", {"self": M}, {"min_val": -1, "max_val": 1}, "Clip"),
+        ],
+    )
+    def test_it_is_the_same_operator(self, type, tensors, attrs, onnx):
+        assert look(type, tensors, attrs).type == onnx
+        assert look(type.rstrip("_"), tensors, attrs).type == onnx
 
 
 class TestBatchNormalization:

@@ -102,6 +102,22 @@ class Directions:
         return xp.reshape(moved, (*moved.shape[:-2], -1))
 
 
+class Cast:
+    """Integers of another size."""
+
+    def __init__(self, native: str, canonical: str) -> None:
+        self.native = native
+        self.dtype = canonical
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor in the data type that ONNX has."""
+        return xp.astype(tensor, getattr(xp, self.dtype))
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor in the data type that the backend has."""
+        return xp.astype(tensor, getattr(xp, self.native))
+
+
 class Chain:
     """One layout after the other, beginning with the backend's tensor."""
 

@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 class Native:
-    """One operator, asked by name.
+    """One operator, asked by name, which remembers what it was asked for.
 
-    What cannot be told of it during the analysis raises :class:`amanda.ValueUnavailableError`;
-    an attribute whose rule raises that is left out.
+    What cannot be told of it during the analysis raises :class:`amanda.ValueUnavailableError`, and
+    then the rule that asked does not hold.
     """
 
-    def __init__(self, execution: Execution, driver: Driver) -> None:
-        self.attrs: Mapping[str, Any] = execution.attrs
+    def __init__(
+        self, execution: Execution, driver: Driver, ignores: frozenset[str] = frozenset()
+    ) -> None:
+        self._attrs: Mapping[str, Any] = execution.attrs
+        self._asked = set(ignores)
         self._tensors = execution.inputs
         self._driver = driver
         self._places: dict[str, list[int]] = {}
@@ -30,8 +33,15 @@ class Native:
                 self._places.setdefault(known, []).append(i)
         self._lists = {n.partition("[")[0] for n in execution.input_names if n.endswith("]")}
 
+    def unasked(self) -> set[str]:
+        """Names of the arguments that it is given and was not asked for."""
+        given = {name.partition("[")[0] for name in self._places}
+        given |= {name for name, value in self._attrs.items() if value is not None}
+        return given - self._asked
+
     def places(self, name: str) -> list[int]:
         """Indices of the tensors of that name: several for a list, none if it has none."""
+        self._asked.add(name.partition("[")[0])
         return self._places.get(name, [])
 
     def is_list(self, name: str) -> bool:
@@ -40,7 +50,7 @@ class Native:
 
     def has(self, name: str) -> bool:
         """Whether it is given a tensor, or a value other than None, by that name."""
-        return name in self._places or self.attrs.get(name) is not None
+        return bool(self.places(name)) or self.get(name) is not None
 
     def tensor(self, name: str, element: int = 0) -> Any:
         """A tensor as the driver shows it."""
@@ -82,9 +92,15 @@ class Native:
 
     def value(self, name: str) -> Any:
         """An attribute, or the value of a tensor if it is known, as plain Python."""
-        if name in self.attrs:
-            return self.attrs[name]
+        self._asked.add(name)
+        if name in self._attrs:
+            return self._attrs[name]
         return self._driver.value(self.tensor(name)).tolist()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """An attribute, or ``default`` where the operator has none of that name."""
+        self._asked.add(name)
+        return self._attrs.get(name, default)
 
     def axis(self, name: str, of: str) -> int:
         """A value that is an axis of a tensor, counted from the front."""
@@ -105,4 +121,4 @@ def listed(value: Any) -> list[Any]:
 def dtype_name(dtype: Any) -> str:
     """Name of a data type of any backend, e.g. ``float32``."""
     name: str = getattr(dtype, "name", None) or str(dtype)
-    return name.rpartition(".")[2]
+    return name.rpartition(".")[2].removesuffix("_ref")  # TensorFlow's of a reference variable

@@ -13,6 +13,9 @@ import contextlib
 from amanda import ValueUnavailableError
 from amanda.context_map import Translation
 
+from amanda_contextmap.layout import Cast
+from amanda_contextmap.schema import only
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,6 +66,7 @@ class Rule:
         attrs: Mapping[str, Any],
         layouts: Mapping[str, Layout | ToLayout | None],
         when: Condition | None,
+        ignores: frozenset[str],
     ) -> None:
         self.type = type
         self.roles = roles
@@ -71,18 +75,28 @@ class Rule:
         self.attrs = attrs
         self.layouts = layouts
         self.when = when
+        self.ignores = ignores
 
     def apply(self, op: Native) -> Translation | None:
-        """What an operator is by this rule; None if it is not what the rule is about."""
+        """What an operator is by this rule; None if it is not what the rule is about.
+
+        It is not either if an attribute cannot be told, or if the operator is given something that
+        the rule says nothing of: no argument is ever dropped but those that the rule names.
+        """
         try:
             if self.when is not None and not self.when(op):
                 return None
-            layouts = {
-                role: layout(op) if callable(layout) else layout
-                for role, layout in self.layouts.items()
-            }
+            translation = self._translation(op)
         except ValueUnavailableError:
             return None
+        return None if op.unasked() - self.ignores else translation
+
+    def _translation(self, op: Native) -> Translation:
+        layouts = {
+            role: layout(op) if callable(layout) else layout
+            for role, layout in self.layouts.items()
+        }
+        turned: list[Layout | None] = []
         settings = SETTINGS.get(self.type, ())
         inputs: list[int] = []
         names: list[str] = []
@@ -96,21 +110,28 @@ class Rule:
             inputs += places
             indexed = op.is_list(name)
             names += [f"{role}[{i}]" if indexed else role for i in range(len(places))]
+            layout = layouts.get(_base(role)) or (self._cast(role, op, name) if places else None)
+            turned += [layout] * len(places)
         for attribute, source in self.attrs.items():
-            with contextlib.suppress(ValueUnavailableError):
-                _put(attrs, attribute, _value(source, op))
+            _put(attrs, attribute, _value(source, op))
         for more in self.attributes:
-            with contextlib.suppress(ValueUnavailableError):
-                attrs.update(more(op))
+            attrs.update(more(op))
         return Translation(
             self.type,
             inputs,
             names,
             attrs,
             None if self.outputs is None else tuple(range(len(self.outputs))),
-            [layouts.get(_base(name)) for name in names],
+            turned,
             [layouts.get(name) for name in self.outputs or ()],
         )
+
+    def _cast(self, role: str, op: Native, name: str) -> Layout | None:
+        """Indices and sizes in the one type of integers that ONNX has for them."""
+        wanted = only(self.type, role)
+        if wanted != "int64" or op.dtype(name) != "int32":
+            return None
+        return Cast("int32", wanted)
 
 
 def rule(
@@ -120,6 +141,7 @@ def rule(
     outputs: str | None = None,
     layouts: Mapping[str, Layout | ToLayout | None] | None = None,
     when: Condition | None = None,
+    ignores: str = "",
     **attrs: Any,
 ) -> Rule:
     """What a native operator is in ONNX.
@@ -135,6 +157,9 @@ def rule(
         layouts: by role or output, how its tensor is turned: a layout, or a function that gives
             one, None where they agree.
         when: whether the rule holds for an operator; always, by default.
+        ignores: names of the backend's arguments that change nothing in what is computed. An
+            operator with an argument that is neither ignored nor asked for by the rule is not what
+            the rule is about.
         **attrs: by name, what the attribute is: a string for the backend's attribute of that
             name, a function of the operator, or a constant. None leaves it out.
     """
@@ -146,6 +171,7 @@ def rule(
         attrs,
         layouts or {},
         when,
+        frozenset(ignores.split()),
     )
 
 

@@ -6,7 +6,9 @@ For the tests of maps and of entries that users register; needs the extra
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -104,6 +106,35 @@ def reference(
     return list(ReferenceEvaluator(model).run(None, feeds))
 
 
+def schemas() -> dict[str, Any]:
+    """What ``schemas.json`` holds, by the ``onnx`` package that is installed.
+
+    Operators whose inputs may differ in type from one another (``Loop`` and the like) are left out.
+    """
+    sets: list[list[str]] = []
+    operators: dict[str, dict[str, tuple[str, int]]] = {}
+    for schema in sorted(defs.get_all_schemas(), key=lambda schema: schema.name):
+        if schema.domain or any(not parameter.is_homogeneous for parameter in schema.inputs):
+            continue
+        variables = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
+        found = operators[schema.name] = {}
+        for parameter in schema.inputs:
+            tied = parameter.type_str in variables
+            names = sorted(
+                map(_dtype_name, variables.get(parameter.type_str, [parameter.type_str]))
+            )
+            if names not in sets:
+                sets.append(names)
+            found[parameter.name] = (parameter.type_str if tied else "", sets.index(names))
+    return {"opset": defs.onnx_opset_version(), "dtypes": sets, "operators": operators}
+
+
+def _dtype_name(type: str) -> str:
+    """``float32`` for ``tensor(float)``; other kinds of values keep their names."""
+    name = type.removeprefix("tensor(").removesuffix(")") if type.startswith("tensor(") else type
+    return {"float": "float32", "double": "float64"}.get(name, name)
+
+
 def _base(name: str) -> str:
     return name.partition("[")[0]
 
@@ -120,3 +151,8 @@ def _dtype(schema: defs.OpSchema, name: str, given: Mapping[str, Mapping[int, Ar
         if kinds[other] == kinds[name]:
             return next(iter(parts.values())).dtype
     return _SETTING_TYPES.get(name, np.int64)
+
+
+if __name__ == "__main__":
+    text = re.sub(r"(\]|\}|\d), (\"|\[\")", r"\1,\n\2", json.dumps(schemas()))  # an operator a line
+    Path(__file__).with_name("schemas.json").write_text(text + "\n", "utf-8")

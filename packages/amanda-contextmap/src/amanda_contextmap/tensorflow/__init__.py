@@ -3,8 +3,37 @@
 from amanda_contextmap.onnx_map import OnnxMap
 from amanda_contextmap.tensorflow import arrays, elementwise, layers, reductions, spatial
 
+# The types and numbers of inputs, which the inputs tell, and how a result is computed.
+_IGNORED = {
+    "Index",
+    "N",
+    "SrcT",
+    "T",
+    "TI",
+    "Taxis",
+    "Tdim",
+    "Tidx",
+    "Tindices",
+    "Tk",
+    "Tlabels",
+    "Tlen",
+    "Tmultiples",
+    "Tpaddings",
+    "Tparams",
+    "Tperm",
+    "Tshape",
+    "U",
+    "grad_a",
+    "grad_b",
+    "grad_x",
+    "grad_y",
+    "use_cudnn_on_gpu",
+    "validate_indices",
+}
+
 context_map = OnnxMap(
     "tensorflow",
     spatial.TABLE | layers.TABLE | elementwise.TABLE | arrays.TABLE | reductions.TABLE,
+    _IGNORED,
 )
 """Found by its entry point, ``tensorflow:onnx``."""

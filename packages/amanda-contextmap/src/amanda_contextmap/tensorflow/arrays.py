@@ -68,14 +68,12 @@ def _slice(op: Native) -> Mapping[str, Any]:
 
 
 def _bits(op: Native, name: str) -> set[int]:
-    mask = int(op.attrs.get(name, 0))
+    mask = int(op.get(name, 0))
     return {i for i in range(mask.bit_length()) if mask >> i & 1}
 
 
 def _keeps_axes(op: Native) -> bool:
-    return not any(
-        op.attrs.get(name) for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    )
+    return not any(op.get(name) for name in ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask"))
 
 
 def _strided_slice(op: Native) -> Mapping[str, Any]:
@@ -90,7 +88,7 @@ def _strided_slice(op: Native) -> Mapping[str, Any]:
 
 def _takes_one(op: Native) -> bool:
     """One element along one axis, which goes away, and all along the others: ``x[:, 0]``."""
-    if op.attrs.get("ellipsis_mask") or op.attrs.get("new_axis_mask"):
+    if op.get("ellipsis_mask") or op.get("new_axis_mask"):
         return False
     axes = set(range(len(op.value("strides"))))
     taken = _bits(op, "shrink_axis_mask")
@@ -139,11 +137,11 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "ConcatV2": rule("Concat", _CONCAT, axis=axis("axis", "values")),
     "Concat": rule("Concat", _CONCAT, axis=axis("concat_dim", "values")),
     "Split": rule("Split", "input=value", _split_evenly),
-    "SplitV": rule("Split", "input=value", _split_by_sizes),
+    "SplitV": rule("Split", "input=value", _split_by_sizes, ignores="num_split"),
     "Slice": rule("Slice", "data=input", _slice),
     "StridedSlice": (
         rule("Slice", "data=input", _strided_slice, when=_keeps_axes),
-        rule("Gather", "data=input", _taken, when=_takes_one),
+        rule("Gather", "data=input", _taken, when=_takes_one, ignores="end"),
     ),
     "Pad": rule("Pad", "data=input", pads=_pads, mode=constant("constant")),
     "PadV2": rule(
@@ -160,7 +158,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "OneHot": rule("OneHot", "indices=indices depth=depth", values=_off_and_on, axis="axis"),
     "Range": rule("Range", "start=start limit=limit delta=delta"),
     # data types, copies, constants
-    "Cast": rule("Cast", "input=x", to=_dtype_code),
+    "Cast": rule("Cast", "input=x", when=lambda op: not op.get("Truncate"), to=_dtype_code),
     "Identity": _IDENTITY,
     "Snapshot": _IDENTITY,
     "StopGradient": _IDENTITY,

@@ -20,7 +20,7 @@ def _same_shapes(op: Native) -> bool:
 
 def _bias(op: Native) -> Layout | None:
     """With channels last a bias is broadcast as it is."""
-    if op.attrs.get("data_format") != "NCHW":
+    if op.get("data_format") != "NCHW":
         return None
     return Reshaped((-1,), (-1, *[1] * (op.rank("value") - 2)))
 
@@ -71,7 +71,7 @@ TABLE: dict[str, Rule] = {
     "Atanh": rule("Atanh", "input=x"),
     "ClipByValue": rule("Clip", "input=t min=clip_value_min max=clip_value_max"),
     # comparisons and logic
-    "Equal": rule("Equal", _BINARY),
+    "Equal": rule("Equal", _BINARY, when=lambda op: op.get("incompatible_shape_error", True)),
     "Less": rule("Less", _BINARY),
     "LessEqual": rule("LessOrEqual", _BINARY),
     "Greater": rule("Greater", _BINARY),

@@ -63,7 +63,7 @@ _BATCHED = _product("x", "y", "adj_x", "adj_y")
 
 
 def _activation(op: Native) -> Layout | None:
-    data_format: str = op.attrs.get("data_format", "NHWC")
+    data_format: str = op.get("data_format", "NHWC")
     return None if data_format.startswith("NC") else CHANNELS_LAST
 
 
@@ -73,7 +73,7 @@ _BATCH_NORM = rule(
     outputs="Y",
     layouts={"X": _activation, "Y": _activation},
     epsilon="epsilon",
-    momentum=lambda op: 1 - op.attrs.get("exponential_avg_factor", 1.0),
+    momentum=lambda op: 1 - op.get("exponential_avg_factor", 1.0),
     training_mode=lambda op: int(op.value("is_training")),
 )
 
@@ -94,7 +94,12 @@ _LRN: dict[str, Any] = {
 
 
 def _unbatched(op: Native) -> bool:
-    return int(op.attrs.get("batch_dims", 0)) == 0
+    return int(op.get("batch_dims", 0)) == 0
+
+
+def _strict(op: Native) -> bool:
+    """Indices that are out of range are errors."""
+    return op.get("bad_indices_policy", "") in ("", "DEFAULT", "ERROR")
 
 
 TABLE: dict[str, Rule | tuple[Rule, ...]] = {
@@ -121,7 +126,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         axis=axis("axis", "params"),
     ),
     "ResourceGather": rule("Gather", "data=resource indices=indices", when=_unbatched, axis=0),
-    "GatherNd": rule("GatherND", "data=params indices=indices", batch_dims=0),
+    "GatherNd": rule("GatherND", "data=params indices=indices", when=_strict, batch_dims=0),
     "SparseSoftmaxCrossEntropyWithLogits": rule(
         "SoftmaxCrossEntropyLoss",
         "scores=features labels=labels",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from amanda_contextmap.layout import Cast
 from amanda_contextmap.rule import axes, axis, rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
+
+    from amanda.context_map import Layout
 
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
@@ -36,6 +39,7 @@ def _first_extreme(type: str) -> Rule:
     return rule(
         type,
         "data=input",
+        when=lambda op: op.get("output_type", "int64") == "int64",
         axis=axis("dimension", "input"),
         keepdims=0,
         select_last_index=0,
@@ -44,6 +48,12 @@ def _first_extreme(type: str) -> Rule:
 
 def _last(of: str) -> Callable[[Native], Any]:
     return lambda op: op.rank(of) - 1
+
+
+def _indices(op: Native) -> Layout | None:
+    """Indices are as ONNX has them, by default of a smaller type here."""
+    dtype = op.get("index_type", "int32")
+    return None if dtype == "int64" else Cast(dtype, "int64")
 
 
 TABLE: dict[str, Rule] = {
@@ -67,6 +77,8 @@ TABLE: dict[str, Rule] = {
     "TopKV2": rule(
         "TopK",
         "X=input K=k",
+        outputs="Values Indices",
+        layouts={"Indices": _indices},
         axis=_last("input"),
         largest=1,
         sorted=lambda op: int(op.value("sorted")),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def _channels_first(op: Native) -> bool:
-    data_format: str = op.attrs.get("data_format", "NHWC")
+    data_format: str = op.get("data_format", "NHWC")
     return data_format.startswith(("NC", "CHANNELS_FIRST"))
 
 
@@ -42,7 +42,7 @@ def _padding(
     op: Native, data: str, reach: Sequence[int], strides: Sequence[int]
 ) -> Mapping[str, Any]:
     """Paddings by number; left to ``SAME_UPPER`` where they depend on a size that is not known."""
-    padding = op.value("padding")
+    padding, _ = op.value("padding"), op.get("explicit_paddings")  # there, and empty, for others
     if padding == "VALID":
         return {"pads": [0] * 2 * len(reach)}
     if padding == "EXPLICIT":
@@ -61,6 +61,11 @@ def _explicit(op: Native) -> list[int]:
 # Convolutions
 
 
+def _one_batch(op: Native) -> bool:
+    """One axis for the batch; groups are told by the channels of the kernel."""
+    return bool(op.get("batch_dims", 1) == op.get("groups", 1) == 1)
+
+
 def _convolution(op: Native) -> Mapping[str, Any]:
     kernel = op.sizes("filter", slice(-2))
     strides = _spatial(op, op.value("strides"))
@@ -75,7 +80,7 @@ def _convolution(op: Native) -> Mapping[str, Any]:
 
 
 def _dilations(op: Native, rank: int) -> list[int]:
-    given = op.attrs.get("dilations")
+    given = op.get("dilations")
     return _spatial(op, given) if given else [1] * rank
 
 
@@ -108,6 +113,7 @@ def _transposed_convolution(op: Native) -> Mapping[str, Any]:
     strides = _spatial(op, op.value("strides"))
     dilations = _dilations(op, len(kernel))
     reach = windows.span(kernel, dilations)
+    padding, explicit = op.value("padding"), op.get("explicit_paddings")
     attrs: dict[str, Any] = {
         "kernel_shape": kernel,
         "strides": strides,
@@ -118,10 +124,10 @@ def _transposed_convolution(op: Native) -> Mapping[str, Any]:
         sizes = _spatial(op, op.value("input_sizes"))
         operand = _spatial(op, op.sizes("out_backprop"))
     except ValueUnavailableError:
-        same = op.value("padding") == "SAME"
+        same = padding == "SAME"
         return attrs | ({"auto_pad": "SAME_UPPER"} if same else {"pads": [0] * 2 * len(kernel)})
     whole = [(n - 1) * s + r for n, s, r in zip(operand, strides, reach, strict=True)]
-    if op.value("padding") == "EXPLICIT":
+    if explicit:
         pads = _explicit(op)
     else:
         pads = windows.split([max(w - size, 0) for w, size in zip(whole, sizes, strict=True)])
@@ -136,6 +142,7 @@ _CONV = rule(
     _convolution,
     outputs="Y",
     layouts={"X": _activation, "W": KERNEL_IO, "Y": _activation},
+    when=_one_batch,
     group=_groups,
 )
 _DEPTHWISE = rule(
@@ -177,6 +184,7 @@ def _max_pool() -> Rule:
         "MaxPool",
         "X=input",
         _pool("input"),
+        ignores="Targmax include_batch_in_index",  # of the indices, which are hidden
         outputs="Y",
         layouts={"X": _activation, "Y": _activation},
         dilations=lambda op: [1] * (op.rank("input") - 2),
@@ -212,9 +220,10 @@ def _resize(mode: str, *attributes: Attributes, **attrs: Any) -> Rule:
 
 
 def _coordinates(op: Native) -> str:
+    centers = op.value("half_pixel_centers")
     if op.value("align_corners"):
         return "align_corners"
-    return "half_pixel" if op.value("half_pixel_centers") else "asymmetric"
+    return "half_pixel" if centers else "asymmetric"
 
 
 def _nearest(op: Native) -> str:

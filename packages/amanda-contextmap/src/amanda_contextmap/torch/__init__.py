@@ -9,5 +9,23 @@ from amanda_contextmap.torch import arrays, elementwise, layers, reductions, spa
 
 _TABLE = {**spatial.TABLE, **layers.TABLE, **elementwise.TABLE, **arrays.TABLE, **reductions.TABLE}
 
-context_map = OnnxMap("torch", {f"{type}_": rules for type, rules in _TABLE.items()} | _TABLE)
+# Where a result lies and how it is computed, not what it is.
+_IGNORED = {
+    "benchmark",
+    "copy",
+    "cudnn_enable",
+    "cudnn_enabled",
+    "deterministic",
+    "device",
+    "implicit",
+    "layout",
+    "memory_format",
+    "non_blocking",
+    "pin_memory",
+    "sparse_grad",
+}
+
+context_map = OnnxMap(
+    "torch", {f"{type}_": rules for type, rules in _TABLE.items()} | _TABLE, _IGNORED
+)
 """Found by its entry point, ``torch:onnx``."""

@@ -99,7 +99,7 @@ _END = 2**63 - 1  # past the end of any axis
 
 
 def _slice(op: Native) -> Mapping[str, Any]:
-    start, end = op.attrs["start"], op.attrs["end"]
+    start, end = op.value("start"), op.value("end")
     return {
         "starts": [0 if start is None else start],
         "ends": [_END if end is None else end],
@@ -170,7 +170,7 @@ def _scattered(reduction: str) -> Rule:
 
 
 def _or(name: str, default: int) -> Callable[[Native], Any]:
-    return lambda op: op.attrs.get(name, default)
+    return lambda op: op.get(name, default)
 
 
 def _indexed_along(axis: int) -> Callable[[Native], bool]:
@@ -187,7 +187,7 @@ def _indexed_along(axis: int) -> Callable[[Native], bool]:
 
 def _to_dtype(op: Native) -> bool:
     """It converts, rather than only to copy or to move to another device."""
-    dtype = op.attrs.get("dtype")
+    dtype = op.get("dtype")
     return not isinstance(dtype, int) and dtype is not None
 
 

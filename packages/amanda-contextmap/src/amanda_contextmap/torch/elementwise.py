@@ -15,11 +15,16 @@ if TYPE_CHECKING:
 
 def _plain(op: Native) -> bool:
     """No factor for the second operand, no rounding of a quotient."""
-    return op.attrs.get("alpha", 1) == 1 and op.attrs.get("rounding_mode") is None
+    return op.get("alpha", 1) == 1 and op.get("rounding_mode") is None
 
 
 def _unit_elu(op: Native) -> bool:
-    return bool(op.attrs["scale"] == op.attrs["input_scale"] == 1)
+    return bool(op.value("scale") == op.value("input_scale") == 1)
+
+
+def _softplus(op: Native) -> bool:
+    """Above a threshold of 20 it is the identity in the precision of floating-point numbers."""
+    return bool(op.value("beta") == 1 and op.value("threshold") >= 20)
 
 
 def _of_integers(op: Native) -> bool:
@@ -62,7 +67,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "sign": rule("Sign", "input=self"),
     "floor": rule("Floor", "X=self"),
     "ceil": rule("Ceil", "X=self"),
-    "round": rule("Round", "X=self", when=lambda op: op.attrs.get("decimals", 0) == 0),
+    "round": rule("Round", "X=self", when=lambda op: op.get("decimals", 0) == 0),
     "sin": rule("Sin", "input=self"),
     "cos": rule("Cos", "input=self"),
     "tan": rule("Tan", "input=self"),
@@ -114,7 +119,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "hardsigmoid": rule("HardSigmoid", "X=self", alpha=1 / 6, beta=0.5),
     "sigmoid": rule("Sigmoid", "X=self"),
     "tanh": rule("Tanh", "input=self"),
-    "softplus": rule("Softplus", "X=self", when=lambda op: op.attrs["beta"] == 1),
+    "softplus": rule("Softplus", "X=self", when=_softplus),
     "hardshrink": rule("Shrink", "input=self", lambd="lambd", bias=0.0),
     "softshrink": rule("Shrink", "input=self", lambd="lambd", bias="lambd"),
 }

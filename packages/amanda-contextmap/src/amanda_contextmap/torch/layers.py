@@ -104,6 +104,7 @@ _NORMALIZATION: dict[str, Rule] = {
     "instance_norm": rule(
         "InstanceNormalization",
         "input=input scale=weight B=bias",
+        ignores="momentum running_mean running_var",  # of statistics that it does not use
         when=lambda op: op.value("use_input_stats") is True,
         epsilon="eps",
     ),
@@ -127,12 +128,23 @@ def _one_head(op: Native) -> int | None:
     return 1 if op.rank("query") == 3 else None
 
 
+def _plain_attention(op: Native) -> bool:
+    """Without dropout, for which ONNX has no place."""
+    return op.rank("query") in (3, 4) and op.value("dropout_p") == 0
+
+
 _LOOKUPS: dict[str, Rule] = {
-    "embedding": rule("Gather", "data=weight indices=indices", axis=0),
+    "embedding": rule(
+        "Gather",
+        "data=weight indices=indices",
+        axis=0,
+        ignores="padding_idx scale_grad_by_freq sparse",  # these are about its gradient alone
+    ),
     "scaled_dot_product_attention": rule(
         "Attention",
         "Q=query K=key V=value attn_mask=attn_mask",
-        when=lambda op: op.rank("query") in (3, 4),
+        when=_plain_attention,
+        ignores="enable_gqa",  # the numbers of heads tell
         q_num_heads=_one_head,
         kv_num_heads=_one_head,
         is_causal=lambda op: int(op.value("is_causal")),
@@ -188,6 +200,7 @@ def _recurrent(
                     outputs="Y Y_h Y_c" if type == "LSTM" else "Y Y_h",
                     layouts=layouts,
                     when=holds(biases, both),
+                    ignores="dropout train",  # between layers, of which there is one
                     hidden_size=lambda op: op.size("params[1]", 1),
                     direction=constant("bidirectional" if both else "forward"),
                     layout=0,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def _same_dtype(op: Native) -> bool:
     """Nothing is cast on the way, which would be another operator."""
-    dtype = op.attrs.get("dtype")
+    dtype = op.get("dtype")
     return dtype is None or dtype_name(dtype) == op.dtype("self")
 
 
@@ -23,7 +23,7 @@ def _axes(op: Native) -> list[int] | None:
 
 
 def _keepdims(op: Native) -> int:
-    return int(op.attrs.get("keepdim", False))
+    return int(op.get("keepdim", False))
 
 
 def _reduction(type: str, when: Condition = _same_dtype, outputs: str | None = None) -> Rule:

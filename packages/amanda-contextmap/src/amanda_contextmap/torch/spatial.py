@@ -63,18 +63,19 @@ def _conv_layout(op: Native) -> Layout | None:
     return UNBATCHED if op.rank("input") < op.rank("weight") else None
 
 
-def _conv(type: str, attributes: Attributes, transposed: bool) -> Rule:
+def _conv(type: str, attributes: Attributes, transposed: bool, ignores: str = "") -> Rule:
     return rule(
         type,
         "X=input W=weight B=bias",
         attributes,
         outputs="Y",
         layouts={"X": _conv_layout, "Y": _conv_layout},
-        when=lambda op: op.attrs.get("transposed", transposed) is transposed,
+        when=lambda op: op.get("transposed", transposed) is transposed,
+        ignores=f"{ignores} allow_tf32",
     )
 
 
-_CONV = _conv("Conv", _convolution, False)
+_CONV = _conv("Conv", _convolution, False, ignores="output_padding")
 _CONV_TRANSPOSE = _conv("ConvTranspose", _transposed_convolution, True)
 
 

@@ -1,0 +1,96 @@
+"""The types of data that ONNX's operators take, as the ``onnx`` package's schemas list them.
+
+``schemas.json`` is written from that package by ``python -m amanda_contextmap.testing``, and a test
+holds it to the package, which is not needed to run tools.
+"""
+
+from __future__ import annotations
+
+import functools
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    Parameter = tuple[str, frozenset[str]]
+    """The type variable that ties a role to others, empty for none, and the types it may have."""
+
+
+def only(type: str, name: str) -> str | None:
+    """The one data type that an operator takes in a role; None if it takes several."""
+    _, dtypes = (parameters(type) or {}).get(name.partition("[")[0], ("", ()))
+    return next(iter(dtypes)) if len(dtypes) == 1 else None
+
+
+@functools.cache
+def parameters(type: str) -> Mapping[str, Parameter] | None:
+    """The inputs of an ONNX operator by role; None for an operator that ONNX does not have."""
+    found = _schemas()["operators"].get(type)
+    if found is None:
+        return None
+    sets = _dtypes()
+    return {role: (variable, sets[number]) for role, (variable, number) in found.items()}
+
+
+def mismatch(
+    type: str, tensors: Iterable[tuple[str, str]], numbers: Mapping[str, Any]
+) -> str | None:
+    """Why ONNX does not have an operator for these types of data, None if it has.
+
+    Args:
+        type: an ONNX type; one that ONNX does not have takes whatever it is given.
+        tensors: pairs of a role and the name of its data type; ``role[i]`` for an element.
+        numbers: attributes by name, among them the numbers that stand for tensors.
+    """
+    known = parameters(type)
+    if known is None:
+        return None
+    bound: dict[str, str] = {}
+    for name, dtype in tensors:
+        role = name.partition("[")[0]
+        if role not in known:
+            return f"{type} takes no {role}"
+        variable, dtypes = known[role]
+        if dtype not in dtypes:
+            return f"{type} takes no {dtype} as {role}"
+        if variable and bound.setdefault(variable, dtype) != dtype:
+            return f"{type} takes no {bound[variable]} with {dtype}"
+    for name, value in numbers.items():
+        parameter = known.get(name.partition("[")[0])
+        if parameter is None or parameter[0] not in bound:
+            continue
+        dtype = bound[parameter[0]]
+        if not all(_holds(dtype, element) for element in _elements(value)):
+            return f"{type} takes no {dtype} with {value!r}"
+    return None
+
+
+def _elements(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _holds(dtype: str, number: Any) -> bool:
+    """Whether a Python number is of a data type, or becomes so without changing the others'."""
+    if isinstance(number, bool):
+        return True
+    if isinstance(number, int):
+        return dtype != "bool"
+    if isinstance(number, float):
+        return "float" in dtype or "complex" in dtype
+    if isinstance(number, complex):
+        return "complex" in dtype
+    return True
+
+
+@functools.cache
+def _schemas() -> Any:
+    import json
+    from importlib import resources
+
+    return json.loads(resources.files(__package__).joinpath("schemas.json").read_text("utf-8"))
+
+
+@functools.cache
+def _dtypes() -> list[frozenset[str]]:
+    return [frozenset(names) for names in _schemas()["dtypes"]]
