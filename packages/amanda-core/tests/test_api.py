@@ -20,7 +20,7 @@ def parameters(function):
         *("cache_enabled", "cache_disabled", "is_cache_enabled", "clear_cache"),
         *("AmandaError", "RoutineError", "ActionError", "UnsupportedError"),
         *("ValueUnavailableError", "DependencyCycleError"),
-        *("MissingDriverError", "MissingContextMapError"),
+        *("MissingDriverError", "MissingContextMapError", "IncompatibleVersionError"),
         *("Driver", "register_driver", "unregister_driver"),
     ],
 )

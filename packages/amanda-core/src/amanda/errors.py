@@ -59,5 +59,9 @@ class MissingDriverError(AmandaError, ImportError):
     """No driver is installed for the framework in use."""
 
 
+class IncompatibleVersionError(AmandaError, ImportError):
+    """A driver lacks something in the installed version of its framework."""
+
+
 class MissingContextMapError(AmandaError, ImportError):
     """No context map translates the backend's vocabulary into the one that a tool speaks."""

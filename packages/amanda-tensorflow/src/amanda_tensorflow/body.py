@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.core.framework import function_pb2, node_def_pb2
-from tensorflow.python.framework import op_def_registry
+from amanda_tensorflow._internals import function_pb2, node_def_pb2, op_def_registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

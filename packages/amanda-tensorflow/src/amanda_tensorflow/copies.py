@@ -7,10 +7,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from tensorflow.core.framework import graph_pb2
-from tensorflow.python.eager import context
-from tensorflow.python.ops import control_flow_util
 
+from amanda_tensorflow._internals import context, control_flow_util, graph_pb2
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.history import last_id, notes_of
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from amanda import Driver, UnsupportedError, ValueUnavailableError
-from tensorflow.python.eager import context
 
 from amanda_tensorflow import namespace, routines
+from amanda_tensorflow._internals import context
 from amanda_tensorflow.eager import EagerModels
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities

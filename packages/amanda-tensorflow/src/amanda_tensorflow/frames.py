@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.python.eager import context
-from tensorflow.python.framework import function_def_to_graph
-from tensorflow.python.ops import control_flow_util
-
+from amanda_tensorflow._internals import context, control_flow_util, function_def_to_graph
 from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.gradients import Gradients
 from amanda_tensorflow.history import notes_of

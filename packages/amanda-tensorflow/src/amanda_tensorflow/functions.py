@@ -11,11 +11,15 @@ import logging
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.python.eager import context
-from tensorflow.python.eager.polymorphic_function import atomic_function, attributes
-from tensorflow.python.framework import errors, function_def_to_graph, ops
-from tensorflow.python.ops import handle_data_util
-
+from amanda_tensorflow._internals import (
+    atomic_function,
+    attributes,
+    context,
+    errors,
+    function_def_to_graph,
+    handle_data_util,
+    ops,
+)
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame, functions_renamed
 from amanda_tensorflow.rewriter import Capture, Rewriter, Stashed

@@ -18,11 +18,20 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from tensorflow.python.eager import backprop, context, execute, imperative_grad
-from tensorflow.python.framework import func_graph, indexed_slices, ops, registry
-from tensorflow.python.framework import tensor as tensor_lib
-from tensorflow.python.ops import array_ops, gradients_util
-from tensorflow.python.util import tf_decorator
+from amanda_tensorflow._internals import (
+    array_ops,
+    backprop,
+    context,
+    execute,
+    func_graph,
+    gradients_util,
+    imperative_grad,
+    indexed_slices,
+    ops,
+    registry,
+    tensor_lib,
+    tf_decorator,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,8 +11,8 @@ import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda.action import Point
-from tensorflow.core.framework import types_pb2
 
+from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.decisions import carrying
 from amanda_tensorflow.edits import Edits

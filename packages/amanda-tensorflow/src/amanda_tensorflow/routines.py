@@ -15,11 +15,14 @@ import numpy as np
 import tensorflow as tf
 from amanda import UnsupportedError
 from amanda.action import Point, run_routines
-from tensorflow.core.framework import types_pb2
-from tensorflow.python.eager import context
-from tensorflow.python.framework import tensor_util
-from tensorflow.python.ops import gen_resource_variable_ops, script_ops
 
+from amanda_tensorflow._internals import (
+    context,
+    gen_resource_variable_ops,
+    script_ops,
+    tensor_util,
+    types_pb2,
+)
 from amanda_tensorflow.body import Body, data_inputs, set_inputs
 
 if TYPE_CHECKING:

@@ -13,10 +13,8 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from amanda import UnsupportedError
-from tensorflow.python.client import pywrap_tf_session
-from tensorflow.python.client import session as session_lib
-from tensorflow.python.framework import errors
 
+from amanda_tensorflow._internals import errors, pywrap_tf_session, session_lib
 from amanda_tensorflow.body import Body, split
 from amanda_tensorflow.copies import SCOPE, Copies, behind
 from amanda_tensorflow.decisions import decide

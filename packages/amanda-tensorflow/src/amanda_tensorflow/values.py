@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 from amanda import ValueUnavailableError
-from tensorflow.python.eager import context
-from tensorflow.python.framework import errors, tensor_util
-from tensorflow.python.ops import gen_resource_variable_ops, resource_variable_ops
 
+from amanda_tensorflow._internals import (
+    context,
+    errors,
+    gen_resource_variable_ops,
+    resource_variable_ops,
+    tensor_util,
+)
 from amanda_tensorflow.body import split
 
 if TYPE_CHECKING:

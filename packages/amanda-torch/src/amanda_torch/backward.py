@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
     Grads = Sequence[Tensor | None]
 
-# Autograd numbers its nodes in the order in which a thread makes them; this gives the next number.
-sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
-
 # The backward operators of each forward operator, by type and by count of that type.
 _backward_operators = ByOperator()
 

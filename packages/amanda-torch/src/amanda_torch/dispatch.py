@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from amanda import UnsupportedError
 
+from amanda_torch._internals import COMPOSITE, has_kernel, keyset_after, operator_names
 from amanda_torch.execute import Target, make_kernel
 from amanda_torch.frames import skip_frames
 from amanda_torch.parameters import COPYING, noting_copies
@@ -163,7 +164,7 @@ class Interception:
                     self._libraries[type] = self._library(type, self._overloads[type])
 
     def _list_overloads(self) -> None:
-        names = torch._C._dispatch_get_all_op_names()
+        names = operator_names()
         if len(names) == self._known:
             return
         self._known = len(names)
@@ -191,21 +192,20 @@ def _target(type: str, name: str) -> Target:
     return Target(type, OperatorSignature(operator), operator._op, _past_us(operator))
 
 
-_PAST_US = torch._C._dispatch_keyset_full_after(KEY)
-_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+_PAST_US = keyset_after(KEY)
 
 
 def _past_us(operator: Any) -> Callable[..., Any]:
     """Runs an operator from the dispatch key after ours."""
     redispatch, run = operator._handle.redispatch_boxed, operator._op
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), _COMPOSITE.name)
+    composite = has_kernel(operator.name(), COMPOSITE.name)
     tensors = [i for i, a in enumerate(operator._schema.arguments) if str(a.type) == "Tensor"]
 
     def resume(keys: Any, *args: Any, **kwargs: Any) -> Any:
         if all(i >= len(args) or isinstance(args[i], torch.Tensor) for i in tensors):
             return redispatch(keys & _PAST_US, *args, **kwargs)
         if composite:  # with a number, as in x.multiply(2)
-            return operator._op_dk(_COMPOSITE, *args, **kwargs)
+            return operator._op_dk(COMPOSITE, *args, **kwargs)
         intercept(False)
         try:
             return run(*args, **kwargs)

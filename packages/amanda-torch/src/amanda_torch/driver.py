@@ -12,6 +12,7 @@ import array_api_compat.torch
 import torch
 from torch import Tensor
 
+from amanda_torch._internals import disabled_torch_function
 from amanda_torch.dispatch import Interception, is_forward_type
 from amanda_torch.identity import Node
 from amanda_torch.parameters import is_parameter
@@ -32,7 +33,7 @@ class Variable(Tensor):
     """State of a tool: a tensor that routines read and the tool may assign to."""
 
     # Operators on it give plain tensors.
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = disabled_torch_function
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Variable:
         return self.detach().clone().as_subclass(Variable)

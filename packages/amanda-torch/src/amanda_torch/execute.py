@@ -14,9 +14,9 @@ from amanda import AmandaError, UnsupportedError
 from amanda.action import replaced
 from amanda.analysis import Execution
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
-from amanda_torch.backward import sequence_number, watch_backward
+from amanda_torch._internals import disable_modes, sequence_number, set_grad_enabled
+from amanda_torch.backward import watch_backward
 from amanda_torch.frames import skip_frames
 from amanda_torch.gradient import Gradient, alias, edges
 from amanda_torch.identity import locate
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from amanda_torch.signature import Args, Kwargs, Signature
 
 _T = TypeVar("_T")
-_set_grad_enabled = torch._C._set_grad_enabled
 _is_grad_enabled = torch.is_grad_enabled
 _nothing = contextlib.nullcontext()
 
@@ -187,7 +186,7 @@ class Call:
 
     def _completed(self, plan: Plan, inputs: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Plan:
         """The plan with what pending analyses decide, to whom the operator is run once more."""
-        with torch.no_grad(), _disable_current_modes():  # which must not count or keep this run
+        with torch.no_grad(), disable_modes():  # which must not count or keep this run
             outputs = outputs_of(self.target.run(*args, **kwargs))
         return self.engine.complete(plan, self.shown(inputs, args, kwargs, outputs))
 
@@ -316,13 +315,13 @@ class Call:
         thread = local.thread
         recording = _is_grad_enabled()
         thread.tracking = True
-        _set_grad_enabled(False)
+        set_grad_enabled(False)
         try:
             if records_tangents():
                 return without_tangents(functools.partial(run, *args))
             return run(*args)
         finally:
-            _set_grad_enabled(recording)
+            set_grad_enabled(recording)
             thread.tracking = False
 
     def _replace(

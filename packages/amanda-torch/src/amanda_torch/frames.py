@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from amanda_torch._internals import OpOverload, OpOverloadPacket, call_impl, wrapped_call_impl
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -36,9 +38,9 @@ ENDS, RESUMES, SKIPPED = "ends", "resumes", "skipped"
 SPECIAL: dict[int, str] = {
     id(code): ENDS
     for code in (
-        torch.nn.Module._wrapped_call_impl.__code__,
-        torch.nn.Module._call_impl.__code__,
-        *(c for c in torch.nn.Module._call_impl.__code__.co_consts if isinstance(c, CodeType)),
+        wrapped_call_impl.__code__,
+        call_impl.__code__,
+        *(c for c in call_impl.__code__.co_consts if isinstance(c, CodeType)),
     )
 }
 
@@ -104,4 +106,4 @@ def argument(frame: FrameType, name: str) -> Any:
 
 
 # How torch.ops gets to an operator says nothing of who asks for it.
-skip_frames(torch._ops.OpOverload.__call__.__code__, torch._ops.OpOverloadPacket.__call__.__code__)
+skip_frames(OpOverload.__call__.__code__, OpOverloadPacket.__call__.__code__)

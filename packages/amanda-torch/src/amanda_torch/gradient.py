@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.autograd import graph
 from torch.autograd.graph import GradientEdge
-from torch.utils._python_dispatch import _disable_current_modes
 
+from amanda_torch._internals import current_node, disable_modes, node_of, share_memory
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.straight import is_strided_nested, straight_through
 from amanda_torch.thread import local
@@ -178,7 +177,7 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
     An edge does not keep the graph alive that it is part of.
     """
     return [
-        GradientEdge(_maker(t), t.output_nr)
+        GradientEdge(node_of(t), t.output_nr)
         if t.requires_grad and not is_strided_nested(t)
         else None
         for t in tensors
@@ -202,7 +201,7 @@ def _grad_inputs(
 
 def _grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
     """What leaves at the end of a path from the node that autograd is about to run."""
-    node: Node = vars(torch._C)["_current_autograd_node"]()
+    node: Node = current_node()
     last = _follow(node, path[:-1])
     flowing = [place for place, grad in enumerate(grads) if grad is not None]
     source, number = last.next_functions[path[-1]]
@@ -220,7 +219,7 @@ def _probe(outputs: Sequence[Any], inputs: Sequence[Any], grads: Grads) -> Grads
     probing, local.thread.probing = local.thread.probing, True
     try:
         # The program's own run will tell of an anomaly, and is what its modes are to count.
-        with torch.autograd.set_detect_anomaly(False), _disable_current_modes():
+        with torch.autograd.set_detect_anomaly(False), disable_modes():
             return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
     finally:
         local.thread.probing = probing
@@ -250,13 +249,6 @@ def _way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[in
     return None
 
 
-# The node that made a tensor, or that accumulates its gradient.
-_maker: Callable[[Tensor], Node] = vars(graph)["_get_grad_fn_or_grad_acc"]
-
-
 def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
     """Whether any output is an input or shares its memory."""
-    return any(a is b or _share_memory(a, b) for a in outputs for b in inputs)
-
-
-_share_memory: Callable[[Tensor, Tensor], bool] = vars(torch._C)["_is_alias_of"]
+    return any(a is b or share_memory(a, b) for a in outputs for b in inputs)

@@ -13,17 +13,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from amanda_torch._internals import saved_hooks_allowed, saved_hooks_in_force, share_memory
 from amanda_torch.straight import rebase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from amanda_torch.signature import Args, Kwargs, Signature
-
-_autograd = vars(torch._C._autograd)
-_hooks_in_force = _autograd["_top_saved_tensors_default_hooks"]
-_hooks_are_allowed = _autograd["_saved_tensors_hooks_is_enabled"]
-_share_memory: Callable[[Tensor, Tensor], bool] = vars(torch._C)["_is_alias_of"]
 
 
 class Destinations:
@@ -54,7 +50,7 @@ class Destinations:
         self._state = signature.places(signature.state, args)
         self._out = signature.out_tensors(kwargs)
         # Hooks of the program's own would not see what it saves; it is left to them.
-        can_be_watched = _hooks_are_allowed() and _hooks_in_force(True) is None
+        can_be_watched = saved_hooks_allowed() and saved_hooks_in_force(True) is None
         self._apart = apart or (rewritten and not can_be_watched)
         self._watched = rewritten and not self._apart
         self._saved: list[_Saved] = []
@@ -146,7 +142,7 @@ class Destinations:
             written[i] = target
             if value is target:
                 continue
-            in_its_memory = _share_memory(value, target)
+            in_its_memory = share_memory(value, target)
             if in_its_memory and bounded and value is bounded[i]:
                 rebase(target, value)  # it holds the value, without the boundary
                 continue
@@ -156,7 +152,7 @@ class Destinations:
             if reason is not None:
                 raise refused(reason)
             for saved in self._saved:
-                if _share_memory(saved.tensor, target):
+                if share_memory(saved.tensor, target):
                     saved.set_aside()
             target.copy_(value.clone() if in_its_memory else value)
         self._saved.clear()

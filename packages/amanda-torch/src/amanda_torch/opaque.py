@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from amanda_torch._internals import (
+    TRACERS,
+    FakeTensor,
+    FunctionalTensor,
+    count_modes,
+    is_jit_tracing,
+    mode_of,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KEYS = torch._C._TorchDispatchModeKey
-_TRACERS = (_KEYS.FAKE, _KEYS.PROXY, _KEYS.FUNCTIONAL)
-_modes = torch._C._len_torch_dispatch_stack
-_mode = torch._C._get_dispatch_mode
-_jit_traces = torch._C._is_tracing
 _plain: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
 
 
@@ -23,14 +27,9 @@ def opaque(tensors: Sequence[torch.Tensor]) -> bool:
         cls = type(tensor)
         plain = _plain.get(cls)
         if plain is None:
-            plain = _plain[cls] = not _is_tracer(cls)
+            plain = _plain[cls] = not issubclass(cls, (FakeTensor, FunctionalTensor))
         if not plain:
             return True
-    return _jit_traces() or (_modes() > 0 and any(_mode(key) is not None for key in _TRACERS))
-
-
-def _is_tracer(cls: type) -> bool:
-    from torch._subclasses.fake_tensor import FakeTensor
-    from torch._subclasses.functional_tensor import FunctionalTensor
-
-    return issubclass(cls, (FakeTensor, FunctionalTensor))
+    return is_jit_tracing() or (
+        count_modes() > 0 and any(mode_of(key) is not None for key in TRACERS)
+    )

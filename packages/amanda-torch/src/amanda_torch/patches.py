@@ -18,10 +18,22 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint as checkpointing
 from amanda import RoutineError
-from torch.autograd.function import _SingleLevelFunction
 from torch.compiler import is_dynamo_compiling
-from torch.nn.modules._functions import BackwardHookFunction, SyncBatchNorm
 
+from amanda_torch._internals import (
+    BackwardHookFunction,
+    CheckpointFrame,
+    FunctionBase,
+    Ops,
+    SingleLevelFunction,
+    StopRecomputation,
+    SyncBatchNorm,
+    custom_function_call,
+    engine_run_backward,
+    library_autograd,
+    make_grads,
+    ops_module,
+)
 from amanda_torch.backward import reaches
 from amanda_torch.execute import Target, execute
 from amanda_torch.frames import end_paths, resume_paths, skip_frames
@@ -37,14 +49,11 @@ if TYPE_CHECKING:
 
 _call = torch.nn.Module.__call__
 _script = vars(torch.jit.ScriptFunction)["__call__"]
-_apply = vars(torch._C._FunctionBase)["apply"]
-_apply_transformed = vars(torch.autograd.function)["custom_function_call"]
-_make_grads = vars(torch.autograd)["_make_grads"]
-_run_backward = vars(torch.autograd)["_engine_run_backward"]
-_new_frame = checkpointing._CheckpointFrame.__init__
+_apply = vars(FunctionBase)["apply"]
+_new_frame = CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
-_compute_keyset = vars(torch._ops)["_compute_keyset"]
+_compute_keyset = ops_module._compute_keyset
 _INHERITED = object()
 _signatures: weakref.WeakKeyDictionary[type, FunctionSignature] = weakref.WeakKeyDictionary()
 
@@ -110,13 +119,13 @@ def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _function_apply_transformed(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """What it ends in under the transforms of ``torch.func``."""
-    return _run_function(cls, functools.partial(_apply_transformed, cls), args, kwargs)
+    return _run_function(cls, functools.partial(custom_function_call, cls), args, kwargs)
 
 
 def _run_function(cls: Any, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
         return run(*args, **kwargs)
-    if cls.__module__ == torch._library.autograd.__name__:
+    if cls.__module__ == library_autograd.__name__:
         return run(*args, **kwargs)  # what gives an operator of a library its gradient
     if _is_machinery(cls):
         return _unseen(run)(*args, **kwargs)
@@ -162,7 +171,7 @@ def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., An
             return function(*args, **kwargs)
         except RoutineError as error:
             stop = error.__cause__  # a checkpoint has what it needs, amid a routine
-            if isinstance(stop, checkpointing._StopRecomputationError):
+            if isinstance(stop, StopRecomputation):
                 raise stop from None
             raise
         finally:
@@ -223,15 +232,15 @@ class Patches:
         self._patches: list[tuple[Any, str, Any]] = [
             (torch.nn.Module, "__call__", _module_call),
             (torch.jit.ScriptFunction, "__call__", _script_call),
-            (torch.autograd, "_engine_run_backward", _unseen(_run_backward)),
-            (torch.autograd, "_make_grads", _unseen(_make_grads)),
-            (_SingleLevelFunction, "apply", classmethod(_function_apply)),
+            (torch.autograd, "_engine_run_backward", _unseen(engine_run_backward)),
+            (torch.autograd, "_make_grads", _unseen(make_grads)),
+            (SingleLevelFunction, "apply", classmethod(_function_apply)),
             (torch.autograd.function, "custom_function_call", _function_apply_transformed),
-            (checkpointing._CheckpointFrame, "__init__", _checkpoint_frame),
+            (CheckpointFrame, "__init__", _checkpoint_frame),
             (checkpointing.CheckpointFunction, "forward", staticmethod(_checkpoint_forward)),
             (torch.library.Library, "define", then_changed(torch.library.Library.define)),
-            (torch._ops._Ops, "load_library", then_changed(torch._ops._Ops.load_library)),
-            (torch._ops, "_compute_keyset", _keyset),
+            (Ops, "load_library", then_changed(Ops.load_library)),
+            (ops_module, "_compute_keyset", _keyset),
             (torch, "compile", self._compile),
         ]
         self._originals: list[tuple[Any, str, Any]] = []

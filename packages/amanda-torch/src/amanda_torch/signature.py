@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from amanda_torch._internals import SingleLevelFunction
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -264,4 +266,4 @@ def _draws(overload: Any) -> bool:
 
 
 def _default_setup_context() -> Any:
-    return torch.autograd.function._SingleLevelFunction.setup_context
+    return SingleLevelFunction.setup_context

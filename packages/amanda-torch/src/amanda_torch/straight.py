@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
+
+from amanda_torch._internals import forward_ad, keeping_version, set_forward_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     Grads = Sequence[Tensor | None]
 
 _T = TypeVar("_T")
-_keeping_version = vars(torch.autograd)["_unsafe_preserve_version_counter"]
-_set_forward_mode = vars(forward_ad)["_set_fwd_grad_enabled"]
 
 
 class _Boundary(torch.autograd.Function):
@@ -92,7 +91,7 @@ def is_ours(node: object) -> bool:
 
 def records_tangents() -> bool:
     """Whether gradients are computed in forward mode (``torch.func.jvp``), at this moment."""
-    return forward_ad._current_level >= 0
+    return bool(forward_ad._current_level >= 0)
 
 
 def carries_gradient(tensor: Tensor) -> bool:
@@ -109,7 +108,7 @@ def is_strided_nested(tensor: Tensor) -> bool:
 
 def without_tangents(run: Callable[[], _T]) -> _T:
     """Run something that is not differentiated in forward mode."""
-    with _set_forward_mode(False):
+    with set_forward_mode(False):
         return run()
 
 
@@ -161,7 +160,7 @@ def straight_through(
 
 def rebase(target: Tensor, source: Tensor) -> None:
     """Have a tensor of the program continue the graph of another one that shares its memory."""
-    with _keeping_version(target):  # what is saved of this memory is as it was saved
+    with keeping_version(target):  # what is saved of this memory is as it was saved
         _Rebase.apply(target, source)  # type: ignore[no-untyped-call]
     # A view notes the version for which its node holds; have it note the one that was kept.
     _ = target.grad_fn

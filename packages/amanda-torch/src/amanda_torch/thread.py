@@ -6,7 +6,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING
 
-import torch
+from amanda_torch._internals import dispatch_key_parse, is_key_included, set_key_included
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A dispatch key that nothing else uses. While it is included in a thread, operators that have a
 # kernel on it arrive there first; all others fall through at no cost.
 KEY_NAME = "TESTING_ONLY_GenericMode"
-KEY = torch._C._dispatch_key_parse(KEY_NAME)
+KEY = dispatch_key_parse(KEY_NAME)
 
 
 class ThreadState:
@@ -84,11 +84,9 @@ local = _Local()
 
 
 # Has operators of this thread arrive at our kernels, or not.
-intercept: Callable[[bool], None] = functools.partial(
-    torch._C._dispatch_tls_set_dispatch_key_included, KEY
-)
+intercept: Callable[[bool], None] = functools.partial(set_key_included, KEY)
 
 
 def intercepting() -> bool:
     """Whether operators of this thread arrive at our kernels."""
-    return torch._C._dispatch_tls_is_dispatch_key_included(KEY)
+    return is_key_included(KEY)

@@ -1,0 +1,122 @@
+"""The names that a driver uses of its framework though the framework does not document them.
+
+Such a name may be gone in another version. Each driver looks up all that it uses in one module of
+its own when it is loaded, so that a version that lacks one is refused then, by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+from typing import Any, NamedTuple
+
+from amanda.errors import IncompatibleVersionError
+
+
+class PrivateNames:
+    """Looks up private names of a framework.
+
+    Args:
+        package: the distribution that the driver comes in, e.g. ``amanda-torch``. The versions of
+            the framework that it was tested with are those of its extra ``tested``.
+        framework: the framework's import name, which its distribution has too.
+    """
+
+    def __init__(self, package: str, framework: str) -> None:
+        self._package = package
+        self._framework = framework
+
+    def find(self, path: str, *members: str) -> Any:
+        """What a dotted path leads to.
+
+        Args:
+            path: from the framework's import name on, through modules and their members.
+            members: what is used of the value found, each a dotted path from there.
+
+        Raises:
+            IncompatibleVersionError: the framework has no such name, or the value no such member.
+        """
+        module, *names = path.split(".")
+        value: Any = importlib.import_module(module)
+        for name in names:
+            module = f"{module}.{name}"
+            value = self._member(value, name, module)
+        for member in members:
+            found, where = value, path
+            for name in member.split("."):
+                where = f"{where}.{name}"
+                found = self._member(found, name, where)
+        return value
+
+    def _member(self, value: Any, name: str, path: str) -> Any:
+        try:
+            return getattr(value, name)
+        except AttributeError:
+            pass
+        try:
+            return importlib.import_module(path)
+        except ImportError as error:
+            raise self._incompatible(path) from error
+
+    def _incompatible(self, path: str) -> IncompatibleVersionError:
+        from importlib.metadata import PackageNotFoundError, version
+
+        driver, framework = self._package, importlib.import_module(self._framework)
+        with contextlib.suppress(PackageNotFoundError):  # it runs from a source tree
+            driver = f"{driver} {version(driver)}"
+        tested = versions_tested(self._package, self._framework)
+        return IncompatibleVersionError(
+            f"{driver} does not work with {self._framework} {framework.__version__}, which has no "
+            f"{path}; it was tested with {tested or 'other versions'}: "
+            f"python -m pip install '{self._package}[tested]'"
+        )
+
+
+class VersionRange(NamedTuple):
+    """The versions of a framework that a driver was tested with, from one to before another.
+
+    Attributes:
+        framework: the distribution of the framework.
+        oldest: the first of them, e.g. ``"2.8"``.
+        end: the first version after them, e.g. ``"2.16"``.
+    """
+
+    framework: str
+    oldest: str
+    end: str
+
+    def __str__(self) -> str:
+        return f"{self.framework}>={self.oldest},<{self.end}"
+
+    def end_before(self, version: str) -> bool:
+        """Whether a version of the framework is newer than all of these."""
+        return _release(version) >= _release(self.end)
+
+
+def versions_tested(package: str, framework: str) -> VersionRange | None:
+    """What a driver's distribution declares by its extra ``tested``; None if it has none.
+
+    Nothing is imported but the metadata of the distribution.
+    """
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        requirements = requires(package) or ()
+    except PackageNotFoundError:
+        return None
+    for requirement in requirements:
+        named, _, marker = requirement.partition(";")
+        if not re.search(r"""extra\s*==\s*['"]tested['"]""", marker):
+            continue
+        name = re.match(r"[\w.-]+", named)
+        oldest, end = re.search(r">=\s*([\w.]+)", named), re.search(r"<\s*([\w.]+)", named)
+        if name is not None and name.group() == framework and oldest and end:
+            return VersionRange(framework, oldest.group(1), end.group(1))
+    return None
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version: ``2.15.0+cpu`` is ``(2, 15, 0)``."""
+    numbers = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(number) for number in numbers.group().split(".")) if numbers else ()

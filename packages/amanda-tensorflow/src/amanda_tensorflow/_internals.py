@@ -1,0 +1,99 @@
+"""The private names of TensorFlow that the driver uses, and what for.
+
+They are looked up here and nowhere else, when the driver is loaded and before it changes anything:
+a version of TensorFlow that lacks one is refused by this name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow  # noqa: F401  # its modules below are found only once it is imported as a whole
+from amanda.private_names import PrivateNames
+
+_find = PrivateNames("amanda-tensorflow", "tensorflow").find
+
+# ---- Graphs, as they are written down.
+
+types_pb2: Any = _find("tensorflow.core.framework.types_pb2", "DT_FLOAT_REF", "DT_RESOURCE")
+graph_pb2: Any = _find("tensorflow.core.framework.graph_pb2", "GraphDef")
+function_pb2: Any = _find("tensorflow.core.framework.function_pb2", "FunctionDef")
+node_def_pb2: Any = _find("tensorflow.core.framework.node_def_pb2", "NodeDef")
+# The signature of an operator, by which its inputs and outputs are told apart.
+op_def_registry: Any = _find("tensorflow.python.framework.op_def_registry", "get")
+# Values that constants hold.
+tensor_util: Any = _find("tensorflow.python.framework.tensor_util", "MakeNdarray")
+# In which loop of control flow v1 an operation is.
+control_flow_util: Any = _find(
+    "tensorflow.python.ops.control_flow_util", "GetContainingWhileContext"
+)
+
+# ---- Running graphs: where functions and sessions are called, and what they are called with.
+
+# Functions are registered with the runtime, and called there; tools' own code runs eagerly.
+context: Any = _find(
+    "tensorflow.python.eager.context",
+    *("context", "eager_mode", "graph_mode", "executing_eagerly"),
+    *("Context.add_function_def", "Context.call_function", "Context.get_function_def"),
+    *("Context.has_function", "Context.remove_function"),
+)
+# What every call of a tf.function ends in, and what makes one of a graph.
+atomic_function: Any = _find(
+    "tensorflow.python.eager.polymorphic_function.atomic_function",
+    *("AtomicFunction.call_flat", "from_func_graph"),
+)
+# Attributes of functions: compiled by XLA, and the name of the one that computes the gradient.
+attributes: Any = _find(
+    "tensorflow.python.eager.polymorphic_function.attributes", "XLA_COMPILE", "BACKWARD_FUNCTION"
+)
+# The graph of a function that has only a definition.
+function_def_to_graph: Any = _find(
+    "tensorflow.python.framework.function_def_to_graph", "function_def_to_graph"
+)
+# What a resource or variant holds, which the outputs of a call are to know too.
+handle_data_util: Any = _find("tensorflow.python.ops.handle_data_util", "set_handle_data")
+# What a session's run ends in, and how it names what it is to run.
+session_lib: Any = _find(
+    "tensorflow.python.client.session",
+    *("BaseSession._call_tf_sessionrun", "BaseSession._extend_graph"),
+)
+pywrap_tf_session: Any = _find("tensorflow.python.client.pywrap_tf_session", "TF_OperationName")
+# Errors of a run, which lead back to the routine that raised.
+errors: Any = _find("tensorflow.python.framework.errors", "OpError", "FailedPreconditionError")
+# Routines on the host, called with eager tensors, and kept as long as the graph that calls them.
+script_ops: Any = _find("tensorflow.python.ops.script_ops", "EagerFunc", "_py_funcs.insert")
+# Variables: a tool's are of this class; reading one without the class.
+resource_variable_ops: Any = _find(
+    "tensorflow.python.ops.resource_variable_ops", "ResourceVariable"
+)
+gen_resource_variable_ops: Any = _find(
+    "tensorflow.python.ops.gen_resource_variable_ops", "read_variable_op"
+)
+
+# ---- Building graphs: functions that are wrapped, so that it is noted what belongs together.
+
+# Gradients, by the function registered for an operator: in a graph, under a tape, of a Jacobian.
+registry: Any = _find("tensorflow.python.framework.registry", "Registry.lookup")
+gradients_util: Any = _find("tensorflow.python.ops.gradients_util", "_GradientsHelper")
+imperative_grad: Any = _find("tensorflow.python.eager.imperative_grad", "imperative_grad")
+execute: Any = _find("tensorflow.python.eager.execute", "record_gradient")
+backprop: Any = _find(
+    "tensorflow.python.eager.backprop", "GradientTape.jacobian", "GradientTape.batch_jacobian"
+)
+# Functions as they are traced, and name scopes as they are opened.
+func_graph: Any = _find("tensorflow.python.framework.func_graph", "func_graph_from_py_func")
+ops: Any = _find(
+    "tensorflow.python.framework.ops",
+    *("Graph.name_scope", "Graph._unsafe_unfinalize", "Graph._get_function"),
+    *("Graph._add_function_recursive", "Graph._add_function", "Graph.graph_def_versions"),
+    *("Operation._add_control_inputs", "Operation._get_control_flow_context"),
+    *("Operation._id", "Operation._c_op"),
+    "SymbolicTensor._as_tf_output",
+    *("get_default_graph", "gradient_registry"),
+)
+# The Python function that was traced, under its decorators.
+tf_decorator: Any = _find("tensorflow.python.util.tf_decorator", "unwrap")
+# Gradients may be given by slices, and are told apart by operators put between them.
+indexed_slices: Any = _find("tensorflow.python.framework.indexed_slices", "IndexedSlices")
+tensor_lib: Any = _find("tensorflow.python.framework.tensor", "Tensor")
+array_ops: Any = _find("tensorflow.python.ops.array_ops", "identity")

@@ -1,0 +1,112 @@
+"""The private names of PyTorch that the driver uses, and what for.
+
+They are looked up here and nowhere else, when the driver is loaded: a version of PyTorch that
+lacks one is refused by this name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amanda.private_names import PrivateNames
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+    from torch.autograd.graph import Node
+
+_find = PrivateNames("amanda-torch", "torch").find
+
+# ---- Interception at the dispatcher. A kernel can be put on any dispatch key by torch.library, but
+# only these have it arrive there, in one thread, and go on from there.
+
+# The dispatch key of a name.
+dispatch_key_parse: Callable[[str], Any] = _find("torch._C._dispatch_key_parse")
+# Has the operators of a thread arrive at the kernels on a key, or not; whether they do.
+set_key_included: Callable[[Any, bool], None] = _find(
+    "torch._C._dispatch_tls_set_dispatch_key_included"
+)
+is_key_included: Callable[[Any], bool] = _find("torch._C._dispatch_tls_is_dispatch_key_included")
+# The keys after one, with which an operator is run from there.
+keyset_after: Callable[[Any], Any] = _find("torch._C._dispatch_keyset_full_after")
+# The operators of all libraries; torch.ops knows only those that it was asked for.
+operator_names: Callable[[], list[str]] = _find("torch._C._dispatch_get_all_op_names")
+# Whether an operator is made of others, and the key on which it is.
+has_kernel: Callable[[str, str], bool] = _find("torch._C._dispatch_has_kernel_for_dispatch_key")
+COMPOSITE: Any = _find("torch._C.DispatchKey.CompositeImplicitAutograd")
+# An overload's schema, its call, its call on a key, and the handle that runs it from a key on.
+_find("torch.ops.aten.relu.default", "_schema", "_op", "_op_dk", "_handle.redispatch_boxed")
+# A library of kernels is taken back by this alone.
+_find("torch.library.Library._destroy")
+# Where libraries of operators are loaded from a file, and where an operator that takes functions
+# is given its keys: both are exchanged in a scope.
+Ops: Any = _find("torch._ops._Ops", "load_library")
+ops_module: Any = _find("torch._ops", "_compute_keyset")
+# How torch.ops gets to an operator: frames that are no call sites of the model.
+OpOverload: Any = _find("torch._ops.OpOverload", "__call__")
+OpOverloadPacket: Any = _find("torch._ops.OpOverloadPacket", "__call__")
+
+# ---- Modules and functions that are exchanged in a scope.
+
+# What stands between the call of a module and its forward: frames that are no call sites.
+wrapped_call_impl: Any = _find("torch.nn.Module._wrapped_call_impl")
+call_impl: Any = _find("torch.nn.Module._call_impl")
+# What Function.apply ends in, in C++, in Python, and under torch.func.
+FunctionBase: Any = _find("torch._C._FunctionBase", "apply")
+SingleLevelFunction: Any = _find("torch.autograd.function._SingleLevelFunction", "setup_context")
+custom_function_call: Any = _find("torch.autograd.function.custom_function_call")
+# The start of every backward, and of the gradients that it begins with.
+engine_run_backward: Any = _find("torch.autograd._engine_run_backward")
+make_grads: Any = _find("torch.autograd._make_grads")
+# What torch.library gives an operator its gradient with, and hooks of modules theirs: Functions
+# that are none of the program's.
+library_autograd: Any = _find("torch._library.autograd")
+BackwardHookFunction: type = _find("torch.nn.modules._functions.BackwardHookFunction")
+SyncBatchNorm: type = _find("torch.nn.modules._functions.SyncBatchNorm")
+# A checkpoint without reentry, and what ends its running again.
+CheckpointFrame: Any = _find("torch.utils.checkpoint._CheckpointFrame", "__init__")
+StopRecomputation: type[BaseException] = _find("torch.utils.checkpoint._StopRecomputationError")
+
+# ---- The autograd graph.
+
+# Autograd numbers its nodes in the order in which a thread makes them: the next number, and that
+# of a node.
+sequence_number: Callable[[], int] = _find("torch._C._autograd._get_sequence_nr")
+_find("torch._C._FunctionBase._sequence_nr")
+# The node that made a tensor, or that accumulates its gradient.
+node_of: Callable[[Tensor], Node] = _find("torch.autograd.graph._get_grad_fn_or_grad_acc")
+# The node that is running.
+current_node: Callable[[], Node] = _find("torch._C._current_autograd_node")
+# Whether hooks of the program on what is saved are in force, and whether others may be.
+saved_hooks_in_force: Callable[[bool], Any] = _find(
+    "torch._C._autograd._top_saved_tensors_default_hooks"
+)
+saved_hooks_allowed: Callable[[], bool] = _find(
+    "torch._C._autograd._saved_tensors_hooks_is_enabled"
+)
+# Whether two tensors share memory, also where they have none to compare the addresses of.
+share_memory: Callable[[Tensor, Tensor], bool] = _find("torch._C._is_alias_of")
+# Gradients on and off at less cost than by a context.
+set_grad_enabled: Callable[[bool], None] = _find("torch._C._set_grad_enabled")
+# Writes to a tensor that leave valid what autograd has saved of it.
+keeping_version: Any = _find("torch.autograd._unsafe_preserve_version_counter")
+# Forward mode off and on, and whether it is in use.
+set_forward_mode: Any = _find("torch.autograd.forward_ad._set_fwd_grad_enabled")
+forward_ad: Any = _find("torch.autograd.forward_ad", "_current_level")
+# Operators on a tool's variable give plain tensors.
+disabled_torch_function: Any = _find("torch._C._disabled_torch_function_impl")
+
+# ---- Tracing, whose tensors are no values, and the program's own modes, which must not see what
+# is run for an analysis.
+
+_MODE_KEYS = "torch._C._TorchDispatchModeKey"
+TRACERS: tuple[Any, ...] = tuple(
+    _find(f"{_MODE_KEYS}.{name}") for name in ("FAKE", "PROXY", "FUNCTIONAL")
+)
+count_modes: Callable[[], int] = _find("torch._C._len_torch_dispatch_stack")
+mode_of: Callable[[Any], Any] = _find("torch._C._get_dispatch_mode")
+FakeTensor: type = _find("torch._subclasses.fake_tensor.FakeTensor")
+FunctionalTensor: type = _find("torch._subclasses.functional_tensor.FunctionalTensor")
+is_jit_tracing: Callable[[], bool] = _find("torch._C._is_tracing")
+disable_modes: Any = _find("torch.utils._python_dispatch._disable_current_modes")
