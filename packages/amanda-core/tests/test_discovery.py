@@ -35,14 +35,18 @@ class Site:
     def module(self, name, source=""):
         (self._path / f"{name}.py").write_text(textwrap.dedent(source))
 
-    def driver(self, framework, source=DRIVER, module=None):
+    def driver(self, framework, source=DRIVER, announced=None):
         """Install a driver for a framework the way a package does, by its metadata."""
-        module = module or f"amanda_{framework}"
+        module = f"amanda_{framework}"
         self.module(module, source.format(framework=framework))
-        info = self._path / f"{module}-1.0.dist-info"
+        self.entry_point(module, "amanda.drivers", f"{announced or framework} = {module}:driver")
+
+    def entry_point(self, package, group, line):
+        """Install a package that announces one thing."""
+        info = self._path / f"{package}-1.0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[amanda.drivers]\n{framework} = {module}:driver\n")
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
 
     def run(self, program):
         """What a program prints, line by line."""
@@ -67,7 +71,7 @@ def test_a_driver_is_loaded_when_its_framework_is_imported_already(site):
     site.driver("gluon")
     assert site.run("""
         import gluon, amanda
-        from amanda.driver import known_drivers
+        from amanda.registry import known_drivers
         print([driver.backend for driver in known_drivers()])
         tool = amanda.Tool()
         tool.add_inst_for_op(print)
@@ -83,7 +87,7 @@ def test_scopes_of_two_threads_wait_for_the_same_driver(site):
     site.driver("gluon", DRIVER + "import time; time.sleep(0.2)\n")
     assert site.run("""
         import gluon, amanda, threading
-        from amanda.driver import known_drivers
+        from amanda.registry import known_drivers
         tool = amanda.Tool()
         tool.add_inst_for_op(print)
         seen = []
@@ -106,10 +110,10 @@ def test_a_driver_whose_framework_is_not_imported_is_left_alone(site):
     site.driver("gluon")
     assert site.run("""
         import sys, amanda
-        from amanda.driver import available_drivers
+        from amanda.registry import announced
         with amanda.apply(amanda.Tool()):
             print("gluon" in sys.modules, "amanda_gluon" in sys.modules)
-        print([entry.name for entry in available_drivers()])
+        print([a.framework for a in announced()])
     """) == ["False False", "['gluon']"]
 
 
@@ -205,15 +209,154 @@ def test_a_driver_that_is_missing_for_an_import_inside_a_scope_is_a_warning(site
     assert "pip install 'amanda-core[torch]'" in warning
 
 
-def test_a_framework_without_a_driver_beside_one_that_has_one_is_no_error(site):
+def test_a_framework_without_a_driver_beside_one_that_has_one_is_named_once(site):
     site.module("torch")
     site.module("gluon")
     site.driver("gluon")
-    assert site.run("""
+    entered, again, warning, *_ = lines = site.run("""
         import torch, gluon, amanda
-        with amanda.apply(amanda.Tool()):
-            print("entered")
-    """) == ["entered"]
+        for _ in range(2):
+            with amanda.apply(amanda.Tool()):
+                print("entered")
+    """)
+    assert [entered, again] == ["entered", "entered"]
+    assert "tools see nothing of it: torch has no driver; python -m pip install" in warning
+    assert sum("torch has no driver" in line for line in lines) == 1
+
+
+BROKEN = {
+    "import": "raise ImportError('needs {framework}<2')",
+    "syntax": "def f(:",
+    "abstract": "import amanda\ndriver = type('D', (amanda.Driver,), dict())()",
+    "no driver": "driver = 1",
+    "nothing": "",
+    "activate": DRIVER + "def fail(engine): raise KeyError('x')\ndriver.activate = fail\n",
+}
+SEEN = """
+        import amanda, {before}
+        tool = amanda.Tool()
+        tool.add_inst_for_op(print)
+        with amanda.apply(tool):
+            {inside}
+            from amanda_gluon import driver
+            print(driver.engines[-1] is not None)
+        with amanda.apply(tool):
+            print(driver.engines[-1] is not None)
+        print(driver.engines[-1])
+"""
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [("gluon, pastel", "pass"), ("gluon", "import pastel")],
+    ids=["before", "inside"],
+)
+def test_a_driver_that_fails_is_named_once_and_takes_nothing_from_the_others(
+    site, broken, before, inside
+):
+    for framework in ("gluon", "pastel"):
+        site.module(framework)
+    site.driver("pastel", broken)
+    site.driver("gluon")
+    lines = site.run(SEEN.format(before=before, inside=inside))
+    assert lines[:3] == ["True", "True", "None"]
+    assert sum("tools see nothing of it: pastel" in line for line in lines) == 1
+
+
+def test_a_driver_that_fails_alone_is_an_error_that_says_why(site):
+    site.module("pastel")
+    site.driver("pastel", BROKEN["import"])
+    assert (
+        site.run("""
+        import pastel, amanda
+        for _ in range(2):
+            try:
+                with amanda.apply(amanda.Tool()):
+                    print("entered")
+            except amanda.MissingDriverError as error:
+                print(error)
+    """)
+        == [
+            "pastel has no driver: amanda_pastel of amanda_pastel cannot be loaded: "
+            "ImportError: needs pastel<2"
+        ]
+        * 2
+    )
+
+
+@pytest.mark.parametrize("vocabulary", ["pastel", "words"])
+def test_a_tool_of_a_backend_that_is_not_loaded_sees_nothing_of_others(site, vocabulary):
+    for framework in ("gluon", "pastel"):
+        site.module(framework)
+    site.driver("gluon")
+    site.driver("pastel", announced=f"pastel:{vocabulary}")
+    assert site.run(f"""
+        import gluon, amanda
+        tool = amanda.Tool(namespace={vocabulary!r})
+        tool.add_inst_for_op(print)
+        with amanda.apply(tool):
+            from amanda_gluon import driver
+            print(driver.engines[-1])
+    """) == ["None"]
+
+
+PORTABLE = """
+        import amanda, {before}
+        tool = amanda.Tool(namespace="words")
+        tool.add_inst_for_op(print)
+        with amanda.apply(tool):
+            {inside}
+            from amanda_gluon import driver
+            print(driver.engines[-1] is not None)
+        print(driver.engines[-1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "inside"),
+    [("gluon, pastel", "pass"), ("pastel, gluon", "pass"), ("gluon", "import pastel")],
+)
+@pytest.mark.parametrize("map", [None, "pastel:words = nowhere:context_map"])
+def test_a_backend_without_a_map_takes_no_tool_from_the_others(site, before, inside, map):
+    for framework in ("gluon", "pastel"):
+        site.module(framework)
+        site.driver(framework)
+    site.module("maps", "class Map:\n  def native_types(self, types): return types\nmap = Map()")
+    site.entry_point("maps", "amanda.context_maps", "gluon:words = maps:map")
+    if map is not None:
+        site.entry_point("broken_maps", "amanda.context_maps", map)
+    lines = site.run(PORTABLE.format(before=before, inside=inside))
+    assert lines[:2] == ["True", "None"]
+    assert sum("Tool sees nothing of pastel" in line for line in lines) == 1
+
+
+def test_a_tool_that_no_backend_understands_is_refused(site):
+    for framework in ("gluon", "pastel"):
+        site.module(framework)
+        site.driver(framework)
+    (line,) = site.run("""
+        import amanda, gluon, pastel
+        try:
+            with amanda.apply(amanda.Tool(namespace="words")):
+                print("entered")
+        except amanda.MissingContextMapError as error:
+            print(error)
+    """)
+    assert line.startswith("Tool: nothing here translates 'gluon' into 'words'")
+
+
+def test_an_import_goes_well_though_no_backend_understands_the_tool(site):
+    site.module("gluon")
+    site.driver("gluon")
+    imported, warning, *_ = site.run("""
+        import amanda
+        with amanda.apply(amanda.Tool(namespace="words")):
+            import gluon
+            print("imported")
+    """)
+    assert imported == "imported"
+    assert "Tool: nothing here translates 'gluon' into 'words'" in warning
 
 
 def test_without_any_framework_a_scope_opens(site):

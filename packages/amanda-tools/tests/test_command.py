@@ -297,31 +297,3 @@ class TestMistake:
         written = command.write("trace.jsonl", "{}\n")
         assert command("run", *QUIET, "missing.py").returncode == 2
         assert written.read_text() == "{}\n"
-
-
-class TestDoctor:
-    def test_tells_versions_and_that_all_is_well(self, command):
-        result = command("doctor")
-        assert result.returncode == 0
-        assert f"{sys.version_info.major}.{sys.version_info.minor}" in result.stdout
-        assert "driven by amanda_torch" in result.stdout
-
-    def test_imports_no_framework(self, command):
-        code = (
-            "import sys\nfrom amanda_tools.doctor import examine\nexamine()\n"
-            "print([name for name in ('torch', 'tensorflow', 'numpy') if name in sys.modules])"
-        )
-        command.write("check.py", code)
-        assert command("run", *QUIET, "check.py").stdout == "[]\n"
-
-    def test_tells_what_to_install(self, monkeypatch):
-        from amanda_tools import doctor
-        from rich.console import Console
-
-        monkeypatch.setattr(doctor, "available_drivers", lambda: ())
-        report, healthy = doctor.examine()
-        console = Console(width=200)
-        with console.capture() as capture:
-            console.print(report)
-        assert not healthy
-        assert "python -m pip install 'amanda-tools[torch]'" in capture.get()

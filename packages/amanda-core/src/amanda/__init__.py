@@ -5,7 +5,7 @@ instrumentation routines before, after or instead of it; :func:`apply` puts tool
 """
 
 from amanda.context import OpContext
-from amanda.driver import Driver, register_driver, unregister_driver
+from amanda.driver import Driver
 from amanda.engine import clear_cache
 from amanda.errors import (
     ActionError,
@@ -19,6 +19,7 @@ from amanda.errors import (
     ValueUnavailableError,
 )
 from amanda.operator import Operator
+from amanda.registry import register_driver, unregister_driver
 from amanda.scope import (
     apply,
     cache_disabled,

@@ -260,24 +260,35 @@ def _turning(
     return turning
 
 
-_maps: dict[tuple[str, str], ContextMap] = {}
+_maps: dict[tuple[str, str], ContextMap | str] = {}
 
 
 def context_map(backend: str, vocabulary: str) -> ContextMap:
     """The map from a backend's vocabulary to another one.
 
     Raises:
-        MissingContextMapError: none is installed.
+        MissingContextMapError: none is installed, or it cannot be loaded.
     """
     key = backend, vocabulary
     if key not in _maps:
-        from importlib.metadata import entry_points
+        _maps[key] = _found(backend, vocabulary)
+    found = _maps[key]
+    if isinstance(found, str):
+        raise MissingContextMapError(found)
+    return found
 
-        found = tuple(entry_points(group="amanda.context_maps", name=f"{backend}:{vocabulary}"))
-        if not found:
-            raise MissingContextMapError(
-                f"nothing here translates {backend!r} into {vocabulary!r}; "
-                "python -m pip install amanda-contextmap"
-            )
-        _maps[key] = found[0].load()
-    return _maps[key]
+
+def _found(backend: str, vocabulary: str) -> ContextMap | str:
+    """The map that a package announces, or why there is none."""
+    from importlib.metadata import entry_points
+
+    name = f"{backend}:{vocabulary}"
+    for entry in entry_points(group="amanda.context_maps", name=name):
+        try:
+            return entry.load()  # type: ignore[no-any-return]
+        except Exception as error:
+            return f"the context map {name} cannot be loaded: {type(error).__name__}: {error}"
+    return (
+        f"nothing here translates {backend!r} into {vocabulary!r}; python -m pip install "
+        f"amanda-contextmap, or a package that announces the context map {name}"
+    )

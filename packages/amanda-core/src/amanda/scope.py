@@ -7,18 +7,17 @@ import copy
 import threading
 
 from amanda.by_operator import ByOperator
-from amanda.context_map import context_map
-from amanda.driver import Driver, ImportWatch, known_drivers, loaded_drivers
 from amanda.engine import Engine, Scope
-from amanda.errors import AmandaError, MissingContextMapError
+from amanda.errors import AmandaError
+from amanda.registry import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda.tool import Tool, in_order
+from amanda.vocabulary import check_understood, is_understood
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-# Vocabularies that are some backend's own, whether or not its driver is loaded.
-_NATIVE = {"torch", "tensorflow"}
+    from amanda.driver import Driver
 
 
 class _State:
@@ -58,7 +57,7 @@ class _State:
             subscriptions = [
                 subscription
                 for tool in self.tools
-                if _speaks(tool, driver)
+                if is_understood(tool, driver)
                 for subscription in tool.subscriptions
             ]
             self.engines[driver] = (
@@ -219,17 +218,18 @@ def _take_off(layer: _Layer) -> None:
 def _refresh() -> None:
     """Tell the drivers what is in force in this thread."""
     state = _thread.state
-    for driver in loaded_drivers() if state.tools else known_drivers():
-        driver.activate(state.engine(driver))
+    drivers = loaded_drivers() if state.tools else known_drivers()
+    for tool in state.tools:
+        check_understood(tool, drivers)
+    with contextlib.ExitStack() as telling:  # each of them is told, also if another one fails
+        for driver in reversed(drivers):
+            telling.callback(_activate, driver, state)
 
 
-def _speaks(tool: Tool, driver: Driver) -> bool:
-    if tool.vocabulary is None or tool.vocabulary == driver.vocabulary:
-        return True
-    if tool.vocabulary in _NATIVE | {known.vocabulary for known in known_drivers()}:
-        return False  # it sees nothing of other backends
+def _activate(driver: Driver, state: _State) -> None:
     try:
-        context_map(driver.vocabulary, tool.vocabulary)
-    except MissingContextMapError as missing:
-        raise MissingContextMapError(f"{tool.name}: {missing}") from None
-    return True
+        driver.activate(state.engine(driver))
+    except AmandaError:
+        raise
+    except Exception as error:
+        leave_out(driver, error)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from amanda.context_map import context_map
+from amanda.errors import MissingContextMapError
+from amanda.registry import native_vocabularies, warn_once
 from amanda.tool import View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from amanda.analysis import Execution
     from amanda.context_map import Translation
     from amanda.driver import Driver
-    from amanda.tool import Subscription
+    from amanda.tool import Subscription, Tool
 
 
 class Sighting:
@@ -31,6 +33,41 @@ class Sighting:
             vocabulary: context_map(driver.vocabulary, vocabulary).translate(execution, driver)
             for vocabulary in vocabularies
         }
+
+
+def is_understood(tool: Tool, driver: Driver) -> bool:
+    """Whether a tool sees the operators of a backend: it speaks as that does, or a map translates.
+
+    What speaks the own vocabulary of another backend sees nothing of this one.
+    """
+    if tool.vocabulary in (None, driver.vocabulary):
+        return True
+    try:
+        context_map(driver.vocabulary, tool.vocabulary)
+    except MissingContextMapError:
+        return False
+    return True
+
+
+def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
+    """Say of which backends a tool sees nothing, though it is not meant for another one.
+
+    Raises:
+        MissingContextMapError: of none of them.
+    """
+    vocabulary = tool.vocabulary
+    if vocabulary is None or vocabulary in native_vocabularies():
+        return
+    missing = []
+    for driver in drivers:
+        try:
+            context_map(driver.vocabulary, vocabulary)
+        except MissingContextMapError as error:
+            missing.append((driver.backend, error))
+    if missing and len(missing) == len(drivers):
+        raise MissingContextMapError(f"{tool.name}: {missing[0][1]}") from None
+    for backend, reason in missing:
+        warn_once(f"{tool.name} sees nothing of {backend}: {reason}")
 
 
 def speaks_natively(subscription: Subscription, driver: Driver) -> bool:

@@ -1,53 +1,123 @@
-"""What is installed, what works together, and what is missing; imports no framework."""
+"""What is installed, what works together, and what is missing; loads what it reports on."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
+import re
 import sys
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import (
+    PackageNotFoundError,
+    entry_points,
+    packages_distributions,
+    requires,
+    version,
+)
 from typing import TYPE_CHECKING
 
-from amanda.driver import available_drivers
+import amanda
+from amanda.registry import announced, frameworks, install_hint
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from amanda.registry import Announcement
     from rich.console import RenderableType
 
-_PACKAGES = ("amanda-core", "amanda-tools", "amanda-torch", "amanda-tensorflow")
-_FRAMEWORKS = ("torch", "tensorflow")
+_PACKAGES = ("amanda-core", "amanda-contextmap", "amanda-tools")
 
 
 def examine() -> tuple[RenderableType, bool]:
-    """A report, and whether tools can see the operators of a framework that is installed."""
+    """A report, and whether all is well: tools can see the operators of a framework that is
+    installed, and nothing that is installed fails."""
     table = Table.grid(padding=(0, 3))
     table.add_row("[bold]Python[/]", f"{platform.python_version()} at {sys.executable}")
     table.add_row("[bold]System[/]", platform.platform())
-    for package in _PACKAGES:
+    drivers = announced()
+    ours = [*_PACKAGES, *_driver_packages(), *(driver.package for driver in drivers)]
+    for package in dict.fromkeys(ours):
         table.add_row(f"[bold]{package}[/]", _version(package) or "[dim]not installed[/]")
-    drivers = {entry.name: entry for entry in available_drivers()}
-    usable, missing = [], []
-    for framework in dict.fromkeys((*_FRAMEWORKS, *drivers)):
+    usable: list[str] = []
+    failures: list[str] = []
+    missing: list[str] = []
+    for framework in dict.fromkeys((*frameworks(), *(driver.framework for driver in drivers))):
         installed = _framework_version(framework)
-        driver = drivers.get(framework)
-        if installed and driver:
-            usable.append(framework)
-            state = f"{installed}, driven by {driver.value.partition(':')[0]}"
-        elif installed:
+        ours_for_it = [driver for driver in drivers if driver.framework == framework]
+        if installed is None:
+            state = "[dim]not installed[/]"
+        elif not ours_for_it:
             missing.append(framework)
             state = f"{installed}, [yellow]without a driver[/]"
         else:
-            state = "[dim]not installed[/]"
+            (driver, *_) = ours_for_it
+            failure = _failure(driver)
+            (usable if failure is None else failures).append(framework)
+            state = f"{installed}, driven by {driver.module}{_untested(driver, installed)}"
+            if failure is not None:
+                state = f"{installed}, [red]without a driver that works[/]: {escape(failure)}"
         table.add_row(f"[bold]{framework}[/]", state)
-    advice = [_install(framework) for framework in missing]
-    if not usable and not missing:
-        advice = [_install(framework) for framework in _FRAMEWORKS]
-    return Group(table, *advice), bool(usable)
+    for name, failure in _broken_maps():
+        failures.append(name)
+        table.add_row(f"[bold]context map {escape(name)}[/]", f"[red]fails[/]: {escape(failure)}")
+    if not usable and not missing and not failures:
+        missing = frameworks()
+    advice = [f"\nfor {f}: {escape(hint)}" for f in missing if (hint := install_hint(f))]
+    return Group(table, *advice), bool(usable) and not failures
 
 
-def _install(framework: str) -> str:
-    return f"\nfor {framework}: python -m pip install 'amanda-tools\\[{framework}]'"
+def _failure(driver: Announcement) -> str | None:
+    """What keeps a driver from working."""
+    try:
+        driver.load()
+    except amanda.AmandaError as error:
+        return str(error)
+    return None
+
+
+def _broken_maps() -> Iterator[tuple[str, str]]:
+    """Context maps that cannot be loaded, and why."""
+    for entry in entry_points(group="amanda.context_maps"):
+        try:
+            entry.load()
+        except Exception as error:
+            yield entry.name, f"{type(error).__name__}: {error}"
+
+
+def _driver_packages() -> list[str]:
+    """The packages that the extras of amanda-core install."""
+    names = [re.split(r"[^\w.-]", line)[0] for line in requires("amanda-core") or ()]
+    return [name for name in names if name.startswith("amanda-")]
+
+
+def _untested(driver: Announcement, installed: str) -> str:
+    """What to add where the framework is newer than any that the driver was tested with.
+
+    A driver says with which it was by the extra ``tested`` of its package, as in
+    ``tested = ["frame>=1.2,<1.5"]``.
+    """
+    for requirement in _requirements(driver.package):
+        if re.search(r"extra\s*==\s*['\"]tested['\"]", requirement):
+            bound = re.search(r"<(=?)\s*([\d.]+)", requirement.partition(";")[0])
+            if bound is not None:
+                latest = _release(bound[2])
+                release = _release(installed)[: len(latest)]
+                if release > latest or (release == latest and not bound[1]):
+                    return f", [yellow]newer than any tested ({escape(bound[0])})[/]"
+    return ""
+
+
+def _requirements(package: str) -> list[str]:
+    try:
+        return requires(package) or []
+    except PackageNotFoundError:
+        return []
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0]))
 
 
 def _version(package: str) -> str | None:

@@ -13,13 +13,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
+from amanda.registry import announced
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-# Packages whose frames a traceback of the script leaves out.
-_OURS = {"amanda", "amanda_tools", "amanda_torch", "amanda_tensorflow", "runpy"}
+# Packages whose frames a traceback of the script leaves out, as those of drivers.
+_OURS = {"amanda", "amanda_tools", "runpy"} | {
+    driver.module.partition(".")[0] for driver in announced()
+}
 
 
 class Outcome(NamedTuple):

@@ -1,0 +1,246 @@
+"""The registry: which drivers there are, told by what installed packages say of themselves.
+
+A driver announces itself by an entry point in the group ``amanda.drivers`` whose value is a
+:class:`~amanda.driver.Driver` object and whose name is the import name of its framework, which is
+the backend's name and that of its vocabulary too. One that speaks another vocabulary says so
+behind a colon: ``frame:words``. To tell this imports nothing: a driver is loaded once its framework
+is imported. One that cannot be loaded is named in a warning and left out.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+
+from amanda.errors import MissingDriverError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from importlib.metadata import EntryPoint
+    from types import ModuleType
+
+    from amanda.driver import Driver
+
+# Frameworks that have a driver, and what to install for it.
+_PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
+
+
+class Announcement:
+    """What an installed package says of the driver in it.
+
+    Attributes:
+        framework: the import name of the framework, which is the backend's name too.
+        vocabulary: the vocabulary that the driver speaks.
+        module: the module that the driver is in.
+        package: the name of the installed package, to ask pip for; that of the module if the
+            metadata do not tell.
+    """
+
+    __slots__ = ("_entry", "framework", "module", "package", "vocabulary")
+
+    def __init__(self, entry: EntryPoint) -> None:
+        self._entry = entry
+        self.framework, _, vocabulary = entry.name.partition(":")
+        self.vocabulary = vocabulary or self.framework
+        self.module = entry.value.partition(":")[0].strip()
+        distribution = getattr(entry, "dist", None)
+        self.package: str = self.module if distribution is None else distribution.name
+
+    def load(self) -> Driver:
+        """The driver.
+
+        Raises:
+            MissingDriverError: from whatever keeps it from being loaded.
+        """
+        from amanda.driver import Driver
+
+        try:
+            driver = self._entry.load()
+            if not isinstance(driver, Driver):
+                raise TypeError(f"{self._entry.value} is {type(driver).__name__}, not a Driver")
+        except Exception as error:
+            raise MissingDriverError(
+                f"{self.framework} has no driver: {self.module} of {self.package} cannot be "
+                f"loaded: {type(error).__name__}: {error}"
+            ) from error
+        return driver
+
+
+def announced() -> list[Announcement]:
+    """The drivers that are installed, whether or not their framework is."""
+    from importlib.metadata import entry_points
+
+    return [Announcement(entry) for entry in entry_points(group="amanda.drivers")]
+
+
+def install_hint(framework: str) -> str | None:
+    """What to install to have a driver for a framework; None where nobody is known to make one."""
+    package = _PACKAGES.get(framework)
+    return None if package is None else f"python -m pip install '{package}'"
+
+
+def frameworks() -> list[str]:
+    """Import names of the frameworks that have a driver, installed or not."""
+    return list(dict.fromkeys([*_PACKAGES, *_known_announcements()]))
+
+
+def native_vocabularies() -> set[str]:
+    """Vocabularies that are some backend's own, whether or not its driver is loaded."""
+    spoken = {announcement.vocabulary for announcement in _known_announcements().values()}
+    return spoken | {driver.vocabulary for driver in known_drivers()} | _PACKAGES.keys()
+
+
+_drivers: dict[str, Driver] = {}
+_failures: dict[str, str] = {}  # of drivers that could not be loaded, which is not tried again
+
+
+def register_driver(driver: Driver) -> None:
+    """Make a driver known that is not installed as a package of its own."""
+    _drivers[driver.backend] = driver
+
+
+def unregister_driver(driver: Driver) -> None:
+    """Take back :func:`register_driver`."""
+    del _drivers[driver.backend]
+
+
+def known_drivers() -> list[Driver]:
+    """Drivers that are loaded already."""
+    return list(dict.fromkeys(_drivers.values()))
+
+
+def loaded_drivers() -> list[Driver]:
+    """Drivers of the frameworks that are imported.
+
+    A framework without one is named in a warning, once.
+
+    Raises:
+        MissingDriverError: frameworks are imported, and none of them has a driver.
+    """
+    missing = [
+        complaint
+        for framework in frameworks()
+        if _imported(framework) and (complaint := _load(framework)) is not None
+    ]
+    if missing and not _drivers:
+        raise MissingDriverError("; ".join(missing))
+    for complaint in missing:
+        warn_once(f"tools see nothing of it: {complaint}")
+    return known_drivers()
+
+
+def leave_out(driver: Driver, failure: Exception) -> None:
+    """Do without a driver that failed where it must not, and say so.
+
+    Raises:
+        MissingDriverError: there is no other one.
+    """
+    for framework in [f for f, known in _drivers.items() if known is driver]:
+        del _drivers[framework]
+        complaint = f"{framework}'s driver failed: {type(failure).__name__}: {failure}"
+        _failures[framework] = complaint
+        if not _drivers:
+            raise MissingDriverError(complaint) from failure
+        warn_once(f"tools see nothing of it: {complaint}")
+
+
+class ImportWatch:
+    """Calls ``then`` when a framework with a driver has been imported; a context manager."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def __enter__(self) -> None:
+        # listed now: to look them up imports modules, which must not come back here
+        self._frameworks = frameworks()
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the framework's own module, and have ``then`` called after its execution."""
+        if name not in self._frameworks:
+            return None
+        spec = None
+        for finder in sys.meta_path:
+            if isinstance(finder, ImportWatch):  # that of an outer scope, or of another thread
+                continue
+            if (spec := finder.find_spec(name, path, target)) is not None:
+                break
+        if spec is None or spec.loader is None:
+            return spec
+        loader, execute = spec.loader, spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            execute(module)
+            try:  # the program's import must not fail for what it lacks
+                if (complaint := _load(name)) is None:
+                    self._then()
+                else:
+                    warn_once(f"tools see nothing of it: {complaint}")
+            except ImportError as missing:
+                warn_once(str(missing))
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_announcements: dict[str, Announcement] | None = None
+
+
+def _known_announcements() -> dict[str, Announcement]:
+    """Those that were installed when this was first asked, by framework."""
+    global _announcements
+    if _announcements is None:
+        _announcements = {a.framework: a for a in reversed(announced())}
+    return _announcements
+
+
+# One for each framework, since a thread that imports one may wait for another thread's import.
+_loading: dict[str, threading.RLock] = {}
+
+
+def _load(framework: str) -> str | None:
+    """Load a driver, unless it is loaded or being loaded: it imports its framework itself.
+
+    A thread whose scope opens while another thread loads it waits; its tools would see nothing.
+
+    Returns:
+        why there is none; None if there is.
+    """
+    if framework in _drivers:
+        return None
+    announcement = _known_announcements().get(framework)
+    if announcement is None:
+        hint = install_hint(framework)
+        return f"{framework} has no driver; {hint}"
+    with _loading.setdefault(framework, threading.RLock()):
+        loading = announcement.module in sys.modules and not _imported(announcement.module)
+        if framework not in _drivers and framework not in _failures and not loading:
+            try:
+                _drivers[framework] = announcement.load()
+            except MissingDriverError as error:
+                _failures[framework] = str(error)
+    return _failures.get(framework)
+
+
+def _imported(name: str) -> bool:
+    module = sys.modules.get(name)
+    return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+_warned: set[str] = set()
+
+
+def warn_once(message: str) -> None:
+    """Warn of what tools will not see, once in a process wherever that is found."""
+    if message not in _warned:
+        _warned.add(message)
+        warnings.warn(message, stacklevel=3)

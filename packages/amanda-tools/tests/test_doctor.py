@@ -1,0 +1,145 @@
+"""What ``amanda doctor`` says of drivers: those installed here, and made-up ones."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from amanda.registry import announced
+from amanda_tools import doctor
+from rich.console import Console
+
+DRIVER = """
+from amanda import Driver
+
+class Made(Driver):
+    backend = vocabulary = "pastel"
+    xp = None
+    def activate(self, engine): ...
+    def value(self, tensor): ...
+    def variable(self, initial, execution): ...
+    def refusal(self, original, substitute): ...
+
+driver = Made()
+"""
+
+
+class Site:
+    """Installs a framework ``pastel`` with its driver into a folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def package(self, name, version, more="", **files):
+        info = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
+        info.mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}"
+        (info / "METADATA").write_text(metadata)
+        for file, text in files.items():
+            (info / f"{file}.txt").write_text(text)
+
+    def install(self, driver=DRIVER, version="1.5.2", tested=None, framework=True):
+        if framework:
+            (self.folder / "pastel.py").touch()
+            self.package("pastel", version, top_level="pastel\n")
+        (self.folder / "pastel_driver.py").write_text(driver)
+        more = ""
+        if tested is not None:
+            more = f"Provides-Extra: tested\nRequires-Dist: pastel{tested}; extra == 'tested'\n"
+        announcement = "[amanda.drivers]\npastel = pastel_driver:driver\n"
+        self.package("pastel-driver", "3.1", more, entry_points=announcement)
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    yield Site(tmp_path)
+    sys.modules.pop("pastel_driver", None)
+
+
+def examined(monkeypatch):
+    """The rows of a report on the driver of pastel alone, by label; and whether all is well."""
+    found = [driver for driver in announced() if driver.framework == "pastel"]
+    monkeypatch.setattr(doctor, "announced", lambda: found)
+    monkeypatch.setattr(doctor, "frameworks", list)
+    report, healthy = doctor.examine()
+    console = Console(width=300)
+    with console.capture() as capture:
+        console.print(report)
+    rows = (line.split(maxsplit=1) for line in capture.get().splitlines())
+    return {label: " ".join(state.split()) for label, state in rows}, healthy
+
+
+def test_it_lists_every_package_and_the_driver_of_another_author(site, tmp_path):
+    site.install()
+    done = subprocess.run(
+        [os.path.join(os.path.dirname(sys.executable), "amanda"), "doctor"],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
+            "COLUMNS": "300",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    packages = ["amanda-core", "amanda-contextmap", "amanda-tools"]
+    assert {*packages, "amanda-torch", "amanda-tensorflow"} <= rows.keys()
+    assert rows["pastel-driver"] == ["3.1"]
+    assert rows["pastel"] == ["1.5.2,", "driven", "by", "pastel_driver"]
+    assert "driven by amanda_torch" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("driver", "reason"),
+    [
+        ("raise ImportError('needs pastel<2')", "needs pastel<2"),
+        ("raise RuntimeError('[/x] no')", "RuntimeError: [/x] no"),
+        ("driver = 1", "int, not a Driver"),
+        ("", "AttributeError"),
+    ],
+)
+def test_a_driver_that_does_not_load_is_not_called_well(site, monkeypatch, driver, reason):
+    site.install(driver)
+    rows, healthy = examined(monkeypatch)
+    assert not healthy
+    assert rows["pastel"].startswith("1.5.2, without a driver that works: ")
+    assert reason in rows["pastel"]
+
+
+def test_a_driver_whose_framework_is_not_there_is_no_fault(site, monkeypatch):
+    site.install("raise SystemError('loaded')", framework=False)
+    rows, _ = examined(monkeypatch)
+    assert rows["pastel"] == "not installed"
+
+
+@pytest.mark.parametrize(
+    ("version", "tested", "said"),
+    [
+        ("1.5.2", "<1.5,>=1.2", True),
+        ("1.5.0.dev1+cpu", "<1.5", True),
+        ("2.0", "<1.5", True),
+        ("1.4.9", "<1.5,>=1.2", False),
+        ("1.4.9", "<=1.4", False),
+        ("1.5", "<=1.4", True),
+        ("1.10", "<1.9", True),
+        ("2.0", ">=1.2", False),
+        ("2.0", None, False),
+    ],
+)
+def test_a_framework_newer_than_any_tested_is_said_to_be(site, monkeypatch, version, tested, said):
+    site.install(version=version, tested=tested)
+    rows, healthy = examined(monkeypatch)
+    assert ("newer than any tested" in rows["pastel"]) is said
+    assert healthy
+
+
+def test_it_tells_what_to_install(monkeypatch):
+    monkeypatch.setattr(doctor, "announced", list)
+    report, healthy = doctor.examine()
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(report)
+    assert not healthy
+    assert "python -m pip install 'amanda-core[torch]'" in capture.get()
