@@ -32,10 +32,14 @@ if TYPE_CHECKING:
 # Inputs of ONNX operators that say how to compute rather than on what. One backend has them as
 # tensors, another as plain arguments; they are attributes wherever their value is known.
 SETTINGS = {
+    "AffineGrid": {"size"},
     "Clip": {"min", "max"},
+    "Col2Im": {"block_shape", "image_shape"},
+    "ConstantOfShape": {"input"},
     "CumSum": {"axis"},
     "Dropout": {"ratio", "training_mode"},
     "Expand": {"shape"},
+    "HannWindow": {"size"},
     "OneHot": {"depth", "values"},
     "Pad": {"pads", "constant_value", "axes"},
     "Reshape": {"shape"},

@@ -58,12 +58,18 @@ def mismatch(
             return f"{type} takes no {bound[variable]} with {dtype}"
     for name, value in numbers.items():
         parameter = known.get(name.partition("[")[0])
-        if parameter is None or parameter[0] not in bound:
+        if parameter is None or not parameter[0]:
             continue
-        dtype = bound[parameter[0]]
+        dtype = bound.setdefault(parameter[0], _dtype_of(value))
         if not all(_holds(dtype, element) for element in _elements(value)):
             return f"{type} takes no {dtype} with {value!r}"
     return None
+
+
+def _dtype_of(value: Any) -> str:
+    """What a number is that stands for a tensor among no others."""
+    kinds = {type(element) for element in _elements(value)}
+    return "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
 
 
 def _elements(value: Any) -> Iterable[Any]:
@@ -75,12 +81,21 @@ def _holds(dtype: str, number: Any) -> bool:
     if isinstance(number, bool):
         return True
     if isinstance(number, int):
-        return dtype != "bool"
+        return dtype != "bool" and _reaches(dtype, number)
     if isinstance(number, float):
         return "float" in dtype or "complex" in dtype
     if isinstance(number, complex):
         return "complex" in dtype
     return True
+
+
+def _reaches(dtype: str, number: int) -> bool:
+    """Whether a type of integers has a number; floating-point ones round to the nearest."""
+    kind, _, bits = dtype.partition("int")
+    if not bits:
+        return True
+    size: int = 1 << int(bits)
+    return 0 <= number < size if kind == "u" else -size // 2 <= number < size // 2
 
 
 @functools.cache

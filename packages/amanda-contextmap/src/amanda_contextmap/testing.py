@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx import defs, helper
+from onnx import defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 if TYPE_CHECKING:
@@ -74,9 +74,12 @@ def reference(
     own = {}
     for name, value in attrs.items():
         if _base(name) in schema.attributes:
-            own[name] = value
+            tensor = schema.attributes[name].type == defs.OpSchema.AttrType.TENSOR
+            own[name] = numpy_helper.from_array(_tensor(value)) if tensor else value
         else:
-            array = np.array(value, _dtype(schema, _base(name), given), ndmin=_base(name) == "K")
+            array = np.array(
+                value, _dtype(schema, _base(name), value, given), ndmin=_base(name) == "K"
+            )
             given.setdefault(_base(name), {})[_index(name)] = array
     feeds: dict[str, Array] = {}
     places: list[str] = []
@@ -104,6 +107,13 @@ def reference(
     version = helper.make_opsetid("", defs.onnx_opset_version())
     model = helper.make_model(graph, opset_imports=[version])
     return list(ReferenceEvaluator(model).run(None, feeds))
+
+
+def _tensor(value: Any) -> Array:
+    """A tensor of one element for a number."""
+    if isinstance(value, np.ndarray):
+        return value
+    return np.array([value], np.float32 if isinstance(value, float) else None)
 
 
 def schemas() -> dict[str, Any]:
@@ -144,13 +154,19 @@ def _index(name: str) -> int:
     return 0 if found is None else int(found[1])
 
 
-def _dtype(schema: defs.OpSchema, name: str, given: Mapping[str, Mapping[int, Array]]) -> Any:
-    """The data type of an input that is seen as an attribute: like others, if it is like them."""
+def _dtype(
+    schema: defs.OpSchema, name: str, value: Any, given: Mapping[str, Mapping[int, Array]]
+) -> Any:
+    """The data type of a number: that of its relatives if it has any, else its own."""
     kinds = {parameter.name: parameter.type_str for parameter in schema.inputs}
     for other, parts in given.items():
         if kinds[other] == kinds[name]:
             return next(iter(parts.values())).dtype
-    return _SETTING_TYPES.get(name, np.int64)
+    if name in _SETTING_TYPES:
+        return _SETTING_TYPES[name]
+    number = np.asarray(value)
+    kind = number.dtype.kind if number.size else "i"
+    return {"f": np.float32, "b": np.bool_}.get(kind, np.int64)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from amanda import ValueUnavailableError
+
 from amanda_contextmap.dtypes import CODES
+from amanda_contextmap.layout import MATRIX, Expanded
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axes, axis, constant, rule
 
@@ -66,6 +69,8 @@ def _swapped(first: str, second: str) -> Callable[[Native], list[int]]:
     def perm(op: Native) -> list[int]:
         order = list(range(op.rank("self")))
         i, j = op.axis(first, "self"), op.axis(second, "self")
+        if not order:  # a number
+            return order
         order[i], order[j] = order[j], order[i]
         return order
 
@@ -159,18 +164,65 @@ _REPLICATED = rule("Pad", "data=self", pads=_pads("padding"), mode=constant("edg
 # Indices
 
 
+_REDUCTIONS = {
+    "none": (None,),
+    "add": ("add", "sum"),
+    "mul": ("multiply", "prod"),
+    "max": ("amax",),
+    "min": ("amin",),
+}
+
+
 def _scattered(reduction: str) -> Rule:
+    def holds(op: Native) -> bool:
+        return (
+            op.has("src")
+            and op.rank("self") > 0
+            and op.get("reduce") in _REDUCTIONS[reduction]
+            and op.get("include_self", True)
+        )
+
     return rule(
         "ScatterElements",
         "data=self indices=index updates=src",
-        when=lambda op: op.has("src") and not op.has("reduce"),
+        when=holds,
         axis=axis("dim", "self"),
         reduction=constant(reduction),
     )
 
 
-def _or(name: str, default: int) -> Callable[[Native], Any]:
-    return lambda op: op.get(name, default)
+def _put_along_first(accumulate: bool) -> Callable[[Native], bool]:
+    """``x[i] = values`` where one tensor of numbers chooses along the first axis."""
+
+    def holds(op: Native) -> bool:
+        return (
+            len(op.places("indices")) == 1 == len(op.places("indices[0]"))
+            and op.dtype("indices[0]") == "int64"
+            and op.value("accumulate") is accumulate
+            and op.shape("values") == op.shape("indices[0]") + op.shape("self")[1:]
+            and not op.get("unsafe")
+        )
+
+    return holds
+
+
+def _told(op: Native) -> bool:
+    """How many classes there are, which else depends on the data."""
+    return bool(op.value("num_classes") >= 0)
+
+
+def _range(op: Native) -> Mapping[str, Any]:
+    """Numbers of one type: that of the result, which is int64 or the default of floats."""
+    given = {
+        "start": op.get("start", 0),
+        "limit": op.value("end"),
+        "delta": op.get("step", 1),
+    }
+    floats = any(isinstance(number, float) for number in given.values())
+    dtype = op.get("dtype")
+    if dtype is not None and dtype_name(dtype) != ("float32" if floats else "int64"):
+        raise ValueUnavailableError("ONNX takes the type of a range from its numbers")
+    return {name: float(number) if floats else number for name, number in given.items()}
 
 
 def _indexed_along(axis: int) -> Callable[[Native], bool]:
@@ -179,6 +231,39 @@ def _indexed_along(axis: int) -> Callable[[Native], bool]:
     return lambda op: (
         len(op.places("indices")) == 1 == len(op.places(name))
         and (op.dtype(name) in ("int64", "int32"))
+    )
+
+
+# Made from nothing, of the type that PyTorch takes by default
+
+
+def _of_default(op: Native) -> bool:
+    dtype = op.get("dtype")
+    return dtype is None or dtype_name(dtype) == "float32"
+
+
+def _of_its_number(op: Native) -> bool:
+    """The type is that of the number in ONNX: float32, int64 or bool."""
+    number, dtype = op.value("fill_value"), op.get("dtype")
+    own = {float: "float32", int: "int64", bool: "bool"}.get(type(number))
+    return own is not None and (dtype is None or dtype_name(dtype) == own)
+
+
+def _filled(number: float) -> Rule:
+    return rule("ConstantOfShape", "input=size", when=_of_default, value=number)
+
+
+def _periodic(op: Native) -> int:
+    return int(op.get("periodic", True))
+
+
+def _random_like(type: str, **attrs: Any) -> Rule:
+    return rule(
+        type,
+        "input=self",
+        when=lambda op: op.get("dtype") is None or dtype_name(op.get("dtype")) == op.dtype("self"),
+        ignores="generator",
+        **attrs,
     )
 
 
@@ -259,15 +344,58 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "triu": rule("Trilu", "input=self k=diagonal", upper=1),
     "tril": rule("Trilu", "input=self k=diagonal", upper=0),
     # indices
-    "index_select": rule("Gather", "data=self indices=index", axis=axis("dim", "self")),
+    "index_select": rule(
+        "Gather",
+        "data=self indices=index",
+        when=lambda op: op.rank("self") > 0 and op.rank("index") == 1,
+        axis=axis("dim", "self"),
+    ),
     "index": tuple(
         rule("Gather", f"data=self indices=indices[{axis}]", when=_indexed_along(axis), axis=axis)
         for axis in range(4)
     ),
-    "gather": rule("GatherElements", "data=self indices=index", axis=axis("dim", "self")),
-    "arange": rule("Range", "limit=end", start=_or("start", 0), delta=_or("step", 1)),
-    "scatter": _scattered("none"),
+    "gather": rule(
+        "GatherElements",
+        "data=self indices=index",
+        when=lambda op: op.rank("self") > 0,
+        axis=axis("dim", "self"),
+    ),
+    "arange": rule("Range", "", _range),
+    "scatter": tuple(map(_scattered, ("none", "add", "mul"))),
     "scatter_add": _scattered("add"),
+    "scatter_reduce": tuple(map(_scattered, ("add", "mul", "max", "min"))),
+    "index_put": tuple(
+        rule(
+            "ScatterND",
+            "data=self indices=indices[0] updates=values",
+            when=_put_along_first(accumulate),
+            layouts={"indices": Expanded(-1)},
+            reduction=constant("add" if accumulate else "none"),
+        )
+        for accumulate in (False, True)
+    ),
+    "one_hot": rule(
+        "OneHot", "indices=self depth=num_classes", when=_told, values=lambda op: [0, 1], axis=-1
+    ),
+    "nonzero": rule("NonZero", "X=self", outputs="Y", layouts={"Y": MATRIX}),
+    "_unique2": rule(
+        "Unique",
+        "X=self",
+        outputs="Y",
+        when=lambda op: bool(op.value("sorted")),
+        ignores="return_inverse return_counts",  # further outputs, which are hidden
+        sorted=1,
+    ),
+    # made from nothing
+    "zeros": _filled(0.0),
+    "ones": _filled(1.0),
+    "full": rule("ConstantOfShape", "input=size", when=_of_its_number, value="fill_value"),
+    "hann_window": rule("HannWindow", "size=window_length", when=_of_default, periodic=_periodic),
+    "bernoulli": rule(
+        "Bernoulli", "input=self", when=lambda op: op.get("p") is None, ignores="generator"
+    ),
+    "randn_like": _random_like("RandomNormalLike", mean=0.0, scale=1.0),
+    "rand_like": _random_like("RandomUniformLike", low=0.0, high=1.0),
     # data types, copies
     "to": (_CAST, _CAST_LIKE),
     "_to_copy": _CAST,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amanda_contextmap.layout import Reshaped
-from amanda_contextmap.rule import rule
+from amanda_contextmap.rule import constant, rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +18,39 @@ def _plain(op: Native) -> bool:
     return op.get("alpha", 1) == 1 and op.get("rounding_mode") is None
 
 
+def _true_quotient(op: Native) -> bool:
+    """Of floats; integers give floats too, which ONNX has not."""
+    return op.get("rounding_mode") is None and not _of_integers(op)
+
+
+def _truncated_quotient(op: Native) -> bool:
+    return op.get("rounding_mode") == "trunc" and _of_integers(op)
+
+
+def _keeps_base(op: Native) -> bool:
+    """The result is of the base's type, as in ONNX, whose exponent may be of another."""
+    base = op.dtype("self")
+    if op.places("exponent"):
+        return op.dtype("exponent") == base
+    return "int" not in base or isinstance(op.value("exponent"), int)
+
+
+def _base_number(op: Native) -> int | float:
+    """A number of the exponent's type."""
+    number = op.value("self")
+    return number if _is_integer(op.dtype("exponent")) else float(number)
+
+
+def _keeps_exponent(op: Native) -> bool:
+    return not op.places("self") and not (
+        _is_integer(op.dtype("exponent")) and isinstance(op.value("self"), float)
+    )
+
+
+def _is_integer(dtype: str) -> bool:
+    return "int" in dtype
+
+
 def _unit_elu(op: Native) -> bool:
     return bool(op.value("scale") == op.value("input_scale") == 1)
 
@@ -28,7 +61,7 @@ def _softplus(op: Native) -> bool:
 
 
 def _of_integers(op: Native) -> bool:
-    return "int" in op.dtype("self")
+    return _is_integer(op.dtype("self"))
 
 
 def _of_booleans(op: Native) -> bool:
@@ -51,10 +84,18 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "sub": rule("Sub", _BINARY, when=_plain),
     "rsub": rule("Sub", "A=other B=self", when=_plain),
     "mul": rule("Mul", _BINARY),
-    "div": rule("Div", _BINARY, when=_plain),
+    "div": (
+        rule("Div", _BINARY, when=_true_quotient),
+        rule("Div", _BINARY, when=_truncated_quotient),
+    ),
     "remainder": rule("Mod", _BINARY, when=_of_integers, fmod=0),
     "fmod": rule("Mod", _BINARY, fmod=1),
-    "pow": rule("Pow", "X=self Y=exponent"),
+    "pow": (
+        rule(
+            "Pow", "X=self Y=exponent", when=lambda op: bool(op.places("self")) and _keeps_base(op)
+        ),
+        rule("Pow", "Y=exponent", when=_keeps_exponent, X=_base_number),
+    ),
     "maximum": rule("Max", _MAX),
     "minimum": rule("Min", _MAX),
     "abs": rule("Abs", "X=self"),
@@ -99,6 +140,10 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         rule("Not", "X=self", when=_of_booleans),
         rule("BitwiseNot", "X=self"),
     ),
+    "bitwise_left_shift": rule("BitShift", "X=self Y=other", direction=constant("LEFT")),
+    "bitwise_right_shift": rule("BitShift", "X=self Y=other", direction=constant("RIGHT")),
+    "isposinf": rule("IsInf", "X=self", detect_negative=0, detect_positive=1),
+    "isneginf": rule("IsInf", "X=self", detect_negative=1, detect_positive=0),
     "isnan": rule("IsNaN", "X=self"),
     "isinf": rule("IsInf", "X=self"),
     "where": rule("Where", "condition=condition X=self Y=other", when=lambda op: op.has("self")),
@@ -121,6 +166,9 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "tanh": rule("Tanh", "input=self"),
     "softplus": rule("Softplus", "X=self", when=_softplus),
     "hardshrink": rule("Shrink", "input=self", lambd="lambd", bias=0.0),
+    "threshold": rule(
+        "ThresholdedRelu", "X=self", when=lambda op: op.value("value") == 0, alpha="threshold"
+    ),
     "softshrink": rule("Shrink", "input=self", lambd="lambd", bias="lambd"),
 }
 
@@ -148,6 +196,10 @@ _SAME = {
     "__iand__": "bitwise_and",
     "__ior__": "bitwise_or",
     "__ixor__": "bitwise_xor",
+    "__lshift__": "bitwise_left_shift",
+    "__rshift__": "bitwise_right_shift",
+    "__ilshift__": "bitwise_left_shift",
+    "__irshift__": "bitwise_right_shift",
 }
 
 TABLE |= {name: TABLE[other] for name, other in _SAME.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amanda_contextmap.layout import MATRIX, Chain, Directions, Expanded, Gates, Moved
+from amanda_contextmap.layout import MATRIX, UNBATCHED, Chain, Directions, Expanded, Gates, Moved
 from amanda_contextmap.rule import constant, rule
 
 TYPE_CHECKING = False
@@ -48,7 +48,9 @@ _LINEAR: dict[str, Rule | tuple[Rule, ...]] = {
     "bmm": rule("MatMul", "A=self B=mat2", when=_no_cast),
     "mv": rule("MatMul", "A=self B=vec"),
     "dot": rule("MatMul", "A=self B=tensor"),
-    "einsum": rule("Einsum", "Inputs=tensors", equation="equation"),
+    "det": rule("Det", "X=self", when=lambda op: op.rank("self") >= 2),
+    "linalg_det": rule("Det", "X=A"),
+    "einsum": rule("Einsum", "Inputs=tensors", equation="equation", ignores="path"),
 }
 
 
@@ -60,10 +62,10 @@ def _first_normalized(op: Native) -> int:
 
 
 def _rms_epsilon(op: Native) -> float:
-    """The given one, by default the spacing of numbers near one."""
+    """The given one, by default the spacing near one of the numbers in which it computes."""
     if op.has("eps"):
         return float(op.value("eps"))
-    return {"float64": 2.0**-52, "float16": 2.0**-10}.get(op.dtype("input"), 2.0**-23)
+    return 2.0**-52 if op.dtype("input") == "float64" else 2.0**-23
 
 
 _BATCH_NORM = rule(
@@ -128,6 +130,13 @@ def _one_head(op: Native) -> int | None:
     return 1 if op.rank("query") == 3 else None
 
 
+def _of_each_head(op: Native) -> Layout | None:
+    """A mask for each example is the same for all heads, of which there is one."""
+    if op.rank("query") == 3 and op.rank("attn_mask") == 3:
+        return Expanded(1)
+    return None
+
+
 def _plain_attention(op: Native) -> bool:
     """Without dropout, for which ONNX has no place."""
     return op.rank("query") in (3, 4) and op.value("dropout_p") == 0
@@ -143,6 +152,8 @@ _LOOKUPS: dict[str, Rule] = {
     "scaled_dot_product_attention": rule(
         "Attention",
         "Q=query K=key V=value attn_mask=attn_mask",
+        outputs="Y",
+        layouts={"attn_mask": _of_each_head},
         when=_plain_attention,
         ignores="enable_gqa",  # the numbers of heads tell
         q_num_heads=_one_head,
@@ -176,6 +187,7 @@ def _recurrent(
             and op.value("num_layers") == 1
             and op.value("has_biases") is biases
             and op.value("bidirectional") is both
+            and len(op.places("params")) == (4 if biases else 2) * (1 + both)  # no projections
             and op.rank("input") == 3
         )
 
@@ -248,10 +260,20 @@ def _of_classes(op: Native) -> bool:
     return "int" in op.dtype("target") and op.value("label_smoothing") == 0
 
 
+def _lone(operand: str) -> Callable[[Native], Layout | None]:
+    """One example on its own is seen as a batch of one."""
+    return lambda op: UNBATCHED if op.rank(operand) == 1 else None
+
+
+def _lone_loss(operand: str) -> Callable[[Native], Layout | None]:
+    return lambda op: _lone(operand)(op) if _reduction(op) == "none" else None
+
+
 _NLL = rule(
     "NegativeLogLikelihoodLoss",
     "input=self target=target weight=weight",
     outputs="loss",
+    layouts={"input": _lone("self"), "target": _lone("self"), "loss": _lone_loss("self")},
     ignore_index="ignore_index",
     reduction=_reduction,
 )
@@ -260,6 +282,7 @@ _LOSSES: dict[str, Rule] = {
         "SoftmaxCrossEntropyLoss",
         "scores=self labels=target weights=weight",
         outputs="output",
+        layouts={"scores": _lone("self"), "labels": _lone("self"), "output": _lone_loss("self")},
         when=_of_classes,
         ignore_index="ignore_index",
         reduction=_reduction,

@@ -17,9 +17,16 @@ def _same_dtype(op: Native) -> bool:
     return dtype is None or dtype_name(dtype) == op.dtype("self")
 
 
+def _accumulates(op: Native) -> bool:
+    """Nothing is cast on the way; sums of smaller integers are of int64 unless they are told."""
+    dtype = op.dtype("self")
+    small = "int" in dtype and dtype != "int64"
+    return _same_dtype(op) and not (small and op.get("dtype") is None)
+
+
 def _axes(op: Native) -> list[int] | None:
-    """None for all of them."""
-    return op.axes("dim", "self") or None if op.has("dim") else None
+    """None for all of them, of which a number has none."""
+    return op.axes("dim", "self") or None if op.has("dim") and op.rank("self") else None
 
 
 def _keepdims(op: Native) -> int:
@@ -47,7 +54,7 @@ def _first_extreme(type: str) -> Rule:
     return rule(
         type,
         "data=self",
-        when=lambda op: op.has("dim"),
+        when=lambda op: op.has("dim") and op.rank("self") > 0,
         axis=axis("dim", "self"),
         keepdims=_keepdims,
         select_last_index=0,
@@ -61,13 +68,43 @@ def _norm(order: str) -> tuple[Rule, ...]:
     return _reduction("ReduceL1", of(1)), _reduction("ReduceL2", of(2))
 
 
-_SOFTMAX = rule("Softmax", "input=self", axis=axis("dim", "self"))
-_LOG_SOFTMAX = rule("LogSoftmax", "input=self", axis=axis("dim", "self"))
+def _along(type: str) -> Rule:
+    return rule(
+        type,
+        "input=self",
+        when=lambda op: _same_dtype(op) and op.rank("self") > 0,
+        ignores="half_to_float",
+        axis=axis("dim", "self"),
+    )
+
+
+_SOFTMAX = _along("Softmax")
+_LOG_SOFTMAX = _along("LogSoftmax")
+
+
+def _cumulative(type: str) -> Rule:
+    return rule(
+        type,
+        "x=self",
+        when=lambda op: _accumulates(op) and op.rank("self") > 0,
+        axis=axis("dim", "self"),
+        exclusive=0,
+        reverse=0,
+    )
+
+
+def _of_booleans(op: Native) -> bool:
+    return op.dtype("self") == "bool"
+
+
+def _sorted_whole(op: Native) -> bool:
+    return op.rank("self") > 0 and not op.get("stable")
+
 
 TABLE: dict[str, Rule | tuple[Rule, ...]] = {
-    "sum": _reduction("ReduceSum"),
+    "sum": _reduction("ReduceSum", _accumulates),
     "mean": _reduction("ReduceMean"),
-    "prod": _reduction("ReduceProd"),
+    "prod": _reduction("ReduceProd", _accumulates),
     "amax": _reduction("ReduceMax"),
     "amin": _reduction("ReduceMin"),
     "max": _extreme("Max", "ReduceMax"),
@@ -81,17 +118,23 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "_softmax": _SOFTMAX,
     "log_softmax": _LOG_SOFTMAX,
     "_log_softmax": _LOG_SOFTMAX,
-    "cumsum": rule(
-        "CumSum",
-        "x=self",
-        when=_same_dtype,
+    "cumsum": _cumulative("CumSum"),
+    "cumprod": _cumulative("CumProd"),
+    "any": _reduction("ReduceMax", _of_booleans),
+    "all": _reduction("ReduceMin", _of_booleans),
+    "sort": rule(
+        "TopK",
+        "X=self",
+        when=_sorted_whole,
+        K=lambda op: op.size("self", op.value("dim")),
         axis=axis("dim", "self"),
-        exclusive=0,
-        reverse=0,
+        largest=lambda op: int(op.value("descending")),
+        sorted=1,
     ),
     "topk": rule(
         "TopK",
         "X=self K=k",
+        when=lambda op: op.rank("self") > 0,
         axis=axis("dim", "self"),
         largest=lambda op: int(op.value("largest")),
         sorted=lambda op: int(op.value("sorted")),

@@ -170,20 +170,24 @@ def _pools(rank: int) -> dict[str, Rule | tuple[Rule, ...]]:
 def _resize(mode: str, **attrs: Any) -> tuple[Rule, ...]:
     """Interpolation, with the size of the output given or a factor."""
 
+    def operand_of(op: Native) -> str:
+        return "self" if op.has("self") else "input"
+
     def attributes(op: Native) -> Mapping[str, Any]:
         factors = op.has("scale_factors")
         wanted = op.value("scale_factors" if factors else "output_size")
-        return {
-            "axes": list(range(2, 2 + len(wanted))),
-            "scales" if factors else "sizes": wanted,
-        }
+        axes = list(range(2, 2 + len(wanted)))
+        if factors and op.get("align_corners"):  # where ONNX takes the factors from the sizes
+            sizes = op.sizes(operand_of(op), slice(2, None))
+            factors, wanted = False, [int(n * f) for n, f in zip(sizes, wanted, strict=True)]
+        return {"axes": axes, "scales" if factors else "sizes": wanted}
 
     return tuple(
         rule(
             "Resize",
             f"X={operand}",
             attributes,
-            when=_has(operand),
+            when=_interpolated(operand),
             mode=constant(mode),
             **attrs,
         )
@@ -191,8 +195,20 @@ def _resize(mode: str, **attrs: Any) -> tuple[Rule, ...]:
     )
 
 
-def _has(operand: str) -> Callable[[Native], bool]:
-    return lambda op: op.has(operand)
+def _interpolated(operand: str) -> Callable[[Native], bool]:
+    """Of floats: integers are rounded, where ONNX truncates."""
+    return lambda op: (
+        op.has(operand) and (op.get("align_corners") is None or "float" in op.dtype(operand))
+    )
+
+
+def _sampled(op: Native) -> bool:
+    """Cubic interpolation next to a border differs."""
+    return not (op.value("interpolation_mode") == 2 and op.value("padding_mode") == 1)
+
+
+def _pixels(op: Native) -> Layout | None:
+    return UNBATCHED if op.rank("self") == 3 else None
 
 
 def _corners(op: Native) -> str:
@@ -210,6 +226,12 @@ _NEAREST_EXACT = _resize(  # by their centers
     nearest_mode=constant("round_prefer_ceil"),
 )
 _INTERPOLATED = _resize("linear", coordinate_transformation_mode=_corners)
+# Weights that lie outside are left out, and the others sum to one.
+_ANTIALIASED: dict[str, Any] = {
+    "antialias": 1,
+    "coordinate_transformation_mode": _corners,
+    "exclude_outside": 1,
+}
 _CUBIC = _resize("cubic", coordinate_transformation_mode=_corners, cubic_coeff_a=-0.75)
 
 
@@ -235,12 +257,34 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "upsample_bilinear2d": _INTERPOLATED,
     "upsample_trilinear3d": _INTERPOLATED,
     "upsample_bicubic2d": _CUBIC,
+    "_upsample_bilinear2d_aa": _resize("linear", **_ANTIALIASED),
+    "_upsample_bicubic2d_aa": _resize("cubic", cubic_coeff_a=-0.5, **_ANTIALIASED),
     "pixel_shuffle": rule(
-        "DepthToSpace", "input=self", blocksize="upscale_factor", mode=constant("CRD")
+        "DepthToSpace",
+        "input=self",
+        outputs="output",
+        layouts={"input": _pixels, "output": _pixels},
+        when=lambda op: op.rank("self") in (3, 4),
+        blocksize="upscale_factor",
+        mode=constant("CRD"),
+    ),
+    "col2im": rule(
+        "Col2Im",
+        "input=self image_shape=output_size block_shape=kernel_size",
+        when=lambda op: op.rank("self") == 3,
+        strides="stride",
+        dilations="dilation",
+        pads=lambda op: windows.symmetric(op.value("padding")),
+    ),
+    "affine_grid_generator": rule(
+        "AffineGrid",
+        "theta=theta size=size",
+        align_corners=lambda op: int(op.value("align_corners")),
     ),
     "grid_sampler": rule(
         "GridSample",
         "X=input grid=grid",
+        when=_sampled,
         mode=lambda op: ("linear", "nearest", "cubic")[op.value("interpolation_mode")],
         padding_mode=lambda op: ("zeros", "border", "reflection")[op.value("padding_mode")],
         align_corners=lambda op: int(op.value("align_corners")),
