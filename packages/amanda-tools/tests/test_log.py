@@ -12,9 +12,21 @@ def path(tmp_path):
     return tmp_path / "log"
 
 
+def test_touches_nothing_before_it_is_opened(path):
+    path.write_text("of an earlier run")
+    Log(path, str)
+    assert path.read_text() == "of an earlier run"
+
+
 def test_is_complete_before_anything_is_written(path):
-    Log(path, str, header="[", footer="]")
+    Log(path, str, header="[", footer="]").open()
     assert path.read_text() == "[]"
+
+
+def test_is_opened_by_the_first_entry(path):
+    path.write_text("of an earlier run")
+    Log(path, str).write("first")
+    assert path.read_text() == "first"
 
 
 def test_is_complete_after_every_flush(path):
@@ -47,6 +59,7 @@ def test_stays_where_it_was_when_the_current_folder_changes(tmp_path, monkeypatc
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_is_left_alone_by_a_forked_process(path):
     log = Log(path, str)
+    log.open()
     log.write("parent ")
 
     def work():

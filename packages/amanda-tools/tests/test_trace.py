@@ -132,5 +132,5 @@ class TestReading:
             list(read_trace(path))
 
     def test_of_an_empty_trace_gives_no_rows(self, path):
-        Trace(path)
+        Trace(path).open()
         assert list(read_trace(path)) == []

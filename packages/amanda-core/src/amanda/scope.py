@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import threading
 
 from amanda.by_operator import ByOperator
@@ -116,6 +117,7 @@ def apply(*tools: Tool) -> Iterator[None]:
                 f"a tool is equal to itself alone, but {type(tool).__name__} defines __eq__; "
                 "if it is a dataclass, write @dataclass(eq=False)"
             )
+    process = os.getpid()
     scope = Scope()
     contexts = ByOperator()  # in use if it is the outermost scope, or becomes that
     owners: Mapping[Tool, Scope] = {}
@@ -140,7 +142,7 @@ def apply(*tools: Tool) -> Iterator[None]:
         finally:
             scope.open = False
             for tool, owner in owners.items():
-                if owner is scope:
+                if owner is scope and os.getpid() == process:  # a forked one leaves that to it
                     leaving.callback(tool.leave)
 
 

@@ -168,7 +168,8 @@ class Tool:
     def leave(self) -> None:
         """Called when the scope that put this tool in force has been left; does nothing here.
 
-        A tool that writes files completes them here. It may be put in force again afterwards.
+        A tool that writes files completes them here. It may be put in force again afterwards. A
+        process that was forked within the scope does not call it.
         """
 
     def _subscribe(

@@ -16,7 +16,6 @@ from amanda_tools.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from amanda_tools.executions import Direction, Execution, Tensors
 
@@ -32,19 +31,27 @@ class ChromeTrace:
     within one pass through a model none does.
 
     Raises:
-        OSError: the file cannot be written.
+        OSError: it cannot be written there.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._log = Log(path, str, header="[\n", separator=",\n", footer="\n]\n")
         self._rows: dict[tuple[Direction, int], _Row] = {}
         self._lock = threading.Lock()
-        self._write(_metadata("process_name", name="amanda"))
+        self._begun = False
 
     @property
-    def path(self) -> Path:
-        """Where it is written."""
-        return self._log.path
+    def state(self) -> str:
+        """Where it is written, and why that is not all."""
+        return self._log.state
+
+    def open(self) -> None:
+        """Make the file, which the first execution does otherwise.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._log.open()
 
     def add(self, execution: Execution) -> None:
         """Add an execution that has ended."""
@@ -63,6 +70,7 @@ class ChromeTrace:
         with self._lock, uninterrupted():
             for row in self._rows.values():
                 self._write(*row.place(), *row.close())
+            self._write()
             self._log.flush()
 
     def _row(self, direction: Direction) -> _Row:
@@ -79,7 +87,9 @@ class ChromeTrace:
         return self._rows[key]
 
     def _write(self, *events: str) -> None:
-        for event in events:
+        begin = () if self._begun else (_metadata("process_name", name="amanda"),)
+        self._begun = True
+        for event in (*begin, *events):
             self._log.write(event)
 
 

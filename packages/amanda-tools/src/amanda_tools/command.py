@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import pkgutil
+import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import amanda
 import click
 from amanda.tool import in_order
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import track
 from rich.table import Table
+from rich.text import Text
 
 from amanda_tools import doctor as diagnosis
-from amanda_tools.launch import Outcome, launch, set_first_path
-from amanda_tools.registry import build, named_tools, nearest, options_of
-from amanda_tools.report import Column, HasColumns, HasReport, by_module, by_type, columns_of
+from amanda_tools.flops import Flops
+from amanda_tools.interrupts import Terminated, end_by
+from amanda_tools.launch import Outcome, launch, show
+from amanda_tools.notice import described, printable, refused, say
+from amanda_tools.output import HasFile
+from amanda_tools.profile import Profile
+from amanda_tools.registry import (
+    Option,
+    Request,
+    ambiguity,
+    check_outputs,
+    loaded,
+    named_tools,
+    options_of,
+    request,
+)
+from amanda_tools.results import Results
+from amanda_tools.target import CompileError, find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_DEFAULT_TOOLS = ("flops", "profile")
+_WRONG = 2  # exit code of what is wrong with a tool, or with the use of the command
+_DEFAULT_TOOLS = (Request("flops", Flops, {}), Request("profile", Profile, {}))
 
 
 def main() -> NoReturn:
@@ -36,17 +48,25 @@ def main() -> NoReturn:
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
+    except CompileError as error:
+        show(error.error)
+        how = type(error.error).__name__
+        _refuse(f"ended by {how} before anything ran; no file was touched", error.exit_code)
     except click.ClickException as error:
         _refuse(error.format_message(), error.exit_code)
     except amanda.AmandaError as error:
         _refuse(str(error), 2)
-    except click.Abort:  # Ctrl-C before the script began or after it ended
+    except click.Abort:  # Ctrl-C before the program began or after it ended
         _end_by_interrupt()
+    except Terminated as error:
+        end_by(error.signal)
     if not isinstance(outcome, Outcome):  # of --help and --version
         sys.exit(outcome)
     if isinstance(outcome.ended_by, KeyboardInterrupt):
         _end_by_interrupt()
-    sys.exit(outcome.code)
+    if isinstance(outcome.ended_by, Terminated):
+        end_by(outcome.ended_by.signal)
+    sys.exit(outcome.code or (_WRONG if outcome.tools_failed else 0))
 
 
 def _end_by_interrupt() -> NoReturn:
@@ -56,7 +76,7 @@ def _end_by_interrupt() -> NoReturn:
 
 
 def _refuse(message: str, code: int) -> NoReturn:
-    print(f"amanda: {' '.join(message.split())}", file=sys.stderr)
+    say(message)
     sys.exit(code)
 
 
@@ -75,7 +95,9 @@ def commands() -> None:
     help="A tool to run under, with its options; may be given several times. NAME is one of "
     "`amanda tools`, or package.module:Class for one of your own. Without any: flops and profile.",
 )
-@click.option("--ops", metavar="TYPE,...", help="Look at operators of these types alone.")
+@click.option(
+    "--ops", metavar="TYPE,...", multiple=True, help="Look at operators of these types alone."
+)
 @click.option(
     "--depth",
     type=click.IntRange(min=0),
@@ -88,7 +110,7 @@ def commands() -> None:
 @click.argument("args", nargs=-1, type=click.UNPROCESSED)
 def run(
     lines: Sequence[str],
-    ops: str | None,
+    ops: Sequence[str],
     depth: int,
     module: bool,
     target: str,
@@ -104,37 +126,51 @@ def run(
     The script runs as it does without Amanda: its arguments, input, output and exit code are its
     own. Reports go to the standard error.
     """
-    set_first_path(target, module=module)
-    (_check_module if module else _check_file)(target)
-    tools = in_order([build(line) for line in lines or _DEFAULT_TOOLS])
-    if ops is not None:
-        _restrict(tools, frozenset(ops.replace(" ", "").split(",")))
-    outcome = launch(target, args, tools, module=module)
+    types = _types(ops)
+    program = find(target, module=module)
+    requests = [request(line) for line in lines] or _DEFAULT_TOOLS
+    check_outputs(requests, program.sources)
+    with refused("the tools cannot be put in force"):
+        tools = in_order([wanted.build() for wanted in requests])
+    if types is not None:
+        _restrict(tools, types)
+    for tool in tools:
+        if isinstance(tool, HasFile):
+            with refused(tool.name):
+                tool.open()
+    outcome = launch(program, args, tools)
+    if outcome.forked:
+        return outcome  # the process that it comes from reports
+    if outcome.ended_by is not None:
+        say(f"ended by {_how(outcome.ended_by)}; this is what was recorded until then")
     why = "does `amanda doctor` know why?"
-    if ops is not None:
-        why = f"none of type {ops}, that is; run without --ops to see the types that there are"
-    _report(outcome, tools, depth, f"amanda: no operator ran under the tools; {why}")
-    return outcome
+    if types is not None:
+        why = f"none of type {', '.join(sorted(types))}, that is; "
+        why += "run without --ops to see the types that there are"
+    results = Results()
+    results.show(tools, depth, f"no operator ran under the tools; {why}")
+    return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
 
 
 @commands.command()
 def tools() -> None:
     """List the tools that have a name, and their options."""
     table = Table.grid(padding=(0, 3))
-    for name, entry in named_tools().items():
-        try:
-            cls = entry.load()
-        except ImportError as error:
-            table.add_row(f"[bold]{name}[/]", escape(f"cannot be loaded: {error}"))
-            continue
-        table.add_row(f"[bold]{name}[/]", escape((cls.__doc__ or "").partition("\n")[0]))
-        for option in options_of(cls):
-            needed = "required" if option.required else f"default {option.default!r}"
-            needed = "optional" if option.default is None else needed
-            about = escape(f"{option.help} ({needed})")
-            table.add_row("", f"[bold]{option.name}=[/]  {about}")
+    for name, entries in named_tools().items():
+        if len(entries) > 1:
+            table.add_row(_bold(name), Text(printable(ambiguity(name, entries)), style="yellow"))
+        for entry in entries:
+            try:
+                cls = loaded(entry)
+                options = options_of(cls)
+            except Exception as error:
+                table.add_row(_bold(name), Text(described(error), style="yellow"))
+                continue
+            table.add_row(_bold(name), printable((cls.__doc__ or "").partition("\n")[0]))
+            for option in options:
+                table.add_row("", Text.assemble(_bold(f"{option.name}="), f"  {_about(option)}"))
     console = Console()
-    console.print(table)
+    console.print(table, markup=False)
     console.print("\nA tool of your own: amanda run --tool my_module:MyTool script.py")
 
 
@@ -146,6 +182,16 @@ def doctor() -> Outcome:
     return Outcome(0 if healthy else 1)
 
 
+def _types(ops: Sequence[str]) -> frozenset[str] | None:
+    """The operator types that ``--ops`` names; None without the option."""
+    if not ops:
+        return None
+    types = frozenset("".join(",".join(ops).split()).split(",")) - {""}
+    if not types:
+        raise click.UsageError("--ops names no operator type; --ops conv2d,linear")
+    return types
+
+
 def _restrict(tools: Sequence[amanda.Tool], types: frozenset[str]) -> None:
     """Have tools look at operators of these types alone."""
     for tool in tools:
@@ -155,55 +201,17 @@ def _restrict(tools: Sequence[amanda.Tool], types: frozenset[str]) -> None:
         tool.subscriptions[:] = (s for s in tool.subscriptions if s.ops)
 
 
-def _check_file(target: str) -> None:
-    path = Path(target)
-    if path.exists():
-        return
-    if not path.parent.is_dir():
-        raise click.UsageError(f"no file {target!r}: there is no folder {str(path.parent)!r}")
-    names = [str(path.with_name(other.name)) for other in path.parent.iterdir()]
-    raise click.UsageError(f"no file {target!r}{nearest(target, names)}")
+def _how(ended_by: BaseException) -> str:
+    if isinstance(ended_by, Terminated):
+        return signal.Signals(ended_by.signal).name
+    return type(ended_by).__name__
 
 
-def _check_module(target: str) -> None:
-    parent = target.rpartition(".")[0]
-    try:
-        found = importlib.util.find_spec(target)
-    except ModuleNotFoundError:  # a package on the way to it
-        _check_module(parent)
-        raise
-    if found is None:
-        package = importlib.util.find_spec(parent) if parent else None
-        beside = pkgutil.iter_modules(
-            None if package is None else package.submodule_search_locations
-        )
-        names = [f"{parent}.{module.name}".lstrip(".") for module in beside]
-        raise click.UsageError(f"no module {target!r}{nearest(target, names)}")
-    if found.submodule_search_locations and not importlib.util.find_spec(f"{target}.__main__"):
-        raise click.UsageError(f"package {target!r} cannot be run, it has no module __main__")
+def _bold(name: str) -> Text:
+    return Text(printable(name), style="bold")
 
 
-def _report(outcome: Outcome, tools: Sequence[amanda.Tool], depth: int, nothing: str) -> None:
-    """Show on the standard error what the tools found, or say ``nothing``."""
-    with contextlib.suppress(OSError, ValueError):  # closed by the script, or by its reader
-        sys.stdout.flush()
-    console = Console(stderr=True)
-    if outcome.ended_by is not None:
-        how = type(outcome.ended_by).__name__
-        console.print(f"amanda: ended by {how}; this is what was recorded until then")
-    columns: list[Column] = []
-    # After a long run there is much to add up. The bar goes when it is done.
-    for tool in track(
-        tools, "adding up", console=console, transient=True, disable=not console.is_terminal
-    ):
-        columns += columns_of([tool])
-    if any(column.values for column in columns):
-        console.print(by_module(columns, depth), by_type(columns))
-    elif any(isinstance(tool, HasColumns) for tool in tools):
-        console.print(nothing)
-    for tool in tools:
-        report = tool.report() if isinstance(tool, HasReport) else None
-        if isinstance(report, str):
-            console.print(report, markup=False, highlight=False, soft_wrap=True)
-        elif report is not None:
-            console.print(report)
+def _about(option: Option) -> str:
+    needed = "required" if option.required else f"default {option.default!r}"
+    needed = "optional" if option.default is None else needed
+    return printable(f"{option.help} ({needed})")

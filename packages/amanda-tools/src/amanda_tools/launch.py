@@ -1,103 +1,124 @@
-"""Running a script or a module under tools, as Python itself would run it without."""
+"""Running a program under tools, as Python itself would run it without."""
 
 from __future__ import annotations
 
+import contextlib
 import dis
-import io
+import functools
 import os
-import pkgutil
-import runpy
 import sys
-from importlib.machinery import SourceFileLoader
-from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
 from amanda.registry import announced
 
+from amanda_tools.interrupts import Terminated, terminable
+from amanda_tools.notice import described, refused, say
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-# Packages whose frames a traceback of the script leaves out, as those of drivers.
-_OURS = {"amanda", "amanda_tools", "runpy"} | {
-    driver.module.partition(".")[0] for driver in announced()
-}
+    from amanda_tools.target import Program
 
 
 class Outcome(NamedTuple):
-    """How a script ended.
+    """How a program ended.
 
     Attributes:
         code: its exit code.
         ended_by: the exception that ended it early, which has been shown.
+        tools_failed: whether a tool could not do its part.
+        forked: whether this is a process that the program forked.
     """
 
     code: int = 0
     ended_by: BaseException | None = None
+    tools_failed: bool = False
+    forked: bool = False
 
 
-def launch(
-    target: str, args: Sequence[str], tools: Sequence[amanda.Tool], *, module: bool
-) -> Outcome:
-    """Run a script, or the module of that name, as ``__main__`` under ``tools``.
+def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) -> Outcome:
+    """Run a program as ``__main__`` under ``tools``.
 
     An exception that ends it is shown as Python would show it, without the frames of Amanda.
+
+    Raises:
+        click.UsageError: the tools cannot be put in force; nothing has run.
     """
-    sys.argv[:] = [target, *args]
-    try:
-        with amanda.apply(*tools):
-            if module:
-                runpy.run_module(target, run_name="__main__", alter_sys=True)
-            elif _is_archive(target):
-                runpy.run_path(target, run_name="__main__")
-            else:
-                _run_file(os.path.abspath(target))
-    except SystemExit as exit:
-        if exit.code is None or isinstance(exit.code, int):
-            return Outcome(exit.code or 0)
-        print(exit.code, file=sys.stderr)
-        return Outcome(1)
-    except BaseException as error:
-        traceback = _of_script(error)
-        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
-        return Outcome(1, error)
-    return Outcome()
+    process = os.getpid()
+    sys.argv[:] = [program.name, *args]
+    scope = contextlib.ExitStack()
+    with refused("the tools cannot be put in force"):
+        scope.enter_context(amanda.apply(*tools))
+    ended_by: BaseException | None = None
+    failed = False
+    with terminable() as signals:
+        try:
+            program.execute()
+        except BaseException as error:
+            ended_by = error
+        try:
+            scope.close()
+        except (KeyboardInterrupt, Terminated) as error:
+            ended_by = ended_by or error
+        except BaseException as error:
+            failed = True
+            say(f"a tool failed at the end: {described(error)}")
+    if signals and not isinstance(ended_by, Terminated):  # which the program has caught
+        ended_by = Terminated(signals[0])
+    outcome = Outcome(0, None, failed, os.getpid() != process)
+    if ended_by is None:
+        return outcome
+    if isinstance(ended_by, SystemExit) and not isinstance(ended_by, Terminated):
+        return outcome._replace(code=_code(ended_by))
+    show(ended_by)
+    return outcome._replace(code=1, ended_by=ended_by)
 
 
-def set_first_path(target: str, *, module: bool) -> None:
-    """Make ``sys.path`` begin as it does when Python runs the target.
+def show(error: BaseException) -> None:
+    """Show an error that ended the program as Python would, without frames of Amanda.
 
-    That is the folder of a script, the current folder for a module; a folder or an archive that
-    is run is put there by runpy.
+    One that a signal raised is not shown: without Amanda the program would have ended without it.
     """
-    if sys.flags.safe_path:
+    if isinstance(error, Terminated):
         return
-    if module:
-        sys.path[0] = os.getcwd()
-    elif _is_archive(target):
-        del sys.path[0]
-    else:
-        sys.path[0] = os.path.dirname(os.path.realpath(target))
+    for part in _chain(error):
+        part.__traceback__ = _of_program(part)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException:  # it may be the program's own
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
-def _is_archive(target: str) -> bool:
-    """Whether it is a folder or a zip file, with a module ``__main__`` in it."""
-    return pkgutil.get_importer(target) is not None
+def _code(exit: SystemExit) -> int:
+    """The exit code that Python makes of the exception; what is no number is shown."""
+    if exit.code is None or isinstance(exit.code, int):
+        return exit.code or 0
+    with contextlib.suppress(Exception):
+        if sys.stderr is not None:
+            print(exit.code, file=sys.stderr)
+    return 1
 
 
-def _run_file(path: str) -> None:
-    """Run a script; runpy would change ``sys.argv[0]`` or give it a relative ``__file__``."""
-    with io.open_code(path) as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
-    main = sys.modules["__main__"] = ModuleType("__main__")
-    main.__file__ = path
-    main.__loader__ = SourceFileLoader("__main__", path)
-    exec(code, vars(main))
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and all that is shown with it: causes, and members of groups."""
+    known: set[int] = set()
+    waiting = [error]
+    while waiting:
+        error = waiting.pop()
+        if id(error) in known:
+            continue
+        known.add(id(error))
+        yield error
+        members = getattr(error, "exceptions", ())
+        others = [error.__cause__, error.__context__]
+        others += members if isinstance(members, tuple) else ()
+        waiting += (other for other in others if isinstance(other, BaseException))
 
 
-def _of_script(error: BaseException) -> TracebackType | None:
-    """The traceback of an error from the script's own frame on, without frames of ours.
+def _of_program(error: BaseException) -> TracebackType | None:
+    """The traceback of an error from the program's own frame on, without frames of ours.
 
     Those of an error of a tool stay, and those of an error that is our own fault.
     """
@@ -109,9 +130,9 @@ def _of_script(error: BaseException) -> TracebackType | None:
     while frames and _is_ours(frames[0]):
         del frames[0]
     if frames and not isinstance(error, amanda.AmandaError):
-        fault = _is_ours(frames[-1]) and not _calls(frames[-1])
+        fault = _is_ours(frames[-1]) and not _calls(frames[-1]) and isinstance(error, Exception)
         frames = [frame for frame in frames if fault or not _is_ours(frame)]
-    if not frames:  # of a script that cannot even be compiled
+    if not frames:
         return None
     for frame, following in zip(frames, [*frames[1:], None], strict=True):
         frame.tb_next = following
@@ -120,7 +141,14 @@ def _of_script(error: BaseException) -> TracebackType | None:
 
 def _is_ours(traceback: TracebackType) -> bool:
     name = traceback.tb_frame.f_globals.get("__name__", "")
-    return name.partition(".")[0] in _OURS
+    return str(name).partition(".")[0] in _our_packages()
+
+
+@functools.cache
+def _our_packages() -> frozenset[str]:
+    """Packages whose frames a traceback of the program leaves out, drivers among them."""
+    drivers = {driver.module.partition(".")[0] for driver in announced()}
+    return frozenset({"amanda", "amanda_contextmap", "amanda_tools", "runpy", *drivers})
 
 
 def _calls(traceback: TracebackType) -> bool:

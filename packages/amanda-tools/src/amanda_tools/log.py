@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from amanda_tools.interrupts import uninterrupted
+from amanda_tools.notice import described, say
+from amanda_tools.output import Output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _BATCH = 1000
 
@@ -23,10 +27,12 @@ class Log(Generic[_Entry]):
     Entries are formatted when a batch is written: all at once costs half of one by one, between
     operators that fill the caches.
 
-    Only the process that made it writes: a forked worker leaves the file alone.
+    Only the process that made it writes: a forked worker leaves the file alone. When the file can
+    no longer be written (a full disk), that is said once, what is in it stays complete, and what
+    follows is dropped: the program that is looked at goes on.
 
     Args:
-        path: the file, overwritten if it exists.
+        path: the file, overwritten if it exists, by :meth:`open` or the first entry.
         format: how an entry is written.
         header: what it begins with.
         separator: what stands between two entries.
@@ -34,6 +40,7 @@ class Log(Generic[_Entry]):
 
     Attributes:
         written: how many entries are in the file.
+        trouble: why it is not written any more; None while all is well.
 
     Raises:
         OSError: the file cannot be written.
@@ -48,41 +55,91 @@ class Log(Generic[_Entry]):
         separator: str = "",
         footer: str = "",
     ) -> None:
-        self.path = Path(path).expanduser().absolute()
-        self._separator = separator
+        self._output = Output(path)
+        self._header = header.encode()
+        self._separator = separator.encode()
         self._footer = footer.encode()
         self.written = 0
+        self.trouble: str | None = None
         self._format = format
         self._pending: list[_Entry] = []
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._between = ""
-        with self.path.open("wb") as file:
-            file.write(header.encode())
-            self._end = file.tell()
-            file.write(self._footer)
+        self._end: int | None = None  # where the footer is; None before it is opened
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self._output.path
+
+    @property
+    def state(self) -> str:
+        """Where it is, and why that is not all."""
+        return str(self.path) + (f" (incomplete: {self.trouble})" if self.trouble else "")
+
+    def open(self) -> None:
+        """Make the file, with no entries, unless that is done.
+
+        Raises:
+            OSError: it cannot be written, or another process is writing it.
+        """
+        if self._end is None:
+            self._output.open()
+            self._output.write(self._header + self._footer, 0)
+            self._end = len(self._header)
 
     def write(self, entry: _Entry) -> None:
         """Add an entry."""
-        if os.getpid() != self._process:
+        if self.trouble is not None or os.getpid() != self._process:
             return
         with self._lock:
             self._pending.append(entry)
-            full = len(self._pending) >= _BATCH
-        if full:
+            due = len(self._pending) >= _BATCH or self._end is None
+        if due:
             self.flush()
 
     def flush(self) -> None:
         """Bring the file up to date."""
         with self._lock, uninterrupted():
-            if not self._pending or os.getpid() != self._process:
+            if self.trouble is not None or os.getpid() != self._process:
                 return
-            batch = self._between + self._separator.join(map(self._format, self._pending))
-            with self.path.open("r+b") as file:
-                file.seek(self._end)
-                file.write(batch.encode())
-                self._end = file.tell()
-                file.write(self._footer)
-            self.written += len(self._pending)
+            try:
+                self.open()
+                self._append([self._format(entry).encode() for entry in self._pending])
+            except OSError as error:
+                self.trouble = error.strerror or described(error)
+                say(f"{self.path}: {self.trouble}; recording stopped, the program goes on")
             self._pending.clear()
-            self._between = self._separator
+
+    def _append(self, entries: list[bytes]) -> None:
+        assert self._end is not None
+        if not entries:
+            return
+        if self._output.size() != self._end + len(self._footer):
+            raise OSError(errno.EBUSY, "another program changed it", str(self.path))
+        between = self._separator if self.written else b""
+        data = between + self._separator.join(entries)
+        try:
+            self._output.write(data + self._footer, self._end)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._complete(entries)
+            raise
+        self._end += len(data)
+        self.written += len(entries)
+
+    def _complete(self, entries: list[bytes]) -> None:
+        """End the file behind the last of the entries that were written as a whole.
+
+        The footer goes where there was something already: there may be no room for more.
+        """
+        assert self._end is not None
+        size = self._output.size()
+        for entry in entries:
+            end = self._end + len(self._separator if self.written else b"") + len(entry)
+            if end + len(self._footer) > size:
+                break
+            self._end = end
+            self.written += 1
+        self._output.write(self._footer, self._end)
+        self._output.end(self._end + len(self._footer))

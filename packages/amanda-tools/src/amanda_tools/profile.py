@@ -51,6 +51,15 @@ class Profile(amanda.Tool):
         """Nanoseconds spent in operators."""
         return sum(self.forward.values()) + sum(self.backward.values())
 
+    def open(self) -> None:
+        """Make the file, which the first execution does otherwise.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._chrome is not None:
+            self._chrome.open()
+
     def leave(self) -> None:
         """Bring the file up to date."""
         if self._chrome is not None:
@@ -78,7 +87,7 @@ class Profile(amanda.Tool):
             overhead = self.dependency(Executions).overhead
             summary += f", and {nanoseconds(overhead)} for measuring them"
         if self._chrome is not None:
-            summary += f"; {self._chrome.path} opens in https://ui.perfetto.dev"
+            summary += f"; {self._chrome.state} opens in https://ui.perfetto.dev"
         return summary
 
     def _analyze(self, ctx: amanda.OpContext) -> None:

@@ -16,14 +16,17 @@ import sys
 import types
 import typing
 from collections.abc import Iterable
-from importlib.metadata import entry_points
+from importlib.metadata import distributions, entry_points
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 import click
 
+from amanda_tools.notice import described, refused, say
+from amanda_tools.output import same_file
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from importlib.metadata import EntryPoint
 
 _LINE = re.compile(
@@ -48,10 +51,62 @@ class Option(NamedTuple):
         return self.default is inspect.Parameter.empty
 
 
-def named_tools() -> dict[str, EntryPoint]:
-    """The tools that have a name, by name."""
-    entries = entry_points(group="amanda.tools")
-    return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+class Request(NamedTuple):
+    """A tool that a line asks for, not yet built.
+
+    Attributes:
+        label: how messages name it.
+        cls: its class.
+        arguments: what the class takes, converted.
+    """
+
+    label: str
+    cls: type[amanda.Tool]
+    arguments: Mapping[str, Any]
+
+    @property
+    def out(self) -> str | os.PathLike[str] | None:
+        """The file that it is to write, which by convention is its option ``out``."""
+        out = self.arguments.get("out")
+        return out if isinstance(out, (str, os.PathLike)) else None
+
+    def build(self) -> amanda.Tool:
+        """The tool.
+
+        Raises:
+            click.UsageError: it does not take the options, or cannot be built.
+        """
+        with refused(self.label):
+            tool = self.cls(**self.arguments)
+            _ = tool.subscriptions, tool.dependencies  # which its __init__ may not have set
+            return tool
+
+
+def named_tools() -> dict[str, list[EntryPoint]]:
+    """The tools that have a name, by name; several packages may use one for different tools."""
+    named: dict[str, dict[str, EntryPoint]] = {}
+    for entry in sorted(_entries(), key=lambda entry: (entry.name, entry.value)):
+        named.setdefault(entry.name, {}).setdefault(entry.value, entry)
+    return {name: list(entries.values()) for name, entries in named.items()}
+
+
+def loaded(entry: EntryPoint) -> type[amanda.Tool]:
+    """The class of a tool that has a name.
+
+    Raises:
+        click.UsageError: it cannot be loaded, or is no tool.
+    """
+    with refused(f"{entry.name} ({_announced(entry)}) cannot be loaded"):
+        cls = entry.load()
+    if not _is_tool(cls):
+        raise click.UsageError(f"{entry.name} ({_announced(entry)}) is no tool")
+    return typing.cast("type[amanda.Tool]", cls)
+
+
+def ambiguity(name: str, entries: list[EntryPoint]) -> str:
+    """What to say of a name that several packages use."""
+    which = " and ".join(_announced(entry) for entry in entries)
+    return f"several tools are named {name!r}: {which}; write {entries[0].value} for the first"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -68,6 +123,15 @@ def build(line: str) -> amanda.Tool:
     Raises:
         click.UsageError: there is no such tool or option, or a value does not fit.
     """
+    return request(line).build()
+
+
+def request(line: str) -> Request:
+    """What a line asks for.
+
+    Raises:
+        click.UsageError: there is no such tool or option, or a value does not fit.
+    """
     match = _LINE.fullmatch(line)
     if match is None:
         raise click.UsageError(f"{line!r} is no tool; write NAME:key=value or module:Class")
@@ -78,13 +142,35 @@ def build(line: str) -> amanda.Tool:
         raise click.UsageError(f"no tool {name!r}{hint}; a tool of your own is module:Class")
     if cls_name is not None and name in named:
         raise click.UsageError(f"option {cls_name!r} of {name} has no value; {cls_name}=...")
-    cls: type[amanda.Tool]
-    cls = named[name].load() if cls_name is None else _load(name, cls_name)
+    if cls_name is None and len(named[name]) > 1:
+        raise click.UsageError(ambiguity(name, named[name]))
+    cls = loaded(named[name][0]) if cls_name is None else _load(name, cls_name)
     label = name if cls_name is None else cls_name
-    try:
-        return cls(**_arguments(label, options_of(cls), match["options"] or ""))
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{label}: {error}") from error
+    with refused(label):
+        return Request(label, cls, _arguments(label, options_of(cls), match["options"] or ""))
+
+
+def check_outputs(requests: Sequence[Request], sources: Sequence[str]) -> None:
+    """Check that no tool is to write a file of another one, of the program or of a tool's code.
+
+    Raises:
+        click.UsageError: one is.
+    """
+    code = [*sources, *(path for each in requests if (path := _source(each.cls)) is not None)]
+    taken: list[tuple[Request, str | os.PathLike[str]]] = []
+    for each in requests:
+        if each.out is None:
+            continue
+        for other, out in taken:
+            if same_file(each.out, out):
+                raise click.UsageError(
+                    f"{other.label} and {each.label} cannot both write {os.fspath(each.out)!r}"
+                )
+        if any(same_file(each.out, path) for path in code):
+            raise click.UsageError(
+                f"{each.label}:out={os.fspath(each.out)} would overwrite the program"
+            )
+        taken.append((each, each.out))
 
 
 def options_of(cls: type[amanda.Tool]) -> list[Option]:
@@ -102,20 +188,45 @@ def options_of(cls: type[amanda.Tool]) -> list[Option]:
     ]
 
 
+def _entries() -> Iterable[EntryPoint]:
+    """Entry points of tools; a package whose metadata cannot be read is told, and left out."""
+    try:
+        return entry_points(group="amanda.tools")
+    except Exception:  # of one package, but it spoils the list of all
+        entries: list[EntryPoint] = []
+        for distribution in distributions():
+            try:
+                entries += distribution.entry_points.select(group="amanda.tools")
+            except Exception as error:
+                say(f"the entry points of {distribution.name} are left out: {described(error)}")
+        return entries
+
+
+def _announced(entry: EntryPoint) -> str:
+    """Where the name of a tool comes from."""
+    package = entry.dist.name if entry.dist is not None else "an unknown package"
+    return f"{entry.value} of {package}"
+
+
+def _source(cls: type) -> str | None:
+    return getattr(sys.modules.get(cls.__module__), "__file__", None)
+
+
+def _is_tool(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, amanda.Tool) and value is not amanda.Tool
+
+
 def _load(module_name: str, cls_name: str) -> type[amanda.Tool]:
     if os.getcwd() not in sys.path:  # where a tool of the user's own is likely to be
         sys.path.append(os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and imports what is not
-        raise click.UsageError(f"no module {module_name!r} to take {cls_name} from") from None
-    tools = [
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, type) and issubclass(value, amanda.Tool) and value is not amanda.Tool
-    ]
+    with refused(f"{cls_name} cannot be taken from {module_name!r}"):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise  # the module is there, and imports what is not
+            raise click.UsageError(f"no module {module_name!r} to take {cls_name} from") from None
+        tools = [name for name, value in vars(module).items() if _is_tool(value)]
     if cls_name not in tools:
         hint = nearest(cls_name, tools)
         raise click.UsageError(f"no tool {cls_name!r} in {module_name}{hint}")
@@ -134,8 +245,8 @@ def _arguments(label: str, options: list[Option], text: str) -> Mapping[str, Any
             raise click.UsageError(f"option {key!r} of {label} has no value; {key}=...")
         try:
             arguments[key] = _converted(value, known[key].annotation)
-        except (ValueError, click.BadParameter) as error:
-            raise click.UsageError(f"{label}:{key}={value}: {error}") from None
+        except Exception as error:  # of whatever class the annotation names
+            raise click.UsageError(f"{label}:{key}={value}: {described(error)}") from None
     missing = [o.name for o in options if o.required and o.name not in arguments]
     if missing:
         raise click.UsageError(f"{label} needs an option; {label}:{missing[0]}=...")
@@ -173,8 +284,8 @@ def _first_that_fits(text: str, annotations: Iterable[Any]) -> Any:
     for annotation in sorted(annotations, key=lambda a: a is str):
         try:
             return _converted(text, annotation)
-        except (ValueError, click.BadParameter) as error:
-            errors.append(str(error))
+        except Exception as error:
+            errors.append(described(error))
     raise ValueError(" ".join(errors))
 
 
@@ -188,7 +299,7 @@ def _type_of(parameter: inspect.Parameter, cls: type) -> Any:
     module = inspect.getmodule(cls)
     try:
         return eval(annotation, vars(module) if module else {})
-    except NameError:  # imported for type checkers alone
+    except Exception:  # as a name that is imported for type checkers alone
         return str
 
 

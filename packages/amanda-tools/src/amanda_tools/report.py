@@ -15,6 +15,8 @@ from rich.jupyter import JupyterMixin
 from rich.table import Table
 from rich.text import Text
 
+from amanda_tools.notice import printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -89,7 +91,7 @@ def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
             sums.setdefault(place.type, [0] * len(columns))[index] += value
     key = next((i for i, column in enumerate(columns) if column.unit == "share"), 0)
     ranked = sorted(sums, key=lambda type: -sums[type][key])
-    rows: list[_Row] = [(Text(type), sums[type]) for type in ranked[:limit]]
+    rows: list[_Row] = [(Text(printable(type)), sums[type]) for type in ranked[:limit]]
     if rest := ranked[limit:]:
         label = Text(f"{len(rest)} other types", style="dim")
         rows.append((label, _added(sums[type] for type in rest)))
@@ -157,7 +159,10 @@ class _Module:
             (child,) = self.children.values()
             yield from child.rows(depth, level, f"{prefix}{self.name}.")
             return
-        yield Text(f"{indent}{prefix}{self.name}", style="" if level else "bold"), self.values
+        yield (
+            Text(f"{indent}{prefix}{printable(self.name)}", style="" if level else "bold"),
+            self.values,
+        )
         if level == depth or not self.children:
             return
         children = list(self.children.values())
@@ -201,6 +206,9 @@ _SHOWN: dict[Unit, Callable[[float], str]] = {
     "nanoseconds": nanoseconds,
     "share": share,
 }
+
+
+UNITS = tuple(_SHOWN)
 
 
 def _scaled(number: float, step: int, units: Sequence[str]) -> str:

@@ -38,13 +38,21 @@ class Trace(amanda.Tool):
         self.add_inst_for_op(self._analyze)
         self.add_inst_for_op(self._analyze, backward=True)
 
+    def open(self) -> None:
+        """Make the file, which the first execution does otherwise.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._log.open()
+
     def leave(self) -> None:
         """Bring the file up to date."""
         self._log.flush()
 
     def report(self) -> str:
         """What was written, and where."""
-        return f"trace: {self._log.written:,} executions in {self._log.path}"
+        return f"trace: {self._log.written:,} executions in {self._log.state}"
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         self.dependency(Executions).observe(ctx, self._log.write)

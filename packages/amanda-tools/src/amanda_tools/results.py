@@ -1,0 +1,130 @@
+"""What the command shows at the end: tables of what the tools found, and their reports."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from numbers import Real
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleRenderable, RenderHook
+from rich.progress import track
+from rich.segment import Segment
+
+from amanda_tools.notice import described, emit, printable, say
+from amanda_tools.place import Place
+from amanda_tools.report import UNITS, Column, HasColumns, HasReport, by_module, by_type
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import amanda
+    from rich.console import ConsoleOptions, RenderableType, RenderResult
+
+_WIDE = 10_000  # characters of a line that is not for a terminal: as many as need be
+
+
+class Results:
+    """Shows what tools found on the standard error.
+
+    A tool that fails at it is said, and the others are shown all the same. Nothing is shown where
+    the program, or its reader, has closed the standard error.
+
+    Attributes:
+        tools_failed: whether a tool failed.
+    """
+
+    def __init__(self) -> None:
+        self.tools_failed = False
+        with contextlib.suppress(Exception):  # closed by the program, or by its reader
+            sys.stdout.flush()
+
+    def show(self, tools: Sequence[amanda.Tool], depth: int, nothing: str) -> None:
+        """Show tables and reports, or say ``nothing``."""
+        columns = self._columns(tools)
+        if any(column.values for column in columns):
+            with self._told("the tables cannot be shown"):
+                _print(by_module(columns, depth), by_type(columns), wide=not _on_terminal())
+        elif any(isinstance(tool, HasColumns) for tool in tools):
+            say(nothing)
+        for tool in tools:
+            with self._told(f"{_name(tool)} cannot report"):
+                report = tool.report() if isinstance(tool, HasReport) else None
+                if report is not None:
+                    _print(report)
+
+    def _columns(self, tools: Sequence[amanda.Tool]) -> list[Column]:
+        columns: list[Column] = []
+        # After a long run there is much to add up. The bar goes when it is done.
+        bar = Console(stderr=True)
+        waiting = track(
+            tools, "adding up", console=bar, transient=True, disable=not bar.is_terminal
+        )
+        for tool in waiting if _on_terminal() else tools:
+            if isinstance(tool, HasColumns):
+                with self._told(f"{_name(tool)} cannot tell what it found"):
+                    columns += _checked(tool.columns())
+        return columns
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Say that a tool failed in a ``with`` block, and go on behind it."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            self.tools_failed = True
+            say(f"{what}: {described(error)}")
+
+
+def _checked(columns: Sequence[Column]) -> Sequence[Column]:
+    """Columns that can be added up and shown, or else an error."""
+    for column in columns:
+        if not isinstance(column, Column) or column.unit not in UNITS:
+            raise TypeError(f"{column!r} is no amanda_tools.Column with one of the units {UNITS}")
+        for place, value in column.values.items():
+            if not isinstance(place, Place) or not isinstance(value, Real):
+                raise TypeError(f"column {column.title!r} has {value!r} at {place!r}")
+    return columns
+
+
+def _name(tool: amanda.Tool) -> str:
+    try:
+        return str(tool.name)
+    except Exception:  # it may be anything that a tool defines
+        return type(tool).__name__
+
+
+def _on_terminal() -> bool:
+    try:
+        return sys.stderr.isatty()
+    except Exception:  # closed, or something of the program's own in its place
+        return False
+
+
+def _print(*what: RenderableType, wide: bool = False) -> None:
+    """Print on the standard error; strings as they are, in one piece."""
+    if all(isinstance(part, str) for part in what):
+        emit("".join(f"{printable(str(part))}\n" for part in what))
+        return
+    console = Console(stderr=True, width=_WIDE if wide else None)
+    console.push_render_hook(_Spelled())
+    with console.capture() as capture:
+        console.print(*what)
+    emit(capture.get())
+
+
+class _Spelled(RenderHook):
+    """Spells out what a terminal would obey in whatever rich prints, but for rich's own styles."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_SpelledOut(renderable) for renderable in renderables]
+
+
+class _SpelledOut:
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self._renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._renderable, options):
+            text = segment.text if segment.control else printable(segment.text)
+            yield Segment(text, segment.style, segment.control)
