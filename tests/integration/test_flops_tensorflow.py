@@ -29,7 +29,7 @@ def with_gradients(run: Callable[..., tf.Tensor], *shapes: tuple[int, ...]) -> T
     """What is counted for an operator on variables and for its gradients of all of them."""
     variables = [tf.Variable(tf.ones(shape)) for shape in shapes]
 
-    @tf.function
+    @tf.function(jit_compile=True)  # gradients in groups have no other kernel everywhere
     def step() -> object:
         with tf.GradientTape() as tape:
             output = run(*variables)

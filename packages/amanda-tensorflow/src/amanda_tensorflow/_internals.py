@@ -50,6 +50,8 @@ attributes: Any = _find(
 function_def_to_graph: Any = _find(
     "tensorflow.python.framework.function_def_to_graph", "function_def_to_graph"
 )
+# Which devices an operator has kernels for, and with which data types.
+kernels: Any = _find("tensorflow.python.framework.kernels", "get_registered_kernels_for_op")
 # What a resource or variant holds, which the outputs of a call are to know too.
 handle_data_util: Any = _find("tensorflow.python.ops.handle_data_util", "set_handle_data")
 # What a session's run ends in, and how it names what it is to run.

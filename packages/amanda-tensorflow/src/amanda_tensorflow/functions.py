@@ -20,6 +20,7 @@ from amanda_tensorflow._internals import (
     handle_data_util,
     ops,
 )
+from amanda_tensorflow.compiled import keep_compiled, under_xla
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame, functions_renamed
 from amanda_tensorflow.rewriter import Capture, Rewriter, Stashed
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 
 _serials = itertools.count()
 _log = logging.getLogger("amanda_tensorflow")
+
+_LEAVES_XLA = (
+    "%s runs without XLA while tools call back into Python from it: it may round differently, and "
+    "its stateful random operators draw other numbers (stateless random numbers are still XLA's); "
+    "routines inserted with pure=True leave it compiled"
+)
 
 # How many copies of a function are kept to be used again, beside those that are in use.
 _KEPT = 8
@@ -70,6 +77,7 @@ class Instrumented:
     Attributes:
         outputs: versions that it returns beside its outputs, in order: which output, and the
             operator whose gradient needs it.
+        leaves_xla: whether XLA compiled the original, or a part of it, which it cannot any more.
     """
 
     def __init__(
@@ -104,17 +112,10 @@ class Instrumented:
         for definition in definitions:
             runtime.add_function_def(definition)
         weakref.finalize(self, _remove, [d.signature.name for d in definitions])
-        compiled = attributes.XLA_COMPILE
-        if root.host and any(
-            compiled in frame.function.definition.attr
+        self.leaves_xla = root.host and any(
+            frame.host and frame.definition is not None and under_xla(frame.definition)
             for frame in root.walk()
-            if frame.host and frame.function is not None
-        ):
-            _log.warning(
-                "%s runs without XLA while tools call back into Python from it; routines inserted "
-                "with pure=True leave it compiled",
-                root.graph.name,
-            )
+        )
 
     def free_for(self, engine: Engine) -> bool:
         """Whether no other scope that is still open uses it."""
@@ -172,7 +173,7 @@ class Instrumented:
 
 def renamed_definitions(root: Frame, serial: int) -> list[Any]:
     """Definitions of all edited frames under new names, those that are called first."""
-    definitions: list[Any] = []
+    definitions = keep_compiled(root, serial)
 
     def define(frame: Frame) -> str:
         for call, children in frame.children.items():
@@ -227,6 +228,7 @@ class _Copies:
     """The instrumented copies of one function, which live as long as it does."""
 
     def __init__(self) -> None:
+        self.said_to_leave_xla = False
         self.current: weakref.WeakKeyDictionary[Engine, _Current] = weakref.WeakKeyDictionary()
         self.by_key: dict[Any, list[Instrumented]] = {}
 
@@ -312,6 +314,9 @@ class Functions:
         else:
             instrumented = Instrumented(root, decisions.stages, _available(args, signature))
             candidates.append(instrumented)
+            if instrumented.leaves_xla and not copies.said_to_leave_xla:
+                copies.said_to_leave_xla = True
+                _log.warning(_LEAVES_XLA, root.graph.name)
         while len(copies.by_key) > _KEPT:
             del copies.by_key[next(iter(copies.by_key))]
         instrumented.bind(engine, decisions.stages)
