@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import amanda
@@ -28,6 +29,24 @@ CPU_ATTENTION = {
         sdpa_backward_flop_count(grad, q, k, v)
     ),
 }
+
+
+def convolution_backward(
+    grad: torch.Size,
+    image: torch.Size,
+    weight: torch.Size,
+    *settings: object,
+    out_shape: object,
+) -> int:
+    """FLOPs of the gradients of a convolution.
+
+    PyTorch's counter is wrong for one in groups: it takes the gradient of the weight for that of a
+    convolution of all input channels with all output channels. By hand, each gradient takes a
+    multiply-add for each weight of a group at each place of the image that the window is put to.
+    """
+    *_, transposed, _, _, wanted = settings
+    assert isinstance(wanted, list)
+    return 2 * math.prod(image if transposed else grad) * math.prod(weight[1:]) * sum(wanted[:2])
 
 
 def ids(*shape: int) -> torch.Tensor:
@@ -204,7 +223,8 @@ FUSED = {build.__name__: build for build in (vit, bert, gpt2, llama, whisper)}
 
 def count(run: Callable[[], object]) -> int:
     """FLOPs by PyTorch's counter."""
-    with FlopCounterMode(display=False, custom_mapping=CPU_ATTENTION) as counter:
+    known = {**CPU_ATTENTION, aten.convolution_backward: convolution_backward}
+    with FlopCounterMode(display=False, custom_mapping=known) as counter:
         run()
     return counter.get_total_flops()
 

@@ -62,7 +62,7 @@ BY_HAND = {
         lambda x, w: tf.nn.conv2d(x, w, 1, "VALID"), [(2, 9, 8, 3), (3, 2, 3, 4)], 14112, 28224
     ),
     "Conv2D in groups": (
-        lambda x, w: tf.nn.conv2d(x, w, 1, "VALID"), [(1, 3, 3, 4), (3, 3, 2, 6)], 216, 648
+        lambda x, w: tf.nn.conv2d(x, w, 1, "VALID"), [(1, 3, 3, 4), (3, 3, 2, 6)], 216, 432
     ),
     "Conv1D": (
         lambda x, w: tf.nn.conv1d(x, w, 1, "VALID"), [(2, 9, 3), (5, 3, 4)], 1200, 2400
@@ -77,7 +77,7 @@ BY_HAND = {
         lambda x, w: tf.nn.depthwise_conv2d(x, w, [1] * 4, "VALID"),
         [(1, 3, 3, 4), (3, 3, 4, 1)],
         72,
-        72 + 4 * 72,
+        2 * 72,
     ),
     "transposed Conv2D": (
         lambda x, w: tf.nn.conv2d_transpose(x, w, (1, 10, 10, 4), 2, "VALID"),

@@ -1,9 +1,13 @@
 """What a context gives an analysis routine, and what it refuses."""
 
+import functools
+import gc
+import weakref
+
 import amanda
 import pytest
 from amanda import Tool
-from fake_backend import engine, execution, operator
+from fake_backend import FakeDriver, engine, execution, operator
 
 
 def analyze(routine, *, of=None, backward=False, gradient=False, **shown):
@@ -192,6 +196,52 @@ class TestInsertions:
         assert action.pure
         assert not action.differentiable
 
+    @pytest.mark.parametrize(
+        ("view", "insertion", "option", "nearest"),
+        [
+            ({}, "insert_before_op", "input", "inputs"),
+            ({}, "insert_after_op", "outptus", "outputs"),
+            ({}, "replace_op", "diferentiable", "differentiable"),
+            ({"backward": True}, "insert_before_backward_op", "grad_output", "grad_outputs"),
+            ({"backward": True}, "insert_after_backward_op", "grads_inputs", "grad_inputs"),
+            ({"backward": True}, "replace_backward_op", "pur", "pure"),
+            ({"gradient": True}, "insert_on_grad_outputs", "output", "outputs"),
+            ({"gradient": True}, "insert_on_grad_inputs", "inptus", "inputs"),
+        ],
+    )
+    def test_an_option_that_the_routine_does_not_take_is_refused(
+        self, view, insertion, option, nearest
+    ):
+        shown = {"grad_outputs": [1]} if view else {}
+        with pytest.raises(amanda.ActionError) as caught:
+            analyze(
+                lambda ctx: getattr(ctx, insertion)(lambda *ts: None, **{option: [0]}),
+                **view,
+                **shown,
+            )
+        assert f"takes no {option!r}; did you mean {nearest!r}?" in str(caught.value)
+        assert "a/conv2d" in str(caught.value)
+
+    def test_an_option_unlike_any_other_is_refused_without_a_guess(self):
+        with pytest.raises(amanda.ActionError, match=r"the routine takes no 'zebra'$"):
+            analyze(lambda ctx: ctx.insert_before_op(lambda *ts: None, zebra=1))
+
+    @pytest.mark.parametrize(
+        "routine",
+        [
+            lambda *ts, outptus: None,
+            lambda x, outptus=1: None,
+            lambda *ts, **options: None,
+            functools.partial(lambda x, by, outptus: None, by=2),
+            type("Callable", (), {"__call__": lambda self, *ts, outptus: None})(),
+            dict.update,  # Python does not tell its signature
+        ],
+        ids=["keyword", "default", "any", "partial", "object", "builtin"],
+    )
+    def test_an_option_that_the_routine_takes_is_its_own(self, routine):
+        plan = analyze(lambda ctx: ctx.insert_before_op(routine, outptus=[0]))
+        assert plan.before[0].kwargs == {"outptus": [0]}
+
     def test_what_the_driver_cannot_do_is_refused_when_it_is_planned(self):
         class Limited(amanda.Driver):
             backend = vocabulary = "limited"
@@ -205,6 +255,56 @@ class TestInsertions:
         tool.add_inst_for_op(lambda ctx: ctx.insert_before_op(print, differentiable=True))
         with pytest.raises(amanda.UnsupportedError, match="not at a/conv2d"):
             engine(tool, driver=Limited()).analyze(execution(operator()))
+
+
+class TestState:
+    def test_each_tool_has_its_own(self):
+        tools, contexts = [Tool(), Tool()], []
+        for tool in tools:
+            tool.add_inst_for_op(contexts.append)
+        engine(*tools).analyze(execution(operator()))
+        one, other = contexts
+        one.state(tools[0])["count"] = 1
+        assert one is other
+        assert other.state(tools[1]) == {}
+        assert other.state(tools[0]) == {"count": 1}
+        assert dict(one) == {}
+
+    def test_it_is_there_after_the_analysis_and_for_the_next(self):
+        tool, contexts = Tool(), []
+        tool.add_inst_for_op(contexts.append)
+        of, in_force = operator(), engine(tool)
+        in_force.analyze(execution(of))
+        contexts[0].state(tool)["count"] = 1
+        in_force.forget()
+        in_force.analyze(execution(of))
+        assert contexts[1].state(tool) == {"count": 1}
+
+    def test_it_goes_with_the_tool(self):
+        contexts, outer = [], Tool()
+        outer.add_inst_for_op(contexts.append)
+        in_force = engine(outer)
+        in_force.analyze(execution(operator()))
+        kept = weakref.ref(marker := Marker())
+        contexts[0].state(tool := Tool())["marker"] = marker
+        del marker
+        assert kept() is not None
+        del tool
+        gc.collect()
+        assert kept() is None
+
+    def test_the_array_namespace_is_there_after_the_analysis(self):
+        class Driver(FakeDriver):
+            xp = "namespace"
+
+        tool, contexts = Tool(), []
+        tool.add_inst_for_op(contexts.append)
+        engine(tool, driver=Driver()).analyze(execution(operator()))
+        assert contexts[0].xp == "namespace"
+
+
+class Marker:
+    pass
 
 
 def check(condition):

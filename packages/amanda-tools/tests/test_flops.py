@@ -98,6 +98,18 @@ class TestRows:
         (row,) = (row for row in flops.rows() if row.place.type == "linear")
         assert (row.calls, row.forward, row.params) == (2, 2 * 48, 16)
 
+    def test_of_tools_that_come_and_go_within_one_scope_are_their_own(self):
+        layer, outer = nn.Linear(3, 4), Flops()
+        with amanda.apply(outer):
+            for _ in range(20):
+                flops = Flops()
+                with amanda.apply(flops):
+                    layer(torch.ones(2, 3)).sum().backward()
+                assert (flops.total().forward, flops.total().backward) == (48, 48)
+                del flops
+                gc.collect()
+        assert (outer.total().forward, outer.total().backward) == (20 * 48, 20 * 48)
+
     def test_are_the_same_without_the_cache(self):
         model = Model()
 
@@ -255,7 +267,7 @@ class TestSums:
         weight = nn.Parameter(torch.ones(3, 3))
         flops = counted(lambda: F.linear(torch.ones(2, 3) @ weight, weight).sum().backward())
         columns = {column.title: column for column in flops.columns()}
-        assert list(columns) == ["FLOPs", "Backward FLOPs", "Params", "Moved"]
+        assert list(columns) == ["FLOPs", "Backward FLOPs", "Params", "Moved", "Count"]
         assert sum(columns["FLOPs"].values.values()) == 72
         assert sum(columns["Backward FLOPs"].values.values()) == 36 + 72
         params = {place.type: size for place, size in columns["Params"].values.items() if size}

@@ -120,13 +120,18 @@ BY_HAND = {
         4800,
     ),
     "conv_tbc": (lambda: torch.conv_tbc(tensor(6, 2, 3), tensor(5, 3, 4), tensor(4)), 480, 960),
-    # the gradient of the weight ignores the groups, as in PyTorch's counter
-    "grouped": (lambda: F.conv2d(tensor(1, 4, 3, 3), tensor(6, 2, 3, 3), groups=2), 216, 648),
-    "depthwise": (lambda: F.conv1d(tensor(1, 4, 3), tensor(4, 1, 3), groups=4), 24, 120),
+    # the gradients see the channels of a group too, which PyTorch's counter forgets
+    "grouped": (lambda: F.conv2d(tensor(1, 4, 3, 3), tensor(6, 2, 3, 3), groups=2), 216, 432),
+    "depthwise": (lambda: F.conv1d(tensor(1, 4, 3), tensor(4, 1, 3), groups=4), 24, 48),
+    "depthwise with a multiplier": (
+        lambda: F.conv2d(tensor(2, 3, 5, 5), tensor(6, 1, 3, 3), groups=3),
+        2 * (2 * 6 * 3 * 3) * 9,
+        4 * (2 * 6 * 3 * 3) * 9,
+    ),
     "grouped transposed": (
         lambda: F.conv_transpose1d(tensor(1, 4, 3), tensor(4, 1, 3), groups=2),
         72,
-        216,
+        144,
     ),
     # recurrent cells: input and state times the weights of all gates
     "lstm_cell": (lambda: nn.LSTMCell(3, 4)(tensor(2, 3))[0], 2 * 2 * 16 * 7, 2 * 2 * 16 * 10),
@@ -217,7 +222,7 @@ class TestConvolutions:
         transposed=st.booleans(),
         needs=st.sampled_from([(True, True), (True, False), (False, True)]),
     )
-    def test_cost_what_the_flop_counter_says(
+    def test_cost_what_the_flop_counter_says_of_the_groups_one_by_one(
         self, dims, batch, groups, channels, window, stride, padding, dilation, transposed, needs
     ):
         inside, outside = channels
@@ -225,12 +230,19 @@ class TestConvolutions:
         shape = (inside * groups, outside) if transposed else (outside * groups, inside)
         weight = torch.ones(*shape, *[window] * dims, requires_grad=needs[1])
         function = getattr(F, f"conv_transpose{dims}d" if transposed else f"conv{dims}d")
-        options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+        options = {"stride": stride, "padding": padding, "dilation": dilation}
 
         def run():
-            return function(image, weight, None, **options)
+            return function(image, weight, None, **options, groups=groups)
 
-        assert counted(run) == by_torch(run)
+        def one_by_one():
+            """The counter's own number for a gradient in groups is wrong: it takes the gradient
+            of the weight for that of a convolution of all channels with all."""
+            parts = zip(image.chunk(groups, 1), weight.chunk(groups, 0), strict=True)
+            return torch.cat([function(*part, None, **options) for part in parts], 1)
+
+        torch.testing.assert_close(run(), one_by_one())
+        assert counted(run) == by_torch(one_by_one)
 
 
 class TestAttention:

@@ -57,6 +57,7 @@ class TestColumns:
             "Forward": {"conv": 100},
             "Backward": {"relu": 300},
             "Share": {"conv": 0.25, "relu": 0.75},
+            "Count": {"conv": 1},
         }
 
     def test_are_none_before_anything_ran(self):

@@ -84,6 +84,40 @@ def checked_indices(
     return tuple(chosen)
 
 
+def checked_options(
+    routine: Callable[..., Any],
+    options: Mapping[str, Any],
+    known: Sequence[str],
+    *,
+    where: str,
+) -> None:
+    """Check that a routine takes the keyword arguments that an insertion passes on to it.
+
+    Args:
+        routine: what is inserted. One whose signature Python cannot tell takes anything.
+        options: its keyword arguments.
+        known: the options of the insertion itself, of which one may be a misspelling.
+        where: where they were given, for messages.
+
+    Raises:
+        ActionError: it does not take one of them.
+    """
+    import difflib
+    import inspect
+
+    try:
+        signature = inspect.signature(routine)
+    except (TypeError, ValueError):
+        return
+    for option in options:
+        try:
+            signature.bind_partial(**{option: None})
+        except TypeError:
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ActionError(f"{where}: the routine takes no {option!r}{hint}") from None
+
+
 class Action:
     """A routine inserted at one point of one operator; never changed.
 

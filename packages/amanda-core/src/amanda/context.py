@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from amanda.action import Action, Point, checked_indices, name_of
+from weakref import WeakKeyDictionary
+
+from amanda.action import Action, Point, checked_indices, checked_options, name_of
 from amanda.errors import ActionError, UnsupportedError, ValueUnavailableError
 from amanda.tool import View
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from amanda.analysis import Analysis, Execution
+    from amanda.driver import Driver
     from amanda.operator import Operator
     from amanda.tool import Tool
 
@@ -21,18 +24,20 @@ class OpContext(dict[str, "Any"]):
 
     It is also a dict, which lives as long as the operator within the outermost scope and is
     shared by all tools and by the forward and backward side: a place for what one routine
-    leaves for another. The tensors can be looked at only during an analysis routine, so that
-    nothing keeps them alive.
+    leaves for another. What is one tool's own belongs into :meth:`state`. The tensors can be
+    looked at only during an analysis routine, so that nothing keeps them alive.
     """
 
-    __slots__ = ("_analysis", "_operator", "_variables")
+    __slots__ = ("_analysis", "_driver", "_operator", "_states", "_variables")
 
-    def __init__(self, operator: Operator) -> None:
+    def __init__(self, operator: Operator, driver: Driver) -> None:
         super().__init__()
         # a record: the context is kept for as long as the operator lives, and must not keep it
         self._operator = operator.record()
+        self._driver = driver
         self._analysis: Analysis | None = None
-        self._variables: dict[tuple[Tool, str], Any] = {}
+        self._states: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
+        self._variables: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
 
     # What the operator is
 
@@ -166,8 +171,16 @@ class OpContext(dict[str, "Any"]):
 
     @property
     def xp(self) -> Any:
-        """Array namespace (Python array API) for the backend's tensors."""
-        return self._now.driver.xp
+        """Array namespace (Python array API) for the backend's tensors; also in a routine."""
+        return self._driver.xp
+
+    def state(self, tool: Tool) -> dict[str, Any]:
+        """What a tool keeps at this operator, which no other tool gets to see by accident.
+
+        It lives as long as the context and the tool do, and is there in routines too, on the
+        forward and on the backward side.
+        """
+        return self._states.setdefault(tool, {})
 
     def variable(self, name: str, initial: Any) -> Any:
         """State of this tool at this operator, which routines read and the tool may ``.assign()``.
@@ -175,10 +188,10 @@ class OpContext(dict[str, "Any"]):
         The same name gives the same variable again, whatever ``initial`` then is.
         """
         now = self._now
-        key = (now.tool, name)
-        if key not in self._variables:
-            self._variables[key] = now.driver.variable(initial, now.execution)
-        return self._variables[key]
+        variables = self._variables.setdefault(now.tool, {})
+        if name not in variables:
+            variables[name] = now.driver.variable(initial, now.execution)
+        return variables[name]
 
     # What to insert
 
@@ -330,7 +343,7 @@ class OpContext(dict[str, "Any"]):
         if self._analysis is None:
             raise ValueUnavailableError(
                 f"the context of {self.op_id} shows tensors and takes insertions only during an "
-                "analysis routine; keep what a routine needs later in ctx[...] or pass it along"
+                "analysis routine; keep what a routine needs in ctx.state(tool) or pass it along"
             )
         return self._analysis
 
@@ -362,6 +375,8 @@ class OpContext(dict[str, "Any"]):
         count = _count(now.execution, point)
         names = now.execution.input_names if what == "inputs" else ()
         chosen = checked_indices(indices, count, names, what=what, where=where)
+        if kwargs:
+            checked_options(routine, kwargs, (what, "pure", "differentiable"), where=where)
         action = Action(point, routine, now.tool, chosen, kwargs, pure, differentiable)
         now.insert(action)
 

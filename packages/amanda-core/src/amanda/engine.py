@@ -334,7 +334,7 @@ class Engine:
         operator = execution.operator
         context = self.contexts.get(operator.serial)
         if context is None:
-            context = OpContext(operator)
+            context = OpContext(operator, self.driver)
             self.contexts.keep(operator, context)
         analysis = self._analysis(subscription, execution)
         previous, context._analysis = context._analysis, analysis

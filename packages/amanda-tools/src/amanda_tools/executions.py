@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections import deque
 from time import perf_counter_ns
@@ -22,8 +21,6 @@ Direction = Literal["forward", "backward"]
 
 # Operators inside each other. Those that failed never end, and make room at last.
 _DEEPEST = 256
-
-_serials = itertools.count()
 
 
 class Tensors(NamedTuple):
@@ -144,7 +141,6 @@ class Executions(amanda.Tool):
         super().__init__()
         self.overhead = 0
         self._origin = perf_counter_ns()
-        self._key = f"{__name__} {next(_serials)}"  # under which sites are in their contexts
         self._thread = _Thread()
         self.add_inst_for_op(self._forward)
         self.add_inst_for_op(self._backward, backward=True)
@@ -178,7 +174,7 @@ class Executions(amanda.Tool):
         ctx.insert_after_backward_op(end)
 
     def _site(self, ctx: amanda.OpContext) -> _Site:
-        sites = ctx.setdefault(self._key, {})
+        sites = ctx.state(self).setdefault("sites", {})
         operator = ctx.backward_op or ctx.op
         if operator not in sites:
             direction: Direction = "forward" if ctx.is_forward() else "backward"

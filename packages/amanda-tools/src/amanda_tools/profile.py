@@ -8,7 +8,7 @@ import amanda
 
 from amanda_tools.chrome_trace import ChromeTrace
 from amanda_tools.executions import Executions
-from amanda_tools.report import Column, nanoseconds
+from amanda_tools.report import EXECUTIONS, Column, nanoseconds
 
 if TYPE_CHECKING:
     import os
@@ -33,6 +33,7 @@ class Profile(amanda.Tool):
         forward: nanoseconds spent in forward executions, by operator.
         backward: nanoseconds spent in backward executions, by forward operator.
         memory: bytes of accelerator memory that forward executions left allocated, by operator.
+        executions: how many forward executions there were, by operator.
     """
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
@@ -42,6 +43,7 @@ class Profile(amanda.Tool):
         self.forward: dict[Place, int] = {}
         self.backward: dict[Place, int] = {}
         self.memory: dict[Place, int] = {}
+        self.executions: dict[Place, int] = {}
         self.depends_on(Executions)
         self.add_inst_for_op(self._analyze)
         self.add_inst_for_op(self._analyze, backward=True)
@@ -77,6 +79,7 @@ class Profile(amanda.Tool):
             Column("Backward", self.backward, "nanoseconds"),
             Column("Memory", self.memory, "bytes"),
             Column("Share", share, "share"),
+            Column(EXECUTIONS, self.executions, detail=True),
         ]
         return [column for column in columns if column.values]
 
@@ -97,8 +100,10 @@ class Profile(amanda.Tool):
         place = execution.forward
         times = self.forward if execution.direction == "forward" else self.backward
         times[place] = times.get(place, 0) + execution.self_time
-        if execution.kept is not None and execution.direction == "forward":
-            self.memory[place] = self.memory.get(place, 0) + execution.kept
+        if execution.direction == "forward":
+            self.executions[place] = self.executions.get(place, 0) + 1
+            if execution.kept is not None:
+                self.memory[place] = self.memory.get(place, 0) + execution.kept
         self.executed += 1
         if self._chrome is not None:
             self._chrome.add(execution)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 Unit = Literal["count", "bytes", "nanoseconds", "share"]
 
+# Heading of the column of how often operators ran, which more than one tool tells.
+EXECUTIONS = "Count"
+
 _SIBLINGS = 16  # more modules side by side than this are not all shown
 _LABEL = 24  # characters of a label that are worth more than a column of details
 
@@ -71,6 +74,7 @@ def columns_of(tools: Iterable[object]) -> list[Column]:
 
 def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
     """A row for each module down to ``depth`` levels, indented as they nest."""
+    columns = _told_once(columns)
     total = _Module("total", len(columns))
     for index, column in enumerate(columns):
         for place, value in column.values.items():
@@ -83,8 +87,7 @@ def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
 
     Where no column is a share, those with the largest number in the first column.
     """
-    places = {place: None for column in columns for place in column.values}
-    columns = [*columns, Column("Count", dict.fromkeys(places, 1), detail=True)]
+    columns = _told_once(columns)
     sums: dict[str, list[float]] = {}
     for index, column in enumerate(columns):
         for place, value in column.values.items():
@@ -96,6 +99,16 @@ def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
         label = Text(f"{len(rest)} other types", style="dim")
         rows.append((label, _added(sums[type] for type in rest)))
     return Report("Type", columns, rows)
+
+
+def _told_once(columns: Sequence[Column]) -> list[Column]:
+    """One column for a number that several tools tell, as the first that knows an operator does."""
+    told: dict[tuple[str, str], Column] = {}
+    for column in columns:
+        key = column.title, column.unit
+        values = told[key].values if key in told else {}
+        told[key] = column._replace(values={**column.values, **values})
+    return sorted(told.values(), key=lambda column: column.title == EXECUTIONS)
 
 
 class Report(JupyterMixin):

@@ -14,7 +14,7 @@ from amanda.testing.probes import Insert, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 HALVES = Program("""
     top, bottom = cut/unstack(x)
@@ -248,6 +248,47 @@ class Contexts:
             model.forward({"x": X})
         one, other = variables
         assert one is not other
+
+    def test_state_of_one_tool_at_an_operator_is_shared_by_its_routines(self) -> None:
+        adapter = self.adapter
+
+        class Counting(Watch):
+            def __init__(self, ops: Sequence[str]) -> None:
+                super().__init__(self.analyze, ops)
+                self.add_inst_for_gradient(self.analyze_gradient, ops=ops)
+                self.found: list[tuple[str, int]] = []
+
+            def analyze(self, ctx: amanda.OpContext) -> None:
+                ctx.insert_before_op(self.count, ctx=ctx)
+
+            def analyze_gradient(self, ctx: amanda.OpContext) -> None:
+                ctx.insert_on_grad_outputs(self.tell, ctx=ctx)
+
+            def count(self, *tensors: Any, ctx: amanda.OpContext) -> None:
+                state = ctx.state(self)
+                state["count"] = state.get("count", 0) + 1
+
+            def tell(self, *gradients: Any, ctx: amanda.OpContext) -> None:
+                self.found.append((adapter.layer(ctx.op), ctx.state(self)["count"]))
+
+        outer, inner = (Counting([adapter.types["matmul"]]) for _ in range(2))
+        model = perceptron(adapter)
+        with amanda.apply(outer):
+            model.gradients(["w1", "w2"], {"x": X})
+            with amanda.apply(inner):
+                model.gradients(["w1", "w2"], {"x": X})
+        assert outer.found == [("head", 1), ("hidden", 1), ("head", 2), ("hidden", 2)]
+        assert inner.found == [("head", 1), ("hidden", 1)]
+
+    @host_and_pure
+    def test_the_array_namespace_in_a_routine(self, pure: bool) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            ctx.insert_before_op(lambda h: ctx.xp.abs(h), pure=pure)
+
+        model = perceptron(self.adapter)
+        with amanda.apply(Watch(analyze, [self.adapter.types["sigmoid"]])):
+            result = model.forward({"x": X})
+        assert_close(result, sigmoid(abs(X @ W1)) @ W2)
 
     @host_and_pure
     def test_the_array_namespace(self, pure: bool) -> None:

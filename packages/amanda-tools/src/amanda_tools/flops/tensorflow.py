@@ -15,7 +15,7 @@ from amanda_tools.flops.table import Table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from amanda_tools.flops.table import Attrs, Flows, Shape, Shapes
+    from amanda_tools.flops.table import Attrs, Shape, Shapes
 
 # What shows a variable in another form.
 _FORMS = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose"})
@@ -132,31 +132,10 @@ def convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
     return 2 * prod(outputs[0]) * prod(inputs[1][:-1])
 
 
-@convolution.gradient
-def convolution_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
-    """As many for the input again, and for the weight times the number of groups.
-
-    See the formula for PyTorch, which counts them so.
-    """
-    channels = inputs[0][1 if attrs["data_format"].startswith("NC") else -1]
-    groups = channels // inputs[1][-2]
-    return convolution.forward(inputs, outputs, attrs) * (flows[0] + groups * flows[1])
-
-
 @formula("DepthwiseConv2dNative", operands=(0, 1))
 def depthwise_convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
     """Each element of the output sums over a window of one channel."""
     return 2 * prod(outputs[0]) * prod(inputs[1][:2])
-
-
-@depthwise_convolution.gradient
-def depthwise_convolution_gradient(
-    inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows
-) -> int:
-    """As for a convolution with as many groups as channels."""
-    return depthwise_convolution.forward(inputs, outputs, attrs) * (
-        flows[0] + inputs[1][2] * flows[1]
-    )
 
 
 @formula("Conv2DBackpropInput", "Conv3DBackpropInputV2", operands=(1, 2))

@@ -14,7 +14,7 @@ from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
 from amanda_tools.flops.registry import TABLES
 from amanda_tools.flops.table import Table
 from amanda_tools.place import Place
-from amanda_tools.report import Column, count
+from amanda_tools.report import EXECUTIONS, Column, count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,7 +65,8 @@ class Flops(amanda.Tool):
 
     FLOPs are those of contractions: products of matrices, convolutions, attention; two for each
     multiply-add. That is the convention of ``torch.utils.flop_counter``, whose totals are the
-    same. Operators that run inside of another one (``addmm`` in ``lstm``) count for the outer
+    same but for the gradients of grouped convolutions, which it takes for those of plain ones.
+    Operators that run inside of another one (``addmm`` in ``lstm``) count for the outer
     one. Operators that only move data have no FLOPs. All others, also additions, activations and
     normalizations, are listed as uncounted until somebody gives a :func:`formula`; what they cost
     is the bytes that they move. Gradients are counted where they flow, those of gradients not.
@@ -79,7 +80,6 @@ class Flops(amanda.Tool):
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
         self._number = _Numbering()
-        self._key = f"flops {id(self)}"  # of what this tool keeps in a context
         self._thread = Thread()
         self._lock = threading.Lock()
         counted = [type for table in TABLES.values() for type in table.formulas]
@@ -126,6 +126,9 @@ class Flops(amanda.Tool):
             Column("Backward FLOPs", {place: row.backward for place, row in self._rows.items()}),
             Column("Params", self._first_uses()),
             Column("Moved", self._moved(), "bytes", detail=True),
+            Column(
+                EXECUTIONS, {place: row.calls for place, row in self._rows.items()}, detail=True
+            ),
         ]
         return [column for column in columns if any(column.values.values())]
 
@@ -177,9 +180,10 @@ class Flops(amanda.Tool):
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         """An operator that the program calls."""
-        call = ctx.get(self._key)
-        if call is None:
-            call = ctx[self._key] = self._call(ctx)
+        state = ctx.state(self)
+        if "counts" not in state:
+            state["counts"] = self._call(ctx)
+        call = state["counts"]
         ctx.insert_before_op(call.begin)
         ctx.insert_after_op(call.end)
 
@@ -188,17 +192,17 @@ class Flops(amanda.Tool):
         if ctx.op.on_request:  # an optimizer's, which an analysis of all operators does not see
             self._analyze(ctx)
             return
-        counter = ctx.get(self._key)
+        state = ctx.state(self)
+        if "counts" not in state:
+            state["counts"] = self._counter(ctx, self._thread.row or self._row(ctx))
+        counter = state["counts"]
         if isinstance(counter, Call):
             return
-        if counter is None:
-            counter = self._counter(ctx, self._thread.row or self._row(ctx))
-            ctx[self._key] = counter
         ctx.insert_before_op(counter.begin)
         ctx.insert_after_op(counter.end)
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
-        known = ctx[self._key]
+        known = ctx.state(self)["counts"]
         counter = known if isinstance(known, Counter) else known.counter
         ctx.insert_on_grad_outputs(counter.on_grad_outputs)
         ctx.insert_on_grad_inputs(counter.on_grad_inputs)

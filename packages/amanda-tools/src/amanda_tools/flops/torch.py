@@ -155,39 +155,6 @@ def any_convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
     return kind.forward(inputs, outputs, attrs)
 
 
-@convolution.gradient
-def convolution_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
-    """As many for the input again, and for the weight times the number of groups.
-
-    ``torch.utils.flop_counter`` takes the gradient of the weight for a convolution of all input
-    channels with all output channels, so that it comes out too large for grouped convolutions;
-    this is the same.
-    """
-    groups = _channels(inputs[0], inputs[1]) // inputs[1][1]
-    return convolution.forward(inputs, outputs, attrs) * (flows[0] + groups * flows[1])
-
-
-@transposed_convolution.gradient
-def transposed_convolution_gradient(
-    inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows
-) -> int:
-    """As for a plain convolution."""
-    groups = _channels(outputs[0], inputs[1]) // inputs[1][1]
-    return transposed_convolution.forward(inputs, outputs, attrs) * (flows[0] + groups * flows[1])
-
-
-@any_convolution.gradient
-def any_convolution_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
-    """Plain or transposed."""
-    gradient = transposed_convolution_gradient if attrs["transposed"] else convolution_gradient
-    return gradient(inputs, outputs, attrs, flows)
-
-
-def _channels(image: Shape, weight: Shape) -> int:
-    """Channels of an image, which may lack the batch dimension."""
-    return image[1 - len(weight)]
-
-
 @formula("conv_tbc", operands=(0, 1))
 def convolution_of_sequence(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
     """(time, batch, channels) with a weight of (window, input channels, output channels)."""
