@@ -22,7 +22,7 @@ node_def_pb2: Any = _find("tensorflow.core.framework.node_def_pb2", "NodeDef")
 # The signature of an operator, by which its inputs and outputs are told apart.
 op_def_registry: Any = _find("tensorflow.python.framework.op_def_registry", "get")
 # Values that constants hold.
-tensor_util: Any = _find("tensorflow.python.framework.tensor_util", "MakeNdarray")
+tensor_util: Any = _find("tensorflow.python.framework.tensor_util", "MakeNdarray", "constant_value")
 # In which loop of control flow v1 an operation is.
 control_flow_util: Any = _find(
     "tensorflow.python.ops.control_flow_util", "GetContainingWhileContext"
@@ -78,7 +78,8 @@ gen_resource_variable_ops: Any = _find(
 registry: Any = _find("tensorflow.python.framework.registry", "Registry.lookup")
 gradients_util: Any = _find("tensorflow.python.ops.gradients_util", "_GradientsHelper")
 imperative_grad: Any = _find("tensorflow.python.eager.imperative_grad", "imperative_grad")
-execute: Any = _find("tensorflow.python.eager.execute", "record_gradient")
+# It is also what runs one operator by its type and attributes, as on the value of a variable.
+execute: Any = _find("tensorflow.python.eager.execute", "record_gradient", "execute")
 backprop: Any = _find(
     "tensorflow.python.eager.backprop", "GradientTape.jacobian", "GradientTape.batch_jacobian"
 )

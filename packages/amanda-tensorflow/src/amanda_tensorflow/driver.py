@@ -65,13 +65,20 @@ class _Thread(threading.local):
 
 
 class TensorFlowDriver(Driver):
-    """Instruments what sessions run, and every call of a tf.function."""
+    """Instruments what sessions run, and every call of a tf.function.
+
+    Attributes:
+        identities: the operators of all graphs.
+        preparing: held while a graph is looked at, decided about and copied. Threads share graphs,
+            functions and what is known of their operators, and may meet a new one at once.
+    """
 
     backend = "tensorflow"
     vocabulary = "tensorflow"
 
     def __init__(self) -> None:
         self.identities = Identities()
+        self.preparing = threading.RLock()
         self._thread = _Thread()
         self._patches: list[Patch] = []
         self._active: set[int] = set()

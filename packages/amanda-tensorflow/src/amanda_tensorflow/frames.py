@@ -165,6 +165,13 @@ class Frame:
         own = _CALLS[self.parent.body.nodes[self.call].op][1]
         return self.parent.inputs[self.call][argument + own]
 
+    def keeps(self, argument: int) -> bool:
+        """Whether an argument is what the caller gave, also when a loop runs the frame again."""
+        if self.parent is None or self.attr not in ("cond", "body"):
+            return True
+        body = self.parent.children[self.call][-1]
+        return body.body.argument(body.outputs[argument]) == argument
+
     def pass_down(self, tensor: str) -> str:
         """A tensor of the parent, as one of this frame."""
         assert self.parent is not None

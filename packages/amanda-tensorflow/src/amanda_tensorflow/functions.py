@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from amanda_tensorflow._internals import (
     atomic_function,
@@ -23,6 +23,7 @@ from amanda_tensorflow._internals import (
 from amanda_tensorflow.compiled import keep_compiled, under_xla
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame, functions_renamed
+from amanda_tensorflow.history import attached
 from amanda_tensorflow.rewriter import Capture, Rewriter, Stashed
 from amanda_tensorflow.values import FunctionValues
 
@@ -58,15 +59,15 @@ class _Versions(dict["Wanted", Any]):
     As long as there are any, backward functions have to be given them, also after the scope.
     """
 
-    alive = 0
+    alive: ClassVar[set[int]] = set()  # by identity; a count would be wrong once threads race
     when_none_are_left: Callable[[], None]
 
     def __init__(self) -> None:
         super().__init__()
-        _Versions.alive += 1
+        _Versions.alive.add(id(self))
 
     def __del__(self) -> None:
-        _Versions.alive -= 1
+        _Versions.alive.discard(id(self))
         if not _Versions.alive:
             _Versions.when_none_are_left()
 
@@ -243,7 +244,7 @@ class Functions:
     @property
     def unfinished(self) -> bool:
         """Whether there are tensors that backward functions need other versions of."""
-        return _Versions.alive > 0
+        return bool(_Versions.alive)
 
     def patches(self) -> list[tuple[Any, str, Any, Any]]:
         """What to exchange in TensorFlow while tools are in force."""
@@ -268,14 +269,12 @@ class Functions:
         signature = _stashed_versions(args)
         if engine is None and not signature:
             return None
-        try:
-            copies: _Copies = function._amanda_copies
-        except AttributeError:
-            copies = function._amanda_copies = _Copies()
+        copies = attached(function, "_amanda_copies", _Copies)
         if engine is None:
-            instrumented: Instrumented | None = self._without_tools(
-                function, args, copies, signature
-            )
+            with self._driver.preparing:
+                instrumented: Instrumented | None = self._without_tools(
+                    function, args, copies, signature
+                )
         else:
             current = copies.current.get(engine)
             if (
@@ -284,8 +283,9 @@ class Functions:
                 or not engine.caching
                 or not current.decisions.is_current(engine)
             ):
-                current = self._instrument(function, args, engine, copies, signature)
-                copies.current[engine] = current
+                with self._driver.preparing:
+                    current = self._instrument(function, args, engine, copies, signature)
+                    copies.current[engine] = current
             instrumented = current.instrumented
         if instrumented is None:
             return None
@@ -326,10 +326,11 @@ class Functions:
         self, call_flat: Any, function: Any, args: Sequence[Any], signature: Any
     ) -> Any:
         """Call a backward function while a graph is built, as that of a Jacobian is."""
-        root = Frame.of_function(function)
-        rewriter = Rewriter(root, (), next(_serials), _available(args, signature))
-        rewriter.run()
-        with_versions = _registered(renamed_definitions(root, next(_serials)), function)
+        with self._driver.preparing:
+            root = Frame.of_function(function)
+            rewriter = Rewriter(root, (), next(_serials), _available(args, signature))
+            rewriter.run()
+            with_versions = _registered(renamed_definitions(root, next(_serials)), function)
         added = [_version(source, args) for source in rewriter.arguments]
         return call_flat(with_versions, *args, *added)
 

@@ -16,7 +16,7 @@ import itertools
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amanda_tensorflow._internals import (
     array_ops,
@@ -36,6 +36,8 @@ from amanda_tensorflow._internals import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+
+_Attached = TypeVar("_Attached")
 
 _graphs = itertools.count()
 
@@ -154,11 +156,28 @@ class Notes:
 
 def notes_of(graph: Any) -> Notes:
     """The notes on a graph."""
+    return attached(graph, "_amanda_notes", Notes)
+
+
+_attaching = threading.RLock()
+
+
+def attached(owner: Any, name: str, make: Callable[[], _Attached]) -> _Attached:
+    """What a graph or function carries under a name; whoever asks first has it made.
+
+    Args:
+        owner: the graph or function, as long as which it lives.
+        name: the attribute.
+        make: makes it; threads that ask at once get the same one.
+    """
     try:
-        notes: Notes = graph._amanda_notes
+        found: _Attached = getattr(owner, name)
     except AttributeError:
-        notes = graph._amanda_notes = Notes()
-    return notes
+        with _attaching:
+            if not hasattr(owner, name):
+                setattr(owner, name, make())
+            found = getattr(owner, name)
+    return found
 
 
 def declared_scope(graph: Any, scope: str) -> str:

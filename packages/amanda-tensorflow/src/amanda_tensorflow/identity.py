@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import AmandaError, Operator
 
-from amanda_tensorflow.history import declared_scope, is_update, notes_of
+from amanda_tensorflow.history import attached, declared_scope, is_update, notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -239,10 +239,7 @@ class Identities:
 
 def operators_of(graph: Any) -> dict[str, TensorFlowOperator]:
     """The operators known so far in a graph, by the names of their nodes; it keeps them alive."""
-    try:
-        operators: dict[str, TensorFlowOperator] = graph._amanda_operators
-    except AttributeError:
-        operators = graph._amanda_operators = {}
+    operators: dict[str, TensorFlowOperator] = attached(graph, "_amanda_operators", dict)
     return operators
 
 

@@ -20,7 +20,7 @@ from amanda_tensorflow.copies import SCOPE, Copies, behind
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame
 from amanda_tensorflow.functions import raise_failure, renamed_definitions
-from amanda_tensorflow.history import last_id, notes_of
+from amanda_tensorflow.history import attached, last_id, notes_of
 from amanda_tensorflow.identity import STRUCTURE
 from amanda_tensorflow.names import is_gradient
 from amanda_tensorflow.rewriter import Capture, Rewriter
@@ -213,15 +213,12 @@ class Sessions:
         return refusing
 
     def _shadow(self, session: Any, request: Request, engine: Engine) -> Shadow | None:
-        graph = session.graph
-        try:
-            shadows: _Shadows = graph._amanda_shadows
-        except AttributeError:
-            shadows = graph._amanda_shadows = _Shadows()
+        shadows = attached(session.graph, "_amanda_shadows", _Shadows)
         known = shadows.current.setdefault(engine, {})
         current = known.get(request.key)
         if current is None or not engine.caching or not current.decisions.is_current(engine):
-            current = known[request.key] = self._instrument(session, request, engine, shadows)
+            with self._driver.preparing:
+                current = known[request.key] = self._instrument(session, request, engine, shadows)
         return current.shadow
 
     def _instrument(

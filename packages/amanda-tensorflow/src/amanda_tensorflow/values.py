@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 from amanda import ValueUnavailableError
 
 from amanda_tensorflow._internals import (
     context,
     errors,
+    execute,
     gen_resource_variable_ops,
     resource_variable_ops,
     tensor_util,
 )
 from amanda_tensorflow.body import split
+from amanda_tensorflow.identity import STRUCTURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,10 +48,27 @@ class ToolVariable(resource_variable_ops.ResourceVariable):  # type: ignore[misc
             return super().numpy()
 
 
-# What shows a parameter in another form.
-_VIEWS = frozenset(
-    ["Identity", "Cast", "Reshape", "Transpose", "Squeeze", "ExpandDims", "StridedSlice"]
-)
+# What shows a parameter in another form, and which of its inputs that is; None for operators that
+# have an output for each input.
+_VIEWS: dict[str, int | None] = {
+    "BatchToSpaceND": 0,
+    "Cast": 0,
+    "EnsureShape": 0,
+    "Enter": 0,
+    "ExpandDims": 0,
+    "Identity": 0,
+    "IdentityN": None,
+    "Reshape": 0,
+    "Slice": 0,
+    "SpaceToBatchND": 0,
+    "Split": 1,
+    "SplitV": 0,
+    "Squeeze": 0,
+    "StopGradient": 0,
+    "StridedSlice": 0,
+    "Transpose": 0,
+    "Unpack": 0,
+}
 
 
 def is_parameter(tensor: Any) -> bool:
@@ -63,14 +81,22 @@ def is_parameter(tensor: Any) -> bool:
             captures = getattr(operation.graph, "captures", ())
             tensor = next((outer for outer, inner in captures if inner is tensor), None)
         elif operation.type in _VIEWS:
-            tensor = operation.inputs[0]
+            position = _VIEWS[operation.type]
+            tensor = operation.inputs[tensor.value_index if position is None else position]
         else:
             return False
     return False
 
 
+# What is known without the value of any input, if only the shapes are.
+_FROM_SHAPES = frozenset(["Const", "Rank", "Shape", "ShapeN", "Size"])
+
+
 class Values:
-    """Follows a tensor back to what its value is known to be."""
+    """Follows a tensor back to what its value is known to be.
+
+    That of a variable or constant is known, and so is what is computed of such values alone.
+    """
 
     def of(self, frame: Frame, tensor: str) -> Any:
         """The value of a tensor of a frame, as a NumPy array.
@@ -82,30 +108,56 @@ class Values:
         if argument is not None:
             if frame.parent is None:
                 return self.argument(argument)
-            if frame.attr != "body" or frame.body.argument(frame.outputs[argument]) == argument:
+            if frame.keeps(argument):
                 return self.of(frame.parent, frame.caller_tensor(argument))
             raise self.unavailable(tensor)
-        name, _ = split(tensor)
+        name, index = split(tensor)
         node: Any = frame.body.nodes.get(name)
-        op = None if node is None else node.op
-        if op == "Const":
-            return tensor_util.MakeNdarray(node.attr["value"].tensor)
-        if op == "Identity":
-            return self.of(frame, frame.inputs[name][0])
-        if op == "Cast":
-            dtype = tf.as_dtype(node.attr["DstT"].type).as_numpy_dtype
-            return np.asarray(self.of(frame, frame.inputs[name][0]), dtype)
-        if op == "ReadVariableOp":
+        if node is None or tensor in frame.fed:
+            raise self.unavailable(tensor)
+        if node.op == "ReadVariableOp":
             return self.variable(frame, frame.inputs[name][0], node.attr["dtype"].type)
-        return self.other(frame, tensor)
+        operation = frame.operations[name]
+        if node.op in _FROM_SHAPES:
+            constant = tensor_util.constant_value(operation.outputs[index])
+            if constant is not None:
+                return constant
+        if node.op in ("Identity", "Enter"):  # an identity may be one of a variable of version 1
+            return self.of(frame, frame.inputs[name][0])
+        if node.op in STRUCTURE or operation.op_def.is_stateful or not frame.inputs[name]:
+            return self.other(frame, tensor)
+        return self._computed(frame, name)[index]
+
+    def _computed(self, frame: Frame, name: str) -> list[Any]:
+        """What an operator without state makes of known values."""
+        node: Any = frame.body.nodes[name]
+        values = [self.of(frame, tensor) for tensor in frame.inputs[name]]
+        operation = frame.operations[name]
+        attrs: list[Any] = []
+        for attr in operation.op_def.attr:
+            value = operation.get_attr(attr.name)
+            attrs += [attr.name, value.as_datatype_enum if isinstance(value, tf.DType) else value]
+        try:
+            with context.eager_mode(), tf.device("CPU"):
+                tensors = [tf.constant(value) for value in values]
+                outputs = execute.execute(
+                    node.op, len(operation.outputs), tensors, tuple(attrs), context.context()
+                )
+                return [output.numpy() for output in outputs]
+        except (errors.OpError, AttributeError, TypeError, ValueError) as error:
+            raise ValueUnavailableError(
+                f"the value of {name} cannot be computed: {error}"
+            ) from error
 
     def variable(self, frame: Frame, handle: str, dtype: int) -> Any:
         """The value of a variable, given its handle."""
         argument = frame.body.argument(handle)
-        if argument is not None and frame.parent is not None:
-            return self.variable(frame.parent, frame.caller_tensor(argument), dtype)
-        if argument is not None:
+        if argument is not None and frame.parent is None:
             return self.variable_argument(argument, dtype)
+        if argument is not None and frame.parent is not None:
+            if not frame.keeps(argument):
+                raise self.unavailable(handle)
+            return self.variable(frame.parent, frame.caller_tensor(argument), dtype)
         name, _ = split(handle)
         if name in frame.inputs and frame.body.nodes[name].op == "Identity":
             return self.variable(frame, frame.inputs[name][0], dtype)
@@ -144,9 +196,10 @@ class FunctionValues(Values):
 
     def argument(self, argument: int) -> Any:
         """The value of a captured tensor."""
-        if argument < self._first_capture:
+        value = self._args[argument]
+        if argument < self._first_capture or value.dtype in (tf.resource, tf.variant):
             raise self.unavailable(f"argument {argument}")
-        return self._args[argument].numpy()
+        return value.numpy()
 
     def variable_argument(self, argument: int, dtype: int) -> Any:
         """The value of a captured variable, or of one that is passed."""

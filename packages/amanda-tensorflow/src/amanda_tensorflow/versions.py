@@ -159,7 +159,7 @@ class Versions:
     def _argument(self, frame: Frame, argument: int, operator: Wanted) -> str | None:
         if frame.parent is None:
             return self._stashed(argument, operator)
-        if frame.attr == "body" and not _invariant(frame, argument):
+        if not frame.keeps(argument):
             return None
         above = self.find(frame.parent, frame.caller_tensor(argument), operator)
         return above and frame.pass_down(above)
@@ -173,7 +173,7 @@ class Versions:
                 version = self.find(child, output, operator)
                 if version is not None:
                     return child.pass_up(version, output)
-            elif _invariant(child, index):
+            elif child.keeps(index):
                 return self.find(frame, frame.inputs[call][index], operator)
             else:
                 return self._pushed(child, output, operator)
@@ -278,8 +278,3 @@ class Versions:
         if original.op == "StackV2":
             again.attr["stack_name"].s = name.encode()
         return f"{name}:0"
-
-
-def _invariant(body: Frame, argument: int) -> bool:
-    """Whether a loop hands a variable on as it is."""
-    return body.body.argument(body.outputs[argument]) == argument
