@@ -71,6 +71,13 @@ def _dtype_refusal(expected: Any, substitute: Any) -> str | None:
     return None
 
 
+def _shape_refusal(expected: Any, substitute: Any) -> str | None:
+    given = tf.TensorShape(substitute.shape)
+    if expected.is_compatible_with(given):
+        return None
+    return f"returned a tensor of shape {given}, it has to be of shape {expected}"
+
+
 def _replaceable(dtype: Any) -> bool:
     return dtype not in (tf.resource, tf.variant) and not dtype._is_ref_dtype
 
@@ -87,6 +94,7 @@ class Stage:
             get None.
         results: positions of the tensors that they may replace, or of all outputs.
         dtypes: data types of the tensors at all positions of ``given`` and ``results``.
+        shapes: what is known of their shapes while the graph does not run.
         pure: the traced routines, None for host routines.
     """
 
@@ -116,6 +124,7 @@ class Stage:
             if i < self.count and tensors[i] is not None and tensors[i].dtype != tf.variant
         ]
         self.dtypes = {i: tensors[i].dtype for i in self.given}
+        self.shapes = {i: tensors[i].shape for i in self.given}
         self.replaces = outputs is not None
         if outputs is None:
             self.results = [i for i in self.given if _replaceable(self.dtypes[i])]
@@ -123,6 +132,7 @@ class Stage:
         else:
             self.results = list(range(len(outputs)))
             self.result_dtypes = [output.dtype for output in outputs]
+            self.result_shapes = [output.shape for output in outputs]
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -163,8 +173,24 @@ class Stage:
                     return "the variable or resource that the operator works on cannot be replaced"
                 return refusal(original, substitute)
 
-            after = run_routines(self.actions, tensors, self.operator, refuse)
+            after: Sequence[Any] = tensors
+            for action in self.actions:
+                before, after = after, run_routines([action], after, self.operator, refuse)
+                self._check_shapes(action, before, after)
             return [after[position] for position in self.results]
+
+    def _check_shapes(self, action: Action, before: Sequence[Any], after: Sequence[Any]) -> None:
+        """Refuse a substitute that nodes behind it were not made for.
+
+        A gradient has exactly the shape of the gradient that it replaces.
+        """
+        on_gradient = self.point not in (Point.BEFORE_OP, Point.AFTER_OP)
+        for position in self.results:
+            if after[position] is not before[position]:
+                shape = before[position].shape if on_gradient else self.shapes[position]
+                reason = _shape_refusal(shape, after[position])
+                if reason is not None:
+                    raise action.error(reason, self.operator)
 
     def _replacement(self, tensors: Sequence[Any]) -> list[Any]:
         (action,) = self.actions
@@ -172,10 +198,10 @@ class Stage:
         if not self.results and result is None:
             return []
         values = list(action.substitutes(result, len(self.results), self.operator))
-        for value, dtype in zip(values, self.result_dtypes, strict=True):
+        for value, dtype, shape in zip(values, self.result_dtypes, self.result_shapes, strict=True):
             if not isinstance(value, (tf.Tensor, tf.Variable, np.ndarray, np.generic)):
                 raise action.error(f"returned {value!r}, which is no tensor", self.operator)
-            reason = _dtype_refusal(dtype, value)
+            reason = _dtype_refusal(dtype, value) or _shape_refusal(shape, value)
             if reason is not None:
                 raise action.error(reason, self.operator)
         return values
