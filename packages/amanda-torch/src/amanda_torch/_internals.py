@@ -32,11 +32,8 @@ is_key_included: Callable[[Any], bool] = _find("torch._C._dispatch_tls_is_dispat
 keyset_after: Callable[[Any], Any] = _find("torch._C._dispatch_keyset_full_after")
 # The operators of all libraries; torch.ops knows only those that it was asked for.
 operator_names: Callable[[], list[str]] = _find("torch._C._dispatch_get_all_op_names")
-# Whether an operator is made of others, and the key on which it is.
-has_kernel: Callable[[str, str], bool] = _find("torch._C._dispatch_has_kernel_for_dispatch_key")
-COMPOSITE: Any = _find("torch._C.DispatchKey.CompositeImplicitAutograd")
-# An overload's schema, its call, its call on a key, and the handle that runs it from a key on.
-_find("torch.ops.aten.relu.default", "_schema", "_op", "_op_dk", "_handle.redispatch_boxed")
+# An overload's schema, its call, and the handle that runs it from a key on.
+_find("torch.ops.aten.relu.default", "_schema", "_op", "_handle.redispatch_boxed")
 # A library of kernels is taken back by this alone.
 _find("torch.library.Library._destroy")
 # Where libraries of operators are loaded from a file, and where an operator that takes functions
@@ -46,6 +43,24 @@ ops_module: Any = _find("torch._ops", "_compute_keyset")
 # How torch.ops gets to an operator: frames that are no call sites of the model.
 OpOverload: Any = _find("torch._ops.OpOverload", "__call__")
 OpOverloadPacket: Any = _find("torch._ops.OpOverloadPacket", "__call__")
+
+# ---- Numbers that stand for tensors. Python has no function that wraps one, but an operator that
+# takes a number keeps what it has wrapped for its gradient; the rest has nobody else see that.
+
+# Whether an operator of torch takes a number for a tensor from Python, as mul does.
+takes_numbers: Callable[[str], bool] = _find("torch._C._should_allow_numbers_as_tensors")
+multiply: Callable[..., Tensor] = _find("torch.ops.aten.mul.Tensor._op")
+# The dispatch keys in force in a thread, of modes and transforms among them, and inference mode.
+ForceDispatchKeys: Any = _find("torch._C._ForceDispatchKeyGuard")
+DispatchKeySet: Any = _find("torch._C.DispatchKeySet")
+DispatchKey: Any = _find("torch._C.DispatchKey", "BackendSelect", "ADInplaceOrView", "Undefined")
+InferenceMode: Any = _find("torch._C._InferenceMode")
+DisableTorchFunction: Any = _find("torch._C.DisableTorchFunction")
+# Whether a profiler runs in a thread, and whether it is told of operators.
+is_profiled: Callable[[], bool] = _find("torch._C._autograd._profiler_enabled")
+record_functions: Callable[[bool], None] = _find("torch._C._autograd._enable_record_function")
+# Whether a tensor lies in memory.
+has_storage: Callable[[Tensor], bool] = _find("torch._C._has_storage")
 
 # ---- Modules and functions that are exchanged in a scope.
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from amanda import UnsupportedError
 
-from amanda_torch._internals import COMPOSITE, has_kernel, keyset_after, operator_names
+from amanda_torch._internals import keyset_after, operator_names, takes_numbers
 from amanda_torch.execute import Target, make_kernel
 from amanda_torch.frames import skip_frames
 from amanda_torch.parameters import COPYING, noting_copies
 from amanda_torch.signature import OperatorSignature
-from amanda_torch.thread import KEY, KEY_NAME, intercept
+from amanda_torch.thread import KEY, KEY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -189,7 +189,20 @@ def _target(type: str, name: str) -> Target:
     namespace, _, rest = name.partition("::")
     packet, _, overload = rest.partition(".")
     operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
-    return Target(type, OperatorSignature(operator), operator._op, _past_us(operator))
+    signature, run, resume = OperatorSignature(operator), operator._op, _past_us(operator)
+
+    def run_numbers(*args: Any, **kwargs: Any) -> Any:
+        if not takes_them:
+            args, kwargs = signature.wrapped(args, kwargs)
+        return signature.rewrapped(run(*args, **kwargs))
+
+    def resume_numbers(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = signature.wrapped(args, kwargs)
+        return signature.rewrapped(resume(keys, *args, **kwargs))
+
+    takes_them = namespace == "aten" and takes_numbers(packet)
+    on_numbers = Target(type, signature, run_numbers, resume_numbers)
+    return Target(type, signature, run, resume, on_numbers)
 
 
 _PAST_US = keyset_after(KEY)
@@ -197,20 +210,10 @@ _PAST_US = keyset_after(KEY)
 
 def _past_us(operator: Any) -> Callable[..., Any]:
     """Runs an operator from the dispatch key after ours."""
-    redispatch, run = operator._handle.redispatch_boxed, operator._op
-    composite = has_kernel(operator.name(), COMPOSITE.name)
-    tensors = [i for i, a in enumerate(operator._schema.arguments) if str(a.type) == "Tensor"]
+    redispatch = operator._handle.redispatch_boxed
 
     def resume(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        if all(i >= len(args) or isinstance(args[i], torch.Tensor) for i in tensors):
-            return redispatch(keys & _PAST_US, *args, **kwargs)
-        if composite:  # with a number, as in x.multiply(2)
-            return operator._op_dk(COMPOSITE, *args, **kwargs)
-        intercept(False)
-        try:
-            return run(*args, **kwargs)
-        finally:
-            intercept(True)
+        return redispatch(keys & _PAST_US, *args, **kwargs)
 
     return resume
 
@@ -233,4 +236,11 @@ def is_forward_type(type: str) -> bool:
     return hasattr(getattr(torch.ops, namespace or "aten"), name)
 
 
-skip_frames(*(c for c in _past_us.__code__.co_consts if isinstance(c, CodeType)))
+skip_frames(
+    *(
+        code
+        for function in (_past_us, _target)
+        for code in function.__code__.co_consts
+        if isinstance(code, CodeType)
+    )
+)

@@ -55,12 +55,14 @@ class Target(NamedTuple):
         run: runs it, from the start.
         resume: runs it past our kernel, given the dispatch keys with which it arrived there, so
             that what it is made of may arrive at our kernels.
+        on_numbers: the same for an execution in which numbers stand for tensors.
     """
 
     type: str
     signature: Signature
     run: Callable[..., Any]
     resume: Callable[..., Any]
+    on_numbers: Target | None = None
 
 
 def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
@@ -68,30 +70,34 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
 
     What it stands in front of is resolved when it first runs: most operators never do.
     """
-    target: Any = None
-    run: Any = None
+    resolved: Any = None
+    numeric: Any = None
     arrange: Any = None
+    shifting: Any = None
 
     def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal target, run, arrange
+        nonlocal resolved, numeric, arrange, shifting
         thread = local.thread
         intercept(False)
         try:
-            if target is None:
-                target = resolve()
-                run = target.run
-                arrange = target.signature.arrangement if target.signature.shifting else None
+            if resolved is None:
+                resolved = resolve()
+                signature = resolved.signature
+                numeric, arrange = signature.numeric, signature.arrangement
+                shifting = bool(signature.shifting)
+            numbers = numeric(args, kwargs)
+            target = resolved.on_numbers if numbers else resolved
             engine = thread.engine
             if engine is None:  # a thread of autograd
-                return run(*args, **kwargs)
+                return target.run(*args, **kwargs)
             if not engine.wants(type):
                 return run_inside(engine, target, keys, args, kwargs)
             # With other tensors among its inputs it is another operator.
-            key = type if arrange is None else (type, arrange(args))
+            key = (type, arrange(args, numbers)) if shifting or numbers else type
             operator = locate(type, key, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
             if plan is not None and plan.idle and engine.inside(type) is None:
-                return run(*args, **kwargs)
+                return target.run(*args, **kwargs)
             return Call(engine, target, operator, keys).execute(plan, args, kwargs)
         finally:
             intercept(thread.engine is not None)

@@ -46,7 +46,10 @@ def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
     def noting(keys: Any, *args: Any, **kwargs: Any) -> Any:
         result = kernel(keys, *args, **kwargs)
-        if not torch.is_grad_enabled() and result is not args[0] and is_parameter(args[0]):
+        source = args[0]
+        if torch.is_grad_enabled() or result is source or not isinstance(source, torch.Tensor):
+            return result  # a number may be converted too
+        if is_parameter(source):
             _copies[result] = None
         return result
 

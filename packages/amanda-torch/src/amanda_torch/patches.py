@@ -40,6 +40,7 @@ from amanda_torch.frames import end_paths, resume_paths, skip_frames
 from amanda_torch.identity import enter, whereabouts
 from amanda_torch.signature import FunctionSignature
 from amanda_torch.thread import KEY, ThreadState, intercept, intercepting, local
+from amanda_torch.wrapped import NumberWithoutValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -242,6 +243,7 @@ class Patches:
             (Ops, "load_library", then_changed(Ops.load_library)),
             (ops_module, "_compute_keyset", _keyset),
             (torch, "compile", self._compile),
+            (torch.Tensor, "_wrapped_number", NumberWithoutValue()),
         ]
         self._originals: list[tuple[Any, str, Any]] = []
         self._threads: set[int] = set()

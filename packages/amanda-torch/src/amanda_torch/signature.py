@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from amanda_torch._internals import SingleLevelFunction
+from amanda_torch.wrapped import NUMBERS, wrapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -66,12 +67,6 @@ class Signature:
             elif type(value) in (list, tuple):
                 found += [element for element in value if isinstance(element, Tensor)]
         return found
-
-    def arrangement(self, args: Args) -> tuple[int, ...]:
-        """What decides where among :meth:`tensors` an argument is: optional tensors that are
-        absent, and lengths of lists, where other tensors come behind."""
-        count = len(args)
-        return tuple([_number(args[i]) if i < count else 0 for i in self.shifting])
 
     def with_tensors(
         self, args: Args, kwargs: Kwargs, tensors: Sequence[Any]
@@ -170,9 +165,12 @@ class OperatorSignature(Signature):
             if "Tensor" in str(argument.type) and not argument.kwarg_only
         ]
         self.shifting = tuple(i for i in tensors[:-1] if str(schema.arguments[i].type) != "Tensor")
-        named = any("Tensor" in str(a.type) for a in schema.arguments if a.kwarg_only)
-        # Where to look for tensors, when that can be said by position.
-        self._places = None if named else tuple(tensors)
+        self._places = tuple(tensors)
+        self._names = frozenset(
+            a.name
+            for a in schema.arguments
+            if a.kwarg_only and "Tensor" in str(a.type) and a.name not in self.out
+        )
         self._defaults = {
             argument.name: argument.default_value
             for argument in schema.arguments
@@ -181,7 +179,7 @@ class OperatorSignature(Signature):
 
     def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
         """The tensors among the arguments, lists flattened, destinations (``out=``) left out."""
-        if self._places is None:
+        if self._names:
             return super().tensors(args, kwargs)
         found: list[Tensor] = []
         count = len(args)
@@ -195,8 +193,46 @@ class OperatorSignature(Signature):
                 found += [element for element in value if isinstance(element, Tensor)]
         return found
 
+    def numeric(self, args: Args, kwargs: Kwargs) -> bool:
+        """Whether a number stands for a tensor among the arguments."""
+        count = len(args)
+        for i in self._places:
+            if i >= count:
+                break
+            value = args[i]
+            if type(value) in NUMBERS or (type(value) is list and _holds_number(value)):
+                return True
+        return bool(self._names) and any(type(kwargs.get(name)) in NUMBERS for name in self._names)
+
+    def wrapped(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """The arguments with tensors for the numbers that stand for some."""
+        places, names = self._places, self._names
+        return (
+            tuple(wrapped_in(v) if i in places else v for i, v in enumerate(args)),
+            {name: wrapped_in(v) if name in names else v for name, v in kwargs.items()},
+        )
+
+    def rewrapped(self, result: Any) -> Any:
+        """What the operator returned, with tensors for the numbers that stand for some."""
+        return wrapped_in(result) if self.returns_tensors else result
+
+    def arrangement(self, args: Args, numeric: bool) -> tuple[int, ...]:
+        """What decides where among :meth:`tensors` an argument is: optional tensors that are
+        absent, and lengths of lists, where other tensors come behind; and numbers.
+
+        Args:
+            args: the positional arguments.
+            numeric: what :meth:`numeric` says of them.
+        """
+        count = len(args)
+        places = self._places if numeric else self.shifting
+        return tuple([_number(args[i]) if i < count else 0 for i in places])
+
     def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
-        """The arguments that are no tensors, by name, with the schema's defaults filled in."""
+        """The arguments that are no tensors, by name, with the schema's defaults filled in.
+
+        A number that stands for a tensor is one of them.
+        """
         given = {name for name, _ in self._named(args, kwargs)}
         absent = {
             name: value
@@ -230,8 +266,12 @@ class FunctionSignature(Signature):
 def _number(value: Any) -> int:
     """How many tensors an argument is."""
     if type(value) in (list, tuple):
-        return len(value)
+        return sum(isinstance(element, Tensor) for element in value)
     return int(isinstance(value, Tensor))
+
+
+def _holds_number(values: Sequence[Any]) -> bool:
+    return any(type(value) in NUMBERS for value in values)
 
 
 def outputs_of(result: Any) -> list[Tensor]:
