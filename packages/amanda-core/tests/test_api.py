@@ -18,7 +18,7 @@ def parameters(function):
         *("Tool", "OpContext", "Operator", "apply"),
         *("enabled", "disabled", "is_enabled"),
         *("cache_enabled", "cache_disabled", "is_cache_enabled", "clear_cache"),
-        *("AmandaError", "RoutineError", "ActionError", "UnsupportedError"),
+        *("AmandaError", "AmandaWarning", "RoutineError", "ActionError", "UnsupportedError"),
         *("ValueUnavailableError", "DependencyCycleError"),
         *("MissingDriverError", "MissingContextMapError", "IncompatibleVersionError"),
         *("Driver", "register_driver", "unregister_driver"),

@@ -10,6 +10,7 @@ from amanda.engine import clear_cache
 from amanda.errors import (
     ActionError,
     AmandaError,
+    AmandaWarning,
     DependencyCycleError,
     IncompatibleVersionError,
     MissingContextMapError,
@@ -36,6 +37,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ActionError",
     "AmandaError",
+    "AmandaWarning",
     "DependencyCycleError",
     "Driver",
     "IncompatibleVersionError",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from amanda.action import Action, Point, name_of
 from amanda.analysis import Analysis, Execution
 from amanda.errors import ActionError, MissingContextMapError, UnsupportedError
+from amanda.installed import entry_points_of
 from amanda.tool import View
 
 TYPE_CHECKING = False
@@ -280,10 +281,8 @@ def context_map(backend: str, vocabulary: str) -> ContextMap:
 
 def _found(backend: str, vocabulary: str) -> ContextMap | str:
     """The map that a package announces, or why there is none."""
-    from importlib.metadata import entry_points
-
     name = f"{backend}:{vocabulary}"
-    for entry in entry_points(group="amanda.context_maps", name=name):
+    for entry in (e for e in entry_points_of("amanda.context_maps") if e.name == name):
         try:
             return entry.load()  # type: ignore[no-any-return]
         except Exception as error:

@@ -11,6 +11,10 @@ class AmandaError(Exception):
     """Base class of every error that Amanda raises."""
 
 
+class AmandaWarning(UserWarning):
+    """Category of every warning of Amanda's: of what tools do not see or do otherwise."""
+
+
 class RoutineError(AmandaError):
     """A routine of a tool failed, or returned what cannot be used.
 

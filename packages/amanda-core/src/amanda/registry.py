@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import sys
 import threading
-import warnings
 
 from amanda.errors import MissingDriverError
+from amanda.installed import entry_points_of, warn_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -71,9 +71,7 @@ class Announcement:
 
 def announced() -> list[Announcement]:
     """The drivers that are installed, whether or not their framework is."""
-    from importlib.metadata import entry_points
-
-    return [Announcement(entry) for entry in entry_points(group="amanda.drivers")]
+    return [Announcement(entry) for entry in entry_points_of("amanda.drivers")]
 
 
 def install_hint(framework: str) -> str | None:
@@ -234,13 +232,3 @@ def _load(framework: str) -> str | None:
 def _imported(name: str) -> bool:
     module = sys.modules.get(name)
     return module is not None and not getattr(module.__spec__, "_initializing", False)
-
-
-_warned: set[str] = set()
-
-
-def warn_once(message: str) -> None:
-    """Warn of what tools will not see, once in a process wherever that is found."""
-    if message not in _warned:
-        _warned.add(message)
-        warnings.warn(message, stacklevel=3)

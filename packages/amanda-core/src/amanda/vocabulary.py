@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from amanda.context_map import context_map
 from amanda.errors import MissingContextMapError
-from amanda.registry import native_vocabularies, warn_once
+from amanda.installed import warn_once
+from amanda.registry import native_vocabularies
 from amanda.tool import View
 
 TYPE_CHECKING = False

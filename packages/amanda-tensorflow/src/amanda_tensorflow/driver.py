@@ -12,7 +12,7 @@ from amanda import Driver, UnsupportedError, ValueUnavailableError
 
 from amanda_tensorflow import namespace, routines
 from amanda_tensorflow._internals import context
-from amanda_tensorflow.eager import EagerOperators
+from amanda_tensorflow.eager import EagerModels
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
 from amanda_tensorflow.sessions import Sessions
@@ -69,7 +69,6 @@ class TensorFlowDriver(Driver):
 
     Attributes:
         identities: the operators of all graphs.
-        eager: notices operators that are in no graph.
         preparing: held while a graph is looked at, decided about and copied. Threads share graphs,
             functions and what is known of their operators, and may meet a new one at once.
     """
@@ -86,7 +85,7 @@ class TensorFlowDriver(Driver):
         self._lock = threading.RLock()  # tensors may be freed while it is held
         self._functions = Functions(self)
         self._sessions = Sessions(self)
-        self.eager = EagerOperators(self)
+        self._eager_models = EagerModels(self)
 
     @property
     def xp(self) -> Any:
@@ -95,9 +94,7 @@ class TensorFlowDriver(Driver):
 
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
-        before, self._thread.engine = self._thread.engine, engine
-        if before is not None and before is not engine:
-            self.eager.left(before)
+        self._thread.engine = engine
         self._thread.causes.keep(engine is not None)
         with self._lock:
             if engine is None:
@@ -119,7 +116,7 @@ class TensorFlowDriver(Driver):
                 self._patches = [
                     *self._functions.patches(),
                     *self._sessions.patches(),
-                    *self.eager.patches(),
+                    *self._eager_models.patches(),
                 ]
                 for owner, name, _, replacement in self._patches:
                     setattr(owner, name, replacement)
@@ -127,10 +124,6 @@ class TensorFlowDriver(Driver):
     def engine(self) -> Engine | None:
         """The engine in force here; none while a tool's own code runs."""
         return None if routines.inside_routine() else self._thread.engine
-
-    def unseen(self) -> str | None:
-        """Why tools saw nothing of some operators: they ran eagerly."""
-        return self.eager.unseen
 
     def value(self, tensor: Any) -> Any:
         """A tensor that is a variable or a constant, or a copy of one, as a NumPy array."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import amanda
 import click
-from amanda.registry import known_drivers
 from amanda.tool import in_order
 from rich.console import Console
 from rich.table import Table
@@ -18,7 +17,7 @@ from amanda_tools import doctor as diagnosis
 from amanda_tools.flops import Flops
 from amanda_tools.interrupts import Terminated, end_by
 from amanda_tools.launch import Outcome, launch, show
-from amanda_tools.notice import described, printable, refused, say
+from amanda_tools.notice import described, plainly_warned, printable, refused, say
 from amanda_tools.output import HasFile
 from amanda_tools.profile import Profile
 from amanda_tools.registry import (
@@ -37,7 +36,10 @@ from amanda_tools.target import CompileError, find
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import RenderableType
 
+
+_WIDE = 10_000  # characters of a line that is not for a terminal
 _WRONG = 2  # exit code of what is wrong with a tool, or with the use of the command
 _DEFAULT_TOOLS = (Request("flops", Flops, {}), Request("profile", Profile, {}))
 
@@ -45,7 +47,8 @@ _DEFAULT_TOOLS = (Request("flops", Flops, {}), Request("profile", Profile, {}))
 def main() -> NoReturn:
     """Run the command; a mistake in using it is one line, and exit code 2."""
     try:
-        outcome = commands.main(prog_name="amanda", standalone_mode=False)
+        with plainly_warned():
+            outcome = commands.main(prog_name="amanda", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -130,7 +133,8 @@ def run(
     types = _types(ops)
     program = find(target, module=module)
     requests = [request(line) for line in lines] or _DEFAULT_TOOLS
-    check_outputs(requests, program.sources)
+    with refused("a file to write"):
+        check_outputs(requests, program.sources)
     with refused("the tools cannot be put in force"):
         tools = in_order([wanted.build() for wanted in requests])
     if types is not None:
@@ -144,22 +148,13 @@ def run(
         return outcome  # the process that it comes from reports
     if outcome.ended_by is not None:
         say(f"ended by {_how(outcome.ended_by)}; this is what was recorded until then")
+    why = "does `amanda doctor` know why?"
+    if types is not None:
+        why = f"none of type {', '.join(sorted(types))}, that is; "
+        why += "run without --ops to see the types that there are"
     results = Results()
-    results.show(tools, depth, f"no operator ran under the tools; {_why_nothing(types)}")
+    results.show(tools, depth, f"no operator ran under the tools; {why}")
     return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
-
-
-def _why_nothing(types: frozenset[str] | None) -> str:
-    """What may have kept the tools from seeing any operator."""
-    for driver in known_drivers():
-        if (reason := driver.unseen()) is not None:
-            return reason
-    if types is None:
-        return "does `amanda doctor` know why?"
-    return (
-        f"none of type {', '.join(sorted(types))}, that is; "
-        "run without --ops to see the types that there are"
-    )
 
 
 @commands.command()
@@ -179,17 +174,24 @@ def tools() -> None:
             table.add_row(_bold(name), printable((cls.__doc__ or "").partition("\n")[0]))
             for option in options:
                 table.add_row("", Text.assemble(_bold(f"{option.name}="), f"  {_about(option)}"))
-    console = Console()
-    console.print(table, markup=False)
-    console.print("\nA tool of your own: amanda run --tool my_module:MyTool script.py")
+    _print(table)
+    _print("\nA tool of your own: amanda run --tool my_module:MyTool script.py")
 
 
 @commands.command()
 def doctor() -> Outcome:
     """Show versions and drivers, and what is missing."""
     report, healthy = diagnosis.examine()
-    Console().print(report)
+    _print(report)
     return Outcome(0 if healthy else 1)
+
+
+def _print(what: RenderableType) -> None:
+    """Print on the standard output, in lines as long as need be unless it is a terminal."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDE)
+    console.print(what, soft_wrap=isinstance(what, str))
 
 
 def _types(ops: Sequence[str]) -> frozenset[str] | None:

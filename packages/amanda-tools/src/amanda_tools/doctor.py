@@ -8,7 +8,6 @@ import re
 import sys
 from importlib.metadata import (
     PackageNotFoundError,
-    entry_points,
     packages_distributions,
     requires,
     version,
@@ -16,7 +15,7 @@ from importlib.metadata import (
 from typing import TYPE_CHECKING
 
 import amanda
-from amanda.private_names import versions_tested
+from amanda.installed import entry_points_of
 from amanda.registry import announced, frameworks, install_hint
 from rich.console import Group
 from rich.markup import escape
@@ -80,7 +79,7 @@ def _failure(driver: Announcement) -> str | None:
 
 def _broken_maps() -> Iterator[tuple[str, str]]:
     """Context maps that cannot be loaded, and why."""
-    for entry in entry_points(group="amanda.context_maps"):
+    for entry in entry_points_of("amanda.context_maps"):
         try:
             entry.load()
         except Exception as error:
@@ -94,11 +93,31 @@ def _driver_packages() -> list[str]:
 
 
 def _untested(driver: Announcement, installed: str) -> str:
-    """What to add where the framework is newer than any that the driver was tested with."""
-    tested = versions_tested(driver.package)
-    if tested is None or not tested.ends_before(installed):
-        return ""
-    return f", [yellow]newer than any tested ({escape(str(tested))})[/]"
+    """What to add where the framework is newer than any that the driver was tested with.
+
+    A driver says with which it was by the extra ``tested`` of its package, as in
+    ``tested = ["frame>=1.2,<1.5"]``.
+    """
+    for requirement in _requirements(driver.package):
+        if re.search(r"extra\s*==\s*['\"]tested['\"]", requirement):
+            bound = re.search(r"<(=?)\s*([\d.]+)", requirement.partition(";")[0])
+            if bound is not None:
+                latest = _release(bound[2])
+                release = _release(installed)[: len(latest)]
+                if release > latest or (release == latest and not bound[1]):
+                    return f", [yellow]newer than any tested ({escape(bound[0])})[/]"
+    return ""
+
+
+def _requirements(package: str) -> list[str]:
+    try:
+        return requires(package) or []
+    except PackageNotFoundError:
+        return []
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0]))
 
 
 def _version(package: str) -> str | None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import traceback
+import warnings
 from typing import TYPE_CHECKING
 
 import amanda
@@ -13,6 +14,7 @@ import click
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TextIO
 
 _LONGEST = 500  # characters of an error's own text; some hold whole files
 
@@ -23,6 +25,32 @@ _PLAIN = (OSError, ValueError, amanda.AmandaError, click.ClickException)
 def say(message: str) -> None:
     """Say something on the standard error, if anybody listens there."""
     emit(f"amanda: {one_line(message)}\n")
+
+
+@contextlib.contextmanager
+def plainly_warned() -> Iterator[None]:
+    """Have Amanda's own warnings said in one line, those of others shown as ever."""
+    shown = warnings.showwarning
+
+    def say_ours(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, amanda.AmandaWarning):
+            say(str(message))
+        else:
+            shown(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = say_ours
+    try:
+        yield
+    finally:
+        if warnings.showwarning is say_ours:  # and not the program's own by now
+            warnings.showwarning = shown
 
 
 def emit(text: str) -> None:
@@ -56,7 +84,7 @@ def one_line(text: str) -> str:
 def described(error: BaseException) -> str:
     """An error in one line: what it says, and where it comes from if that is not plain."""
     try:
-        text = one_line(str(error))
+        text = one_line(_text(error))
     except Exception:
         text = ""
     if len(text) > _LONGEST:
@@ -82,6 +110,12 @@ def refused(what: str) -> Iterator[None]:
         raise
     except BaseException as error:  # also SystemExit: it is not the program's
         raise click.UsageError(f"{what}: {described(error)}") from error
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.strerror}: {error.filename!r}"  # without its number
+    return str(error)
 
 
 def _origin(error: BaseException) -> str:

@@ -16,13 +16,14 @@ import sys
 import types
 import typing
 from collections.abc import Iterable
-from importlib.metadata import distributions, entry_points
+from importlib.machinery import SOURCE_SUFFIXES
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 import click
+from amanda.installed import entry_points_of
 
-from amanda_tools.notice import described, refused, say
+from amanda_tools.notice import described, refused
 from amanda_tools.output import same_file
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class Request(NamedTuple):
 def named_tools() -> dict[str, list[EntryPoint]]:
     """The tools that have a name, by name; several packages may use one for different tools."""
     named: dict[str, dict[str, EntryPoint]] = {}
-    for entry in sorted(_entries(), key=lambda entry: (entry.name, entry.value)):
+    for entry in sorted(
+        entry_points_of("amanda.tools"), key=lambda entry: (entry.name, entry.value)
+    ):
         named.setdefault(entry.name, {}).setdefault(entry.value, entry)
     return {name: list(entries.values()) for name, entries in named.items()}
 
@@ -151,26 +154,21 @@ def request(line: str) -> Request:
 
 
 def check_outputs(requests: Sequence[Request], sources: Sequence[str]) -> None:
-    """Check that no tool is to write a file of another one, of the program or of a tool's code.
+    """Check that no tool is to write a file of another one, of the program, or any Python code.
 
     Raises:
         click.UsageError: one is.
     """
-    code = [*sources, *(path for each in requests if (path := _source(each.cls)) is not None)]
-    taken: list[tuple[Request, str | os.PathLike[str]]] = []
-    for each in requests:
-        if each.out is None:
+    taken: list[tuple[str, str | os.PathLike[str]]] = []
+    for label, out in ((each.label, each.out) for each in requests):
+        if out is None:
             continue
-        for other, out in taken:
-            if same_file(each.out, out):
-                raise click.UsageError(
-                    f"{other.label} and {each.label} cannot both write {os.fspath(each.out)!r}"
-                )
-        if any(same_file(each.out, path) for path in code):
-            raise click.UsageError(
-                f"{each.label}:out={os.fspath(each.out)} would overwrite the program"
-            )
-        taken.append((each, each.out))
+        for other, path in taken:
+            if same_file(out, path):
+                raise click.UsageError(f"{other} and {label} cannot both write {os.fspath(out)!r}")
+        if any(same_file(out, source) for source in sources) or _is_code(out):
+            raise click.UsageError(f"{label}:out={os.fspath(out)} would overwrite a program")
+        taken.append((label, out))
 
 
 def options_of(cls: type[amanda.Tool]) -> list[Option]:
@@ -188,28 +186,16 @@ def options_of(cls: type[amanda.Tool]) -> list[Option]:
     ]
 
 
-def _entries() -> Iterable[EntryPoint]:
-    """Entry points of tools; a package whose metadata cannot be read is told, and left out."""
-    try:
-        return entry_points(group="amanda.tools")
-    except Exception:  # of one package, but it spoils the list of all
-        entries: list[EntryPoint] = []
-        for distribution in distributions():
-            try:
-                entries += distribution.entry_points.select(group="amanda.tools")
-            except Exception as error:
-                say(f"the entry points of {distribution.name} are left out: {described(error)}")
-        return entries
-
-
 def _announced(entry: EntryPoint) -> str:
     """Where the name of a tool comes from."""
     package = entry.dist.name if entry.dist is not None else "an unknown package"
     return f"{entry.value} of {package}"
 
 
-def _source(cls: type) -> str | None:
-    return getattr(sys.modules.get(cls.__module__), "__file__", None)
+def _is_code(path: str | os.PathLike[str]) -> bool:
+    """Whether there is Python code at a path, which no tool is meant to write."""
+    path = os.path.expanduser(path)
+    return os.path.realpath(path).endswith(tuple(SOURCE_SUFFIXES)) and os.path.isfile(path)
 
 
 def _is_tool(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -106,11 +107,21 @@ def _print(*what: RenderableType, wide: bool = False) -> None:
     if all(isinstance(part, str) for part in what):
         emit("".join(f"{printable(str(part))}\n" for part in what))
         return
-    console = Console(stderr=True, width=_WIDE if wide else None)
+    page = _Page()
+    width = _WIDE if wide else None
+    console = Console(file=page, width=width, force_terminal=_on_terminal() or None)
     console.push_render_hook(_Spelled())
-    with console.capture() as capture:
-        console.print(*what)
-    emit(capture.get())
+    console.print(*what)
+    emit(page.getvalue())
+
+
+class _Page(io.StringIO):
+    """What is to be written on the standard error, in characters that it has."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The encoding of the standard error."""
+        return str(getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
 class _Spelled(RenderHook):
