@@ -21,10 +21,6 @@ def _nothing(ctx: amanda.OpContext) -> None:
     pass
 
 
-def _look(*tensors: Any, **closed_over: Any) -> None:
-    pass
-
-
 class _Marker:
     """Something a tool leaves in a context."""
 
@@ -46,12 +42,14 @@ class Caching:
     @pytest.mark.parametrize("action", [True, False], ids=["with an action", "without"])
     def test_an_operator_is_analyzed_once_in_a_scope(self, action: bool) -> None:
         types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
-        tool = Executions().tool(types) if action else Watch(_nothing, types)
+        executions = Executions()
+        tool = executions.tool(types) if action else Watch(_nothing, types)
         model = perceptron(self.adapter)
         with amanda.apply(tool):
             self.run(model, times=3)
         assert len(tool.analyzed) == 3
         assert len(set(tool.analyzed)) == 3
+        assert len(executions.ids) == (9 if action else 0)
 
     @pytest.mark.parametrize(
         "view",
@@ -229,13 +227,17 @@ class Caching:
     @pytest.mark.parametrize("gradients", [False, True], ids=["forward", "with gradients"])
     def test_what_is_kept_for_a_model_is_freed_with_it(self, gradients: bool) -> None:
         markers: list[weakref.ref[_Marker]] = []
+        looked: list[bool] = []
+
+        def look(*tensors: Any, **closed_over: Any) -> None:
+            looked.append(True)
 
         def analyze(ctx: amanda.OpContext) -> None:
             if "marker" not in ctx:
                 ctx["marker"] = _Marker()
                 markers.append(weakref.ref(ctx["marker"]))
             if ctx.is_forward():
-                ctx.insert_before_op(_look, context=ctx, operator=ctx.op)
+                ctx.insert_before_op(look, context=ctx, operator=ctx.op)
 
         types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
         tools = [Watch(analyze, types), Watch(analyze, types, gradient=True)]
@@ -248,5 +250,5 @@ class Caching:
                     model.forward({"x": X})
                 del model
             gc.collect()
-            assert len(markers) == 6
+            assert len(markers) == len(looked) == 6
             assert [marker for marker in markers if marker() is not None] == []

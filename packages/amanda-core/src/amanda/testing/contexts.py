@@ -102,7 +102,8 @@ class Contexts:
             Watch(lambda ctx: seen.append(ctx.value(1)), [self.adapter.types["matmul"]]),
         ]
         with amanda.apply(*tools):
-            perceptron(self.adapter).forward({"x": X})
+            result = perceptron(self.adapter).forward({"x": X})
+        assert_close(result, sigmoid(X @ (W1 * 2)) @ (W2 * 2))
         np.testing.assert_array_equal(seen[0], W1)
         np.testing.assert_array_equal(seen[1], W2)
 

@@ -155,8 +155,10 @@ class Errors:
                 with pytest.raises(amanda.ValueUnavailableError, match=ctx.op.type):
                     getattr(ctx, name)
 
-        with amanda.apply(Watch(analyze, [self.adapter.types["sigmoid"]])):
+        tool = Watch(analyze, [self.adapter.types["sigmoid"]])
+        with amanda.apply(tool):
             perceptron(self.adapter).forward({"x": X})
+        assert len(tool.analyzed) == 1
 
     def test_a_missing_context_map_names_the_package(self) -> None:
         class Foreign(amanda.Tool):
@@ -176,9 +178,11 @@ class Errors:
         other = {"torch": "tensorflow"}.get(self.adapter.vocabulary, "torch")
         tool = amanda.Tool(namespace=other)
         tool.add_inst_for_op(lambda ctx: seen.append(ctx.op.id))
-        with amanda.apply(tool):
+        here = Watch(lambda ctx: None, [self.adapter.types["sigmoid"]])
+        with amanda.apply(tool, here):
             self.works(perceptron(self.adapter))
         assert seen == []
+        assert len(here.analyzed) == 1
 
     def test_a_tool_for_this_backend_sees_it(self) -> None:
         seen: list[str] = []

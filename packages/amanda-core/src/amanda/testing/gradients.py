@@ -84,6 +84,7 @@ class Gradients:
         actual = self.gradients(
             Insert(self.adapter, "insert_after_op", lambda a: a * 2 + 1, "sigmoid", pure=pure)
         )
+        assert_close(actual["w2"], (2 * sigmoid(X @ W1) + 1).T @ ONES)
         assert_close(actual["w1"], plain_gradients().w1)
         assert_close(actual["x"], plain_gradients().x)
 

@@ -92,12 +92,14 @@ class Identity:
         with amanda.apply(executions.tool(list(self.adapter.types.values()))):
             model.forward({"x": X})
             model.forward({"x": X[:1]})
+        assert len(set(executions.ids)) == 3
         assert executions.ids[:3] == executions.ids[3:]
 
     def test_train_and_eval_have_the_same_ids(self) -> None:
         model = perceptron(self.adapter)
         model.train(True)
         training = self.ids(model)
+        assert len(set(training)) == 3
         model.train(False)
         assert self.ids(model) == training
 
@@ -106,11 +108,14 @@ class Identity:
         executions = Executions()
         with amanda.apply(executions.tool(list(self.adapter.types.values()))):
             model.gradients(["x", "w1"], {"x": X})
+        assert len(set(executions.ids)) == 3
         assert self.ids(model) == executions.ids
 
     def test_two_scopes_give_the_same_ids(self) -> None:
         model = perceptron(self.adapter)
-        assert self.ids(model) == self.ids(model)
+        ids = self.ids(model)
+        assert len(set(ids)) == 3
+        assert self.ids(model) == ids
 
     def test_what_other_types_a_tool_wants_makes_no_difference(self) -> None:
         model = perceptron(self.adapter)

@@ -41,8 +41,12 @@ class ReturnValues:
     @host_and_pure
     def test_none_leaves_the_tensors_as_they_are(self, pure: bool) -> None:
         for insertion in ("insert_before_op", "insert_after_op"):
-            result = self.product(lambda *tensors: None, insertion, pure=pure)
+            given: list[int] = []
+            result = self.product(
+                lambda *tensors, given=given: given.append(len(tensors)), insertion, pure=pure
+            )
             np.testing.assert_array_equal(result, A * B)
+            assert set(given) == {2 if insertion == "insert_before_op" else 1}
 
     @host_and_pure
     def test_one_tensor_replaces_the_one_selected(self, pure: bool) -> None:

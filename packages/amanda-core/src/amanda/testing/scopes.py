@@ -104,6 +104,8 @@ class Scopes:
         executions, model = Executions(), perceptron(self.adapter)
         with amanda.disabled(), amanda.apply(self.sigmoids(executions)):
             assert self.count(model, executions) == 0
+            with amanda.enabled():
+                assert self.count(model, executions) == 1
 
     def test_operators_inside_routines_are_not_instrumented(self) -> None:
         executions = Executions()
@@ -190,7 +192,9 @@ class Scopes:
             for insertion in ("insert_before_op", "insert_after_op", "insert_on_grad_outputs")
         ]
         with amanda.apply(*doubling):
-            model.gradients(["x", "w1", "w2"], {"x": X})
+            during = model.gradients(["x", "w1", "w2"], {"x": X})
+        for name, gradient in during.items():
+            assert gradient.tobytes() != before[name].tobytes()
         after = model.gradients(["x", "w1", "w2"], {"x": X})
         assert {name: a.tobytes() for name, a in after.items()} == {
             name: b.tobytes() for name, b in before.items()

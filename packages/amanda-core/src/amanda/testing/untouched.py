@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +11,9 @@ import amanda
 from amanda.testing.adapter import Adapter, numbers
 from amanda.testing.probes import Insert, Watch
 from amanda.testing.program import Program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NETWORK = Program("""
     h = hidden/matmul(x, w1)
@@ -23,14 +27,18 @@ NETWORK = Program("""
 """)
 PARAMETERS = {"w1": numbers(5, 4) / 3, "b": numbers(4) / 7}
 INPUTS = {
-    "x": numbers(2, 3, 5, seed=1) / 3,
-    "mask": numbers(3, 4, seed=2) > 0,
+    "x": numbers(2, 5, seed=1) / 3,
+    "mask": numbers(4, seed=2) > 0,
 }
+INSERTIONS = (
+    "insert_before_op",
+    "insert_after_op",
+    "insert_before_backward_op",
+    "insert_after_backward_op",
+    "insert_on_grad_outputs",
+    "insert_on_grad_inputs",
+)
 KINDS = ("matmul", "add", "unstack", "sigmoid", "relu", "multiply", "select")
-
-
-def _look(*tensors: Any) -> None:
-    pass
 
 
 class Untouched:
@@ -38,24 +46,33 @@ class Untouched:
 
     adapter: Adapter
 
-    def observers(self, pure: bool) -> list[amanda.Tool]:
-        """Tools that look at everything there is and return nothing."""
+    @contextlib.contextmanager
+    def observed(self, pure: bool) -> Iterator[None]:
+        """Have tools look at everything there is and return nothing; all of them must get to."""
         types = [self.adapter.types[kind] for kind in KINDS]
+        ran: set[tuple[str, str]] = set()
+
+        def look(*tensors: Any, at: tuple[str, str]) -> None:
+            ran.add(at)
+
         inserts: list[amanda.Tool] = [
-            Insert(self.adapter, insertion, _look, kind, pure=pure)
-            for kind in KINDS
-            for insertion in (
-                "insert_before_op",
-                "insert_after_op",
-                "insert_before_backward_op",
-                "insert_after_backward_op",
-                "insert_on_grad_outputs",
-                "insert_on_grad_inputs",
+            Insert(
+                self.adapter,
+                insertion,
+                look,
+                kind,
+                pure=pure,
+                at=(insertion, kind),
             )
+            for kind in KINDS
+            for insertion in INSERTIONS
         ]
-        inserts.append(Watch(lambda ctx: ctx.outputs, types, require_outputs=True))
-        inserts.append(Watch(lambda ctx: ctx.grad_inputs, types, gradient=True))
-        return inserts
+        outputs = Watch(lambda ctx: ctx.outputs, types, require_outputs=True)
+        gradients = Watch(lambda ctx: ctx.grad_inputs, types, gradient=True)
+        with amanda.apply(*inserts, outputs, gradients):
+            yield
+        assert ran == {(insertion, kind) for kind in KINDS for insertion in INSERTIONS}
+        assert len(outputs.analyzed) == len(gradients.analyzed) == len(NETWORK.steps)
 
     @pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
     def test_outputs_and_gradients_are_bit_identical(self, pure: bool) -> None:
@@ -67,7 +84,7 @@ class Untouched:
             return {name: array.tobytes() for name, array in found.items()}
 
         plain = results()
-        with amanda.apply(*self.observers(pure)):
+        with self.observed(pure):
             first, second = results(), results()
         assert first == plain
         assert second == plain
@@ -75,14 +92,16 @@ class Untouched:
 
     def test_parameters_are_as_they_were(self) -> None:
         model = self.adapter.build(NETWORK, PARAMETERS)
-        with amanda.apply(*self.observers(pure=False)):
+        with self.observed(pure=False):
             model.gradients(["w1", "b"], INPUTS)
         for name, array in PARAMETERS.items():
             assert model.parameter(name).tobytes() == array.tobytes()
 
     def test_a_substituted_weight_leaves_the_parameter_alone(self) -> None:
         model = self.adapter.build(NETWORK, PARAMETERS)
+        plain = model.forward(INPUTS)
         tool = Insert(self.adapter, "insert_before_op", lambda w: w * 2, "matmul", inputs=[1])
         with amanda.apply(tool):
+            assert model.forward(INPUTS).tobytes() != plain.tobytes()
             model.gradients(["w1"], INPUTS)
         assert model.parameter("w1").tobytes() == PARAMETERS["w1"].tobytes()

@@ -1,0 +1,36 @@
+"""The NumPy framework with drivers that do not do what they must, for the suite to find out.
+
+Not collected; ``test_testing.py`` runs it, with the kind of driver in the environment:
+
+* ``idle`` does nothing at all;
+* ``deaf`` asks the analysis routines, and runs none of the routines that they insert.
+"""
+
+import os
+
+import amanda
+from amanda.engine import Engine
+from amanda.testing import Conformance
+from numpy_backend import driver as working
+from numpy_backend.adapter import NumpyAdapter
+
+
+class IdleDriver(working.NumpyDriver):
+    def activate(self, engine):
+        pass
+
+
+if os.environ["AMANDA_TEST_DRIVER"] == "idle":
+    amanda.unregister_driver(working.driver)
+    amanda.register_driver(IdleDriver())
+else:
+    Engine.run = lambda self, actions, tensors, operator: tensors
+    Engine.replace = lambda self, action, inputs, outputs, operator: outputs
+
+
+class BrokenAdapter(NumpyAdapter):
+    """In this module, so that another process that imports it has the driver too."""
+
+
+class TestBroken(Conformance):
+    adapter = BrokenAdapter()

@@ -1,0 +1,72 @@
+"""The conformance suite tells drivers that do not do what they must: no test of it passes when the
+routine that it is about did not run."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# What holds without a driver that does anything.
+IDLE = {
+    "test_without_tools_they_are_the_references",
+    "test_a_missing_context_map_names_the_package",
+}
+# What is about analysis routines alone.
+DEAF = IDLE | {
+    *("test_the_operator", "test_inputs_by_position_and_by_name"),
+    *("test_attributes_are_plain_values", "test_the_value_of_a_parameter_is_known"),
+    *("test_the_value_of_an_activation", "test_the_weight_is_the_input_that_is_a_parameter"),
+    *("test_outputs_are_shown_when_they_are_required", "test_all_outputs_of_an_operator_are_shown"),
+    "test_input_gradients_are_shown_when_they_are_required",
+    "test_a_context_shows_tensors_only_during_analysis",
+    "test_two_tools_have_variables_of_their_own",
+    "test_an_exception_in_an_analysis_routine",
+    "test_an_index_that_makes_no_sense",
+    "test_an_insertion_that_the_analysis_cannot_make",
+    "test_gradients_are_not_to_be_seen_from_the_forward_side",
+    *("test_a_tool_for_another_backend_sees_nothing", "test_a_tool_for_this_backend_sees_it"),
+    "test_an_operator_is_analyzed_once_in_a_scope[without]",
+    "test_a_gradient_is_analyzed_once_in_a_scope",
+    "test_outputs_that_are_required_do_not_change_that",
+    "test_every_scope_analyzes_anew",
+    "test_coming_back_from_a_nested_scope_finds_what_was_decided",
+    "test_disabling_for_a_while_forgets_nothing",
+    *("test_invalidate_asks_that_tool_alone_again", "test_invalidate_asks_about_gradients_again"),
+    "test_clear_cache_asks_all_tools_again",
+    "test_without_the_cache_every_execution_asks",
+    "test_switching_the_cache_off_and_on_in_a_scope",
+    "test_tools_share_the_context_also_in_a_nested_scope",
+    "test_a_new_scope_begins_with_empty_contexts",
+    "test_the_context_counts_them",
+    "test_backward_and_forward_share_the_context",
+    "test_a_replacement_of_two_tools_is_refused",
+}
+
+
+@pytest.mark.parametrize(("driver", "allowed"), [("idle", IDLE), ("deaf", DEAF)])
+def test_only_what_needs_no_routine_passes_without_one(driver, allowed):
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "broken_backend.py",
+            "-q",
+            "-rp",
+            "-p",
+            "no:cacheprovider",
+        ],
+        cwd=folder,
+        env={**os.environ, "AMANDA_TEST_DRIVER": driver},
+        capture_output=True,
+        text=True,
+    )
+    passed = set(re.findall(r"^PASSED \S+::(test_.*)$", done.stdout, re.MULTILINE))
+    assert passed, done.stdout
+    bare = {name.partition("[")[0] for name in passed - allowed}
+    assert bare <= allowed
+    assert re.search(r"\d+ failed", done.stdout)
