@@ -170,7 +170,7 @@ odd = st.text(max_size=20) | st.sampled_from(
         "[bold]",
         "\x1b[31m",
         "\x00",
-        "�",
+        "\udcff",
         "x" * 300,
         "9" * 5000,
         "-",

@@ -32,6 +32,7 @@ Unit = Literal["count", "bytes", "nanoseconds", "share"]
 EXECUTIONS = "Count"
 
 _SIBLINGS = 16  # more modules side by side than this are not all shown
+_DEEPEST = 100  # levels; modules may nest deeper than calls
 _LABEL = 24  # characters of a label that are worth more than a column of details
 
 
@@ -156,37 +157,34 @@ class _Module:
         self.own = [0.0] * width
 
     def add(self, path: Sequence[str], column: int, value: float) -> None:
-        self.values[column] += value
-        if not path:
-            self.own[column] += value
-            return
-        name, *rest = path
-        if name not in self.children:
-            self.children[name] = _Module(name, len(self.values))
-        self.children[name].add(rest, column, value)
+        module = self
+        module.values[column] += value
+        for name in path:
+            if name not in module.children:
+                module.children[name] = _Module(name, len(self.values))
+            module = module.children[name]
+            module.values[column] += value
+        module.own[column] += value
 
-    def rows(self, depth: int, level: int = 0, prefix: str = "") -> Iterator[_Row]:
+    def rows(self, depth: int, level: int = 0) -> Iterator[_Row]:
         """Rows for this module and those in it; a module with one child alone shares its row."""
-        indent = "  " * level
-        if level and len(self.children) == 1 and not any(self.own):
-            (child,) = self.children.values()
-            yield from child.rows(depth, level, f"{prefix}{self.name}.")
+        indent, names, module = "  " * level, [self.name], self
+        while level and len(module.children) == 1 and not any(module.own):
+            (module,) = module.children.values()
+            names.append(module.name)
+        name = printable(".".join(names))
+        yield Text(f"{indent}{name}", style="" if level else "bold"), module.values
+        if level == min(depth, _DEEPEST) or not module.children:
             return
-        yield (
-            Text(f"{indent}{prefix}{printable(self.name)}", style="" if level else "bold"),
-            self.values,
-        )
-        if level == depth or not self.children:
-            return
-        children = list(self.children.values())
+        children = list(module.children.values())
         shown = children if len(children) <= _SIBLINGS else children[: _SIBLINGS - 1]
         for child in shown:
             yield from child.rows(depth, level + 1)
         if rest := children[len(shown) :]:
             label = Text(f"{indent}  {len(rest)} more", style="dim")
             yield label, _added(module.values for module in rest)
-        if any(self.own):
-            yield Text(f"{indent}  (own operators)", style="dim"), self.own
+        if any(module.own):
+            yield Text(f"{indent}  (own operators)", style="dim"), module.own
 
 
 def _added(rows: Iterable[Sequence[float]]) -> list[float]:
