@@ -52,11 +52,13 @@ class TestWanted:
         assert convolutions.asked == ["a/conv2d"]
         assert everything.asked == ["a/conv2d", "a/relu"]
 
-    def test_operators_on_request_are_shown_to_those_who_name_them(self):
-        named, everything = Noting(["adam"]), Noting()
-        engine(named, everything).analyze(execution(operator("adam", on_request=True)))
+    def test_operators_on_request_are_shown_to_those_who_name_them_or_ask_for_such(self):
+        named, everything, asking = Noting(["adam"]), Noting(), Noting(on_request=True)
+        found = engine(named, everything, asking)
+        found.analyze(execution(operator("adam", on_request=True)))
         assert named.asked == ["a/adam"]
         assert everything.asked == []
+        assert asking.asked == ["a/adam"]
 
     @pytest.mark.parametrize("ops", [["conv2d"], ["conv2d_backward"], None])
     def test_a_backward_operator_is_found_by_its_type_or_that_of_its_operator(self, ops):

@@ -1,6 +1,7 @@
 """Flops: rows, sums, columns and formulas of users."""
 
 import gc
+import json
 import weakref
 from math import prod
 
@@ -243,6 +244,33 @@ class TestParameters:
             other = nn.Linear(5, 2)
             other(torch.ones(2, 5))
         assert flops.total().params == 16 + 12
+
+
+class TestFile:
+    def test_holds_the_totals_and_a_row_for_each_operator(self, tmp_path):
+        flops, model = Flops(out=tmp_path / "flops.json"), Block()
+        with amanda.apply(flops):
+            model(torch.ones(2, 3))
+        written = json.loads((tmp_path / "flops.json").read_text())
+        assert written["total"]["forward"] == 2 * 2 * (3 * 4 + 4 * 3)
+        assert written["total"]["uncounted"] == {"relu": 1}
+        first, _, second = written["operators"]
+        assert (first["scope"], first["type"], first["forward"]) == ("first", "linear", 48)
+        assert (second["id"], second["calls"], second["params"]) == ("second/linear", 1, 12)
+
+    def test_is_brought_up_to_date_by_another_scope(self, tmp_path):
+        path, model = tmp_path / "flops.json", Block()
+        flops = Flops(out=path)
+        sizes = []
+        for _ in range(2):
+            with amanda.apply(flops):
+                model(torch.ones(2, 3))
+            sizes.append(json.loads(path.read_text())["total"]["forward"])
+        assert sizes == [96, 192]
+
+    def test_that_cannot_be_written_is_refused_at_once(self, tmp_path):
+        with pytest.raises(OSError, match="nowhere"):
+            Flops(out=tmp_path / "nowhere" / "flops.json")
 
 
 class TestSums:

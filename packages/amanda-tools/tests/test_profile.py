@@ -251,3 +251,28 @@ class TestChromeTrace:
             "1",
             "0",
         ]
+
+
+class TestOptimizer:
+    @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
+    def test_is_shown_by_its_class(self, kind):
+        model, profile = torch.nn.Linear(8, 8), Profile()
+        optimizer = kind(model.parameters(), lr=0.1)
+        with amanda.apply(profile):
+            model(torch.ones(2, 8)).sum().backward()
+            optimizer.step()
+        scopes = {place.scope for place in profile.forward}
+        assert kind.__name__ in scopes
+
+    def test_takes_the_step_that_it_takes_without(self):
+        def trained(*tools):
+            torch.manual_seed(0)
+            model = torch.nn.Linear(8, 8)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+            with amanda.apply(*tools):
+                for _ in range(3):
+                    model(torch.ones(2, 8)).square().sum().backward()
+                    optimizer.step()
+            return model.weight
+
+        assert torch.equal(trained(Profile()), trained())

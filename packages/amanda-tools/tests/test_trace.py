@@ -113,21 +113,55 @@ def test_ragged_sizes_are_null(path, layout):
 
 
 class TestReading:
-    def test_leaves_out_a_last_line_that_was_cut_off(self, path):
-        whole = json.dumps({"id": "conv"}) + "\n"
+    @pytest.fixture
+    def whole(self, toy, path):
+        """A line of a trace."""
+        with amanda.apply(Trace(path)):
+            toy.forward("conv", 7)
+        return path.read_text()
+
+    def test_leaves_out_a_last_line_that_was_cut_off(self, path, whole):
         for cut in range(len(whole) - 1):
             path.write_text(whole + whole[:cut])
-            assert list(read_trace(path)) == [{"id": "conv"}]
+            assert [row["id"] for row in read_trace(path)] == ["conv"]
 
-    def test_gives_what_comes_before_another_broken_line_and_then_fails(self, path):
-        path.write_text('{"id": "conv"}\n{"id": \n{"id": "relu"}\n')
+    def test_gives_what_comes_before_another_broken_line_and_then_fails(self, path, whole):
+        path.write_text(whole + '{"id": \n' + whole)
         rows = read_trace(path)
-        assert next(rows) == {"id": "conv"}
+        assert next(rows)["id"] == "conv"
         with pytest.raises(ValueError, match="line 2"):
             next(rows)
 
-    def test_of_a_file_that_is_no_trace_fails(self, path):
-        path.write_text("import torch\n")
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "import torch\n",
+            "import torch",
+            "{}\n",
+            "{}",
+            '{"id": "conv"}\n',
+            '[{"id": "conv"}]',
+            '[\n{"name": "process_name"}\n]\n',
+            "null\n",
+            "[" * 100_000 + "\n",
+            '{"id": 1, "type": "conv"}\n',
+        ],
+    )
+    def test_of_a_file_that_is_no_trace_fails(self, path, text):
+        path.write_text(text)
+        with pytest.raises(ValueError, match="line 1"):
+            list(read_trace(path))
+
+    def test_of_a_file_of_bytes_fails(self, path):
+        path.write_bytes(bytes(range(256)))
+        with pytest.raises(ValueError, match="not a line of a trace"):
+            list(read_trace(path))
+
+    @pytest.mark.parametrize("field", ["id", "direction", "start", "input_shapes"])
+    def test_of_rows_of_another_kind_fails(self, path, whole, field):
+        row = json.loads(whole)
+        del row[field]
+        path.write_text(json.dumps(row) + "\n")
         with pytest.raises(ValueError, match="line 1"):
             list(read_trace(path))
 

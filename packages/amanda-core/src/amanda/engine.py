@@ -281,7 +281,7 @@ class Engine:
                 s
                 for s in self._subscriptions
                 if native_view(s, self.driver) is view
-                and not (s.ops is None and operator.on_request)
+                and not (s.ops is None and operator.on_request and not s.on_request)
                 and ((ops := forward_types(s, self.driver)) is None or operator.type in ops)
             )
         matching = self._matching_cache[key]

@@ -17,7 +17,8 @@ class Operator:
         name: what its framework calls it.
         scope: path of the module or name scope it is in, e.g. ``encoder.layer.0.attention``.
         backend: name of the driver's backend, e.g. ``torch``.
-        on_request: only tools that name its type see it, e.g. an optimizer's update.
+        on_request: only tools that name its type or ask for such see it, e.g. an optimizer's
+            update.
         serial: a number that no other operator of this process ever has; plans are kept under it.
     """
 

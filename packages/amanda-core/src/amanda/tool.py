@@ -32,7 +32,7 @@ class View(enum.Enum):
 class Subscription:
     """An analysis routine and the operators that it wants; ``ops`` is None for all of them."""
 
-    __slots__ = ("callback", "ops", "require_outputs", "tool", "view")
+    __slots__ = ("callback", "on_request", "ops", "require_outputs", "tool", "view")
 
     def __init__(
         self,
@@ -41,12 +41,14 @@ class Subscription:
         view: View,
         ops: frozenset[str] | None,
         require_outputs: bool = False,
+        on_request: bool = False,
     ) -> None:
         self.tool = tool
         self.callback = callback
         self.view = view
         self.ops = ops
         self.require_outputs = require_outputs
+        self.on_request = on_request
 
 
 class _SetByInit:
@@ -99,6 +101,7 @@ class Tool:
         require_outputs: bool = False,
         *,
         ops: Iterable[str] | None = None,
+        on_request: bool = False,
     ) -> None:
         """Register an analysis routine for operators.
 
@@ -111,9 +114,11 @@ class Tool:
             ops: the operator types it wants, all by default. Types that no tool wants are never
                 intercepted. With ``backward``, the types of the backward operators or of the
                 forward operators that they belong to.
+            on_request: without ``ops``, look also at what is hidden from a tool that does not
+                name its type, such as the operators of an optimizer.
         """
         view = View.BACKWARD if backward else View.FORWARD
-        self._subscribe(callback, view, ops, require_outputs)
+        self._subscribe(callback, view, ops, require_outputs, on_request)
 
     def add_inst_for_gradient(
         self, callback: Analysis, *, ops: Iterable[str] | None = None
@@ -127,7 +132,7 @@ class Tool:
             callback: called with an :class:`OpContext` once per operator, at its first backward.
             ops: the types of (forward) operators it wants, all by default.
         """
-        self._subscribe(callback, View.GRADIENT, ops, False)
+        self._subscribe(callback, View.GRADIENT, ops)
 
     def depends_on(self, *tools: Tool | type[Tool]) -> None:
         """Have other tools in force, ahead of this one, whenever this one is.
@@ -177,7 +182,8 @@ class Tool:
         callback: Analysis,
         view: View,
         ops: Iterable[str] | None,
-        require_outputs: bool,
+        require_outputs: bool = False,
+        on_request: bool = False,
     ) -> None:
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
@@ -187,7 +193,9 @@ class Tool:
         for type in types or ():
             if not isinstance(type, str):
                 raise TypeError(f"{self.name}: ops names operator types, {type!r} is not a name")
-        self.subscriptions.append(Subscription(self, callback, view, types, require_outputs))
+        self.subscriptions.append(
+            Subscription(self, callback, view, types, require_outputs, on_request)
+        )
 
 
 def __getattr__(name: str) -> Any:

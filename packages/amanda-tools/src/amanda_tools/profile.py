@@ -23,7 +23,8 @@ class Profile(amanda.Tool):
 
     Times are self times: they leave out operators that ran inside the operator, as those that a
     checkpoint runs again within backward. A backward operator's time counts for the forward
-    operator that it belongs to. Memory is what an operator left allocated on an accelerator;
+    operator that it belongs to. An optimizer's update is shown under the optimizer's class, beside
+    the modules. Memory is what an operator left allocated on an accelerator;
     the host does not tell.
 
     Args:
@@ -45,7 +46,7 @@ class Profile(amanda.Tool):
         self.memory: dict[Place, int] = {}
         self.executions: dict[Place, int] = {}
         self.depends_on(Executions)
-        self.add_inst_for_op(self._analyze)
+        self.add_inst_for_op(self._analyze, on_request=True)
         self.add_inst_for_op(self._analyze, backward=True)
 
     @property

@@ -58,6 +58,13 @@ class Trace(amanda.Tool):
         self.dependency(Executions).observe(ctx, self._log.write)
 
 
+_FIELDS = {
+    **dict.fromkeys(("id", "type", "scope", "direction", "operator"), str),
+    **dict.fromkeys(("iteration", "start", "duration"), int),
+    **dict.fromkeys(("input_shapes", "input_dtypes", "output_shapes", "output_dtypes"), list),
+}
+
+
 def _line(execution: Execution) -> str:
     row = {
         "id": execution.place.id,
@@ -81,26 +88,43 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
     ``pandas.DataFrame(read_trace(path))`` makes a table of them.
 
-    A last line that was cut off, as when the process was killed while writing, is left out.
+    A last line that was cut off, as when the process was killed while writing, is left out. An
+    empty file is the trace of nothing.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: another line is no JSON object: the file is no trace.
+        ValueError: another line is not of a trace, or what is there of the last one.
     """
     broken: ValueError | None = None
+    line = ""
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if broken is not None:
                 raise broken
             if not line.strip():
                 continue
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if isinstance(row, dict):
+            row = _row(line)
+            if row is not None:
                 yield row
             else:
                 broken = ValueError(f"{path}, line {number}: not a line of a trace")
-    if broken is not None and line.endswith("\n"):
+    if broken is not None and (line.endswith("\n") or not _is_beginning(line)):
         raise broken
+
+
+def _row(line: str) -> dict[str, Any] | None:
+    """The row in a line of a trace; None for any other line."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict):
+        return None
+    fits = all(field in row and isinstance(row[field], kind) for field, kind in _FIELDS.items())
+    return row if fits else None
+
+
+def _is_beginning(line: str) -> bool:
+    """Whether a line that ends too early may be one of a trace: its first field is the same."""
+    first = '{"id": "'
+    return line.startswith(first) or first.startswith(line)

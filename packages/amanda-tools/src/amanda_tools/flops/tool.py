@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import weakref
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -13,10 +14,14 @@ import amanda
 from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
 from amanda_tools.flops.registry import TABLES
 from amanda_tools.flops.table import Table
+from amanda_tools.interrupts import uninterrupted
+from amanda_tools.notice import described, say
+from amanda_tools.output import Output
 from amanda_tools.place import Place
 from amanda_tools.report import EXECUTIONS, Column, count
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
@@ -73,10 +78,17 @@ class Flops(amanda.Tool):
 
     Everything comes from the shapes at each execution; attributes (as whether a convolution is
     transposed) are taken from the first one.
+
+    Args:
+        out: a file to write when the scope is left, JSON: the totals, and a row per operator.
+
+    Raises:
+        OSError: it cannot be written there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
+        self._output = None if out is None else Output(out)
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
         self._number = _Numbering()
@@ -87,6 +99,31 @@ class Flops(amanda.Tool):
         self.depends_on(_Calls(self._analyze))
         self.add_inst_for_op(self._analyze_formula, ops=counted)
         self.add_inst_for_gradient(self._analyze_gradient, ops=counted)
+
+    # What is written
+
+    def open(self) -> None:
+        """Make the file, which leaving the scope does otherwise.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._output is not None and not self._output.opened:
+            self._output.open()
+
+    def leave(self) -> None:
+        """Bring the file up to date."""
+        if self._output is None:
+            return
+        document = {"total": asdict(self.total()), "operators": [_flat(row) for row in self.rows()]}
+        data = (json.dumps(document, indent=1) + "\n").encode()
+        try:
+            with uninterrupted():
+                self.open()
+                self._output.write(data, 0)
+                self._output.end(len(data))
+        except OSError as error:
+            say(f"{self._output.path}: {error.strerror or described(error)}; it is not complete")
 
     # What was counted
 
@@ -139,6 +176,8 @@ class Flops(amanda.Tool):
             f"flops: {count(total.forward)} forward, {count(total.backward)} backward, "
             f"{count(total.params)} parameters"
         ]
+        if self._output is not None:
+            lines[0] += f"; {self._output.path}"
         if total.uncounted:
             lines.append(f"no formula: {_listed(total.uncounted)}")
         if total.uncounted_backward:
@@ -249,6 +288,12 @@ class _Numbering:
 
 
 _NOTHING = Table()
+
+
+def _flat(row: OperatorFlops) -> dict[str, Any]:
+    """A row as plain values, its place among them."""
+    values = {name: value for name, value in vars(row).items() if name != "place"}
+    return {**row.place._asdict(), **values}
 
 
 def _listed(executions: Mapping[str, int]) -> str:
