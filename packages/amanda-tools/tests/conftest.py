@@ -1,11 +1,15 @@
 """What the tests share: the toy framework, and the command as a person runs it."""
 
+import contextlib
+import io
+import os
 import signal
 import subprocess
 import sys
 
 import amanda
 import pytest
+from amanda_tools.command import main
 from toy import Toy
 
 
@@ -51,3 +55,31 @@ def command(tmp_path):
     run.write = write
     run.folder = tmp_path
     return run
+
+
+@pytest.fixture(scope="session")
+def in_process():
+    """Runs ``amanda`` in a folder, in this process, which is faster and left as it was.
+
+    It gives the exit code, and what was written on the standard output and the standard error.
+    """
+    return _run_in_process
+
+
+def _run_in_process(folder, *arguments):
+    kept = sys.argv, sys.path[:], set(sys.modules), sys.modules["__main__"], os.getcwd()
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv = ["amanda", *arguments]
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as exit:
+        return exit.code or 0, out.getvalue(), err.getvalue()
+    finally:
+        sys.argv, sys.path[:] = kept[:2]
+        for name in sys.modules.keys() - kept[2]:
+            if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
+                del sys.modules[name]
+        sys.modules["__main__"] = kept[3]
+        os.chdir(kept[4])

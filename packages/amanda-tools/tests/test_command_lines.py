@@ -1,15 +1,10 @@
 """Whatever stands on the command line, the answer is a run, or one line and exit code 2."""
 
-import contextlib
-import io
 import itertools
-import os
 import re
-import sys
 import zipfile
 
 import pytest
-from amanda_tools.command import main
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -125,26 +120,6 @@ def folder(tmp_path_factory):
     (folder / "loop.py").symlink_to("loop.py")
     (folder / "link.py").symlink_to("good.py")
     return folder
-
-
-def run(folder, *arguments):
-    """The exit code, and what was written on both streams; the process is left as it was."""
-    kept = sys.argv, sys.path[:], set(sys.modules), sys.modules["__main__"], os.getcwd()
-    out, err = io.StringIO(), io.StringIO()
-    sys.argv = ["amanda", *arguments]
-    os.chdir(folder)
-    try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            main()
-    except SystemExit as exit:
-        return exit.code or 0, out.getvalue(), err.getvalue()
-    finally:
-        sys.argv, sys.path[:] = kept[:2]
-        for name in sys.modules.keys() - kept[2]:
-            if str(folder) in str(getattr(sys.modules[name], "__file__", "")):
-                del sys.modules[name]
-        sys.modules["__main__"] = kept[3]
-        os.chdir(kept[4])
 
 
 CLASSES = re.findall(r"class (\w+)", TOOLS)
@@ -267,9 +242,9 @@ commands = st.one_of(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(commands)
-def test_no_command_line_ends_in_a_traceback_of_ours(folder, arguments):
+def test_no_command_line_ends_in_a_traceback_of_ours(folder, in_process, arguments):
     before = {name: (folder / name).read_bytes() for name in FILES}
-    code, out, err = run(folder, *arguments)
+    code, out, err = in_process(folder, *arguments)
     assert code in (0, 1, 2, 3), (code, err)
     assert "amanda_tools/" not in err  # no frame of ours
     assert "\x1b" not in err + out
