@@ -67,9 +67,10 @@ class TorchModel(Model):
         values = {**self._network.values, **tensors}
         for name, value in values.items():
             value.requires_grad_(name in wrt)
-        output = self._network(tensors, switches)
+        with torch.enable_grad():  # also within a routine, which is not differentiated
+            output = self._network(tensors, switches).sum()
         found = torch.autograd.grad(
-            output.sum(), [values[name] for name in wrt], allow_unused=True, materialize_grads=True
+            output, [values[name] for name in wrt], allow_unused=True, materialize_grads=True
         )
         return {name: grad.numpy() for name, grad in zip(wrt, found, strict=True)}
 

@@ -6,6 +6,7 @@ import enum
 import operator as builtin_operator
 
 from amanda.errors import ActionError, RoutineError
+from amanda.routine import call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class Action:
                     f"selects tensors {list(indices)}, this execution has {len(tensors)}", operator
                 ) from None
         try:
-            return self.routine(*tensors, **self.kwargs)
+            return call(self.routine, *tensors, **self.kwargs)
         except Exception as original:
             reason = f"{type(original).__name__}: {original}"
             raise self.error(reason, operator) from original

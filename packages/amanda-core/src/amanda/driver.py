@@ -40,6 +40,24 @@ class Driver(abc.ABC):
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
 
+    def suspend(self) -> Any:
+        """Set aside what is in force in this thread, as a routine is about to open a scope.
+
+        From now on the thread is as if it had never had tools, nor were running a routine.
+        Returns what :meth:`resume` is given when the routine has ended.
+        """
+        return None
+
+    def resume(self, suspended: Any, engine: Engine | None) -> None:
+        """Undo :meth:`suspend`: the thread is in a routine of the scopes around it once more.
+
+        Args:
+            suspended: what :meth:`suspend` returned.
+            engine: as for :meth:`activate`; what was in force before unless the routine left a
+                scope that it had not entered, or did not leave one that it had.
+        """
+        self.activate(engine)
+
     @abc.abstractmethod
     def value(self, tensor: Any) -> Any:
         """A tensor as a NumPy array.

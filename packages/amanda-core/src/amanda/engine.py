@@ -16,6 +16,7 @@ from amanda.context import OpContext
 from amanda.context_map import TranslatedAnalysis
 from amanda.errors import AmandaError, RoutineError
 from amanda.plan import BackwardPlan, GradientPlan, Plan
+from amanda.routine import call
 from amanda.tool import View
 from amanda.vocabulary import (
     Sighting,
@@ -339,7 +340,7 @@ class Engine:
         analysis = self._analysis(subscription, execution)
         previous, context._analysis = context._analysis, analysis
         try:
-            subscription.callback(context)
+            call(subscription.callback, context)
         except AmandaError:
             raise
         except Exception as original:

@@ -11,12 +11,14 @@ from amanda.by_operator import ByOperator
 from amanda.engine import Engine, Scope
 from amanda.errors import AmandaError
 from amanda.registry import ImportWatch, known_drivers, leave_out, loaded_drivers
+from amanda.routine import in_routine_first
 from amanda.tool import Tool, in_order
 from amanda.vocabulary import check_understood, is_understood
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from typing import Any
 
     from amanda.driver import Driver
 
@@ -32,8 +34,8 @@ class _State:
         owners: Mapping[Tool, Scope],
         scope: Scope,
         contexts: ByOperator,
-        enabled: bool,
-        caching: bool,
+        enabled: bool = True,
+        caching: bool = True,
     ) -> None:
         self.tools = tools
         self.owners = owners
@@ -83,7 +85,7 @@ class _Layer:
 
 
 class _Thread(threading.local):
-    state = _State((), {}, Scope(), ByOperator(), enabled=True, caching=True)
+    state = _State((), {}, Scope(), ByOperator())
 
     def __init__(self) -> None:
         self.layers: list[_Layer] = []  # innermost last
@@ -98,7 +100,8 @@ def apply(*tools: Tool) -> Iterator[None]:
 
     Scopes nest: inside, the tools of the outer scope come first. Leaving restores exactly what
     was before. Usable as a decorator too. What takes turns in a thread (tasks of asyncio, a
-    generator that holds a scope) runs under the tools of all scopes that are open then.
+    generator that holds a scope) runs under the tools of all scopes that are open then. In a
+    scope that a routine opens its tools, and only they, are in force.
 
     Raises:
         TypeError: an argument is not a tool.
@@ -186,15 +189,47 @@ def is_cache_enabled() -> bool:
 
 @contextlib.contextmanager
 def _switched(change: Callable[[_State], _State]) -> Iterator[None]:
-    layer = _Layer(change, _thread.state)
-    _thread.state = change(layer.before)
-    _thread.layers.append(layer)
+    in_routine_first(_set_aside)
+    layer = _put_on(change)
     try:
         _refresh()
         yield
     finally:
+        in_routine_first(_set_aside)  # it may leave a block that it has not entered
         _take_off(layer)
         _refresh()
+
+
+def _put_on(change: Callable[[_State], _State]) -> _Layer:
+    layer = _Layer(change, _thread.state)
+    _thread.state = change(layer.before)
+    _thread.layers.append(layer)
+    return layer
+
+
+def _set_aside() -> Callable[[], None]:
+    """Take all tools out of force; what is returned puts them back."""
+    layer = _put_on(lambda state: _State((), state.owners, Scope(), ByOperator()))
+    drivers = list(known_drivers())
+    suspended: dict[Driver, Any] = {}
+
+    def restore() -> None:
+        _take_off(layer)
+        state = _thread.state
+        with contextlib.ExitStack() as telling:  # each of them is told, also if another one fails
+            for driver in known_drivers():
+                if driver in suspended:
+                    telling.callback(driver.resume, suspended[driver], state.engine(driver))
+                elif driver not in drivers:  # the routine has imported its framework
+                    telling.callback(_activate, driver, state)
+
+    try:
+        for driver in drivers:
+            suspended[driver] = driver.suspend()
+    except BaseException:
+        restore()
+        raise
+    return restore
 
 
 def _take_off(layer: _Layer) -> None:

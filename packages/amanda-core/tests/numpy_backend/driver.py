@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     from amanda.action import Action
     from amanda.engine import Engine
 
-    from numpy_backend.framework import Backward
+    from numpy_backend.framework import Backward, Interceptor, Module
+
+
+class _Thread(threading.local):
+    """What is to see the kernels that a thread calls, except in the code of tools."""
+
+    interceptor: Interceptor | None = None
+
+
+_thread = _Thread()
 
 
 class NumpyDriver(Driver):
@@ -34,7 +44,20 @@ class NumpyDriver(Driver):
         self._identities = Identities()
 
     def activate(self, engine: Engine | None) -> None:
-        framework.thread.interceptor = engine and functools.partial(self._intercept, engine)
+        self._put_in_force(engine)
+        framework.thread.interceptor = _thread.interceptor
+
+    def suspend(self) -> tuple[Module, ...]:
+        modules, framework.thread.modules = framework.thread.modules, ()
+        return modules
+
+    def resume(self, suspended: tuple[Module, ...], engine: Engine | None) -> None:
+        framework.thread.modules = suspended
+        self._put_in_force(engine)
+        framework.thread.interceptor = None  # until _not_intercepted() is left
+
+    def _put_in_force(self, engine: Engine | None) -> None:
+        _thread.interceptor = engine and functools.partial(self._intercept, engine)
 
     def value(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         return tensor.array
@@ -146,12 +169,11 @@ class WayBack(NamedTuple):
 @contextlib.contextmanager
 def _not_intercepted() -> Iterator[None]:
     """Have the code of tools, and what is run on their behalf, seen by nobody."""
-    interceptor = framework.thread.interceptor
     framework.thread.interceptor = None
     try:
         yield
     finally:
-        framework.thread.interceptor = interceptor
+        framework.thread.interceptor = _thread.interceptor
 
 
 def _run_routines(

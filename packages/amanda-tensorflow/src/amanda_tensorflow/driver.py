@@ -56,12 +56,26 @@ class _Causes:
                 module.disable_traceback_filtering()
 
 
-class _Thread(threading.local):
-    engine: Engine | None = None
-    showing: tuple[Values, Frame, str | None, Sequence[Any]] | None = None
+class _State:
+    """What a thread is at: within a scope that a routine opens, it begins anew.
 
-    def __init__(self) -> None:
+    Attributes:
+        depth: how many such scopes are open.
+        engine: the tools in force, None for none.
+        showing: what tools are looking at.
+        causes: whether exceptions are left as they are.
+    """
+
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
+        self.engine: Engine | None = None
+        self.showing: tuple[Values, Frame, str | None, Sequence[Any]] | None = None
         self.causes = _Causes()
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.state = _State()
 
 
 class TensorFlowDriver(Driver):
@@ -81,7 +95,7 @@ class TensorFlowDriver(Driver):
         self.preparing = threading.RLock()
         self._thread = _Thread()
         self._patches: list[Patch] = []
-        self._active: set[int] = set()
+        self._active: set[tuple[int, int]] = set()
         self._lock = threading.RLock()  # tensors may be freed while it is held
         self._functions = Functions(self)
         self._sessions = Sessions(self)
@@ -94,14 +108,29 @@ class TensorFlowDriver(Driver):
 
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
-        self._thread.engine = engine
-        self._thread.causes.keep(engine is not None)
+        state = self._thread.state
+        state.engine = engine
+        state.causes.keep(engine is not None)
         with self._lock:
             if engine is None:
-                self._active.discard(threading.get_ident())
+                self._active.discard((threading.get_ident(), state.depth))
             else:
-                self._active.add(threading.get_ident())
+                self._active.add((threading.get_ident(), state.depth))
         self.refresh()
+
+    def suspend(self) -> tuple[_State, routines.OwnScope]:
+        """Begin anew: the routine's scope knows nothing of the ones around it."""
+        own, before = routines.OwnScope(), self._thread.state
+        self._thread.state = _State(before.depth + 1)
+        return before, own
+
+    def resume(self, suspended: tuple[_State, routines.OwnScope], engine: Engine | None) -> None:
+        """Go on in the routine."""
+        self.activate(None)
+        self._thread.state, own = suspended
+        own.leave()
+        if engine is not self._thread.state.engine:
+            self.activate(engine)
 
     def refresh(self) -> None:
         """Intercept TensorFlow while a thread has tools or a gradient needs what they did."""
@@ -123,13 +152,13 @@ class TensorFlowDriver(Driver):
 
     def engine(self) -> Engine | None:
         """The engine in force here; none while a tool's own code runs."""
-        return None if routines.inside_routine() else self._thread.engine
+        return None if routines.inside_routine() else self._thread.state.engine
 
     def value(self, tensor: Any) -> Any:
         """A tensor that is a variable or a constant, or a copy of one, as a NumPy array."""
         if isinstance(tensor, tf.__internal__.EagerTensor):
             return tensor.numpy()
-        showing = self._thread.showing
+        showing = self._thread.state.showing
         if showing is not None:
             values, frame, node, shown = showing
             for position, other in enumerate(shown):
@@ -181,12 +210,12 @@ class TensorFlowDriver(Driver):
 
         @contextlib.contextmanager
         def show(frame: Frame, node: str | None, tensors: Sequence[Any]) -> Iterator[None]:
-            self._thread.showing = (values, frame, node, tensors)
+            self._thread.state.showing = (values, frame, node, tensors)
             try:
                 with routines.tools_code():
                     yield
             finally:
-                self._thread.showing = None
+                self._thread.state.showing = None
 
         return show
 

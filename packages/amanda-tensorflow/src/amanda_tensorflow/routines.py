@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -35,22 +36,73 @@ if TYPE_CHECKING:
 # Constants of a routine that are larger become arguments: a graph is no place for masks.
 _LARGE = 1024  # bytes
 
-_inside = threading.local()
+
+class _Inside(threading.local):
+    """What tools' code a thread is running.
+
+    Attributes:
+        routine: whether it is running any.
+        host: whether TensorFlow has called it from one of its threads, which it then holds.
+    """
+
+    routine = False
+    host = False
+
+
+_inside = _Inside()
 
 
 def inside_routine() -> bool:
     """Whether this thread is running a tool's code, which is not to be instrumented."""
-    return getattr(_inside, "depth", 0) > 0
+    return _inside.routine
+
+
+class OwnScope:
+    """Has what this thread runs be no tool's code, since a routine opens a scope, until left.
+
+    Raises:
+        UnsupportedError: it would wait forever for one of TensorFlow's threads.
+    """
+
+    _waiting = 0
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self._host = _inside.host
+        if self._host:
+            with OwnScope._lock:
+                if OwnScope._waiting + 1 >= _threads():
+                    raise UnsupportedError(
+                        f"a scope in a host routine holds one of TensorFlow's {_threads()} threads "
+                        "that run operators, and none would be left for those in the scope; call "
+                        "tf.config.threading.set_inter_op_parallelism_threads(n) with a larger n "
+                        "at the start of the program"
+                    )
+                OwnScope._waiting += 1
+        _inside.routine = _inside.host = False
+
+    def leave(self) -> None:
+        """Go on with the routine."""
+        _inside.routine, _inside.host = True, self._host
+        if self._host:
+            with OwnScope._lock:
+                OwnScope._waiting -= 1
+
+
+def _threads() -> int:
+    """How many operators TensorFlow runs at a time."""
+    chosen: int = tf.config.threading.get_inter_op_parallelism_threads()
+    return chosen or len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))
 
 
 @contextlib.contextmanager
 def tools_code() -> Iterator[None]:
     """Run a tool's code."""
-    _inside.depth = getattr(_inside, "depth", 0) + 1
+    before, _inside.routine = _inside.routine, True
     try:
         yield
     finally:
-        _inside.depth -= 1
+        _inside.routine = before
 
 
 def refusal(original: Any, substitute: Any) -> str | None:
@@ -224,7 +276,11 @@ class HostRoutine(script_ops.EagerFunc):  # type: ignore[misc]
 
     def __call__(self, device: Any, token: Any, args: Any) -> Any:
         """Run it, without the tape that TensorFlow would keep for a gradient."""
-        return self._call(device, args)
+        before, _inside.host = _inside.host, True
+        try:
+            return self._call(device, args)
+        finally:
+            _inside.host = before
 
     def _run(self, *given: Any) -> Any:
         assert self.stage is not None

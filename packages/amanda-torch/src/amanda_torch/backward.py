@@ -188,10 +188,18 @@ def reaches(engine: Engine) -> bool:
     """Whether tools have a say in a backward that runs now.
 
     Not when it runs after their scope, nor when the thread that runs it has no tools in force
-    (``amanda.disabled()``); a thread that autograd started for the backward has never had any.
+    (``amanda.disabled()``), nor in a scope of a routine at which others are in force; a thread
+    that autograd started for the backward has never had any.
     """
     thread = local.thread
-    return engine.open and (thread.engine is not None or not thread.known)
+    if not engine.open or (thread.engine is None and thread.known):
+        return False
+    around = thread.around
+    while around is not None:
+        if around.session() is engine.contexts:
+            return False
+        around = around.around
+    return True
 
 
 def _backward_operator(operator: Operator, type: str, count: int) -> Operator:

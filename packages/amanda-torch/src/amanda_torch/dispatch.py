@@ -19,7 +19,7 @@ from amanda_torch.execute import Target, make_kernel
 from amanda_torch.frames import skip_frames
 from amanda_torch.parameters import COPYING, noting_copies
 from amanda_torch.signature import OperatorSignature
-from amanda_torch.thread import KEY, KEY_NAME
+from amanda_torch.thread import KEY, KEY_NAME, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -116,7 +116,7 @@ class Interception:
     """
 
     def __init__(self) -> None:
-        self._engines: dict[int, Engine] = {}
+        self._engines: dict[tuple[int, int], Engine] = {}
         self._libraries: dict[str, torch.library.Library] = {}
         self._kernels: dict[str, Callable[..., Any]] = {}
         self._overloads: dict[str, list[str]] = {}
@@ -132,17 +132,17 @@ class Interception:
         Raises:
             UnsupportedError: it wants a type that cannot be intercepted.
         """
-        this_thread = threading.get_ident()
+        owner = local.thread.owner
         with self._lock:
             if engine is None:
-                self._engines.pop(this_thread, None)
+                self._engines.pop(owner, None)
                 return
             if engine.wanted is not None and (bad := engine.wanted & PLUMBING):
                 raise UnsupportedError(
                     f"{', '.join(sorted(bad))}: plumbing of PyTorch that cannot be intercepted; "
                     "leave it out of ops=[...]"
                 )
-            self._engines[this_thread] = engine
+            self._engines[owner] = engine
             self.refresh()
 
     def refresh(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import amanda
 import array_api_compat.torch
@@ -17,16 +17,15 @@ from amanda_torch.dispatch import Interception, is_forward_type
 from amanda_torch.identity import Node
 from amanda_torch.parameters import is_parameter
 from amanda_torch.patches import Patches
+from amanda_torch.script import run_as_written
 from amanda_torch.straight import carries_gradient, is_strided_nested
-from amanda_torch.thread import intercept, intercepting, local
+from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from amanda.analysis import Execution
     from amanda.engine import Engine
-
-    from amanda_torch.thread import ThreadState
 
 
 class Variable(Tensor):
@@ -54,6 +53,13 @@ class Variable(Tensor):
         return self
 
 
+class Suspended(NamedTuple):
+    """What a thread was at when a routine opened a scope."""
+
+    thread: ThreadState
+    intercepting: bool
+
+
 class TorchDriver(amanda.Driver):
     """Intercepts operators at PyTorch's dispatcher, only the types that somebody wants."""
 
@@ -68,19 +74,35 @@ class TorchDriver(amanda.Driver):
 
     def activate(self, engine: Engine | None) -> None:
         """Have this thread run under ``engine``."""
+        self._put_in_force(engine)
+        intercept(engine is not None)
+
+    def suspend(self) -> Suspended:
+        """Begin anew: the routine's scope knows nothing of where the program is."""
+        suspended = Suspended(local.thread, intercepting())
+        local.thread = ThreadState(suspended.thread)
+        intercept(False)
+        return suspended
+
+    def resume(self, suspended: Suspended, engine: Engine | None) -> None:
+        """Go on in the routine; what intercepted before it takes notice of what is in force."""
+        self._interception.serve(None)  # which leaves the kernels for the next time
+        self._patches.hold(False)
+        run_as_written(local.thread, False)
+        local.thread = suspended.thread
+        if engine is not suspended.thread.in_force:
+            self._put_in_force(engine)
+        intercept(suspended.intercepting)
+
+    def _put_in_force(self, engine: Engine | None) -> None:
         self._interception.serve(engine)
         thread = local.thread
         if engine is not None and engine.contexts is not thread.session():
             _begin_session(thread, engine)
-        if intercepting():
-            thread.inside = False
-        elif thread.engine is not None:
-            thread.inside = True
         thread.known = True
-        thread.engine = engine
+        thread.engine = thread.in_force = engine
         self._patches.hold(engine is not None)
-        if not thread.inside:
-            intercept(engine is not None)
+        run_as_written(thread, engine is not None)
 
     def value(self, tensor: Any) -> Any:
         """What a tensor holds now, as a NumPy array; bfloat16, which NumPy lacks, as float32."""
@@ -151,7 +173,8 @@ def _begin_session(thread: ThreadState, engine: Engine) -> None:
 
 def _leave() -> None:
     """A forked process (a worker of a DataLoader) is not in the scope of the thread it copied."""
-    local.thread.engine = None
+    local.thread.engine = local.thread.in_force = None
+    run_as_written(local.thread, False)
     intercept(False)
 
 

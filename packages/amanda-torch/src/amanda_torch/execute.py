@@ -129,7 +129,8 @@ def run_inside(engine: Engine, target: Target, keys: Any, args: Args, kwargs: Kw
         return target.resume(keys, *args, **kwargs)
     finally:
         intercept(False)
-        thread.engine = engine
+        if thread.engine is inner:  # else a routine has left a scope
+            thread.engine = engine
 
 
 class Call:

@@ -38,6 +38,7 @@ from amanda_torch.backward import reaches
 from amanda_torch.execute import Target, execute
 from amanda_torch.frames import end_paths, resume_paths, skip_frames
 from amanda_torch.identity import enter, whereabouts
+from amanda_torch.script import run_as_written
 from amanda_torch.signature import FunctionSignature
 from amanda_torch.thread import KEY, ThreadState, intercept, intercepting, local
 from amanda_torch.wrapped import NumberWithoutValue
@@ -102,13 +103,14 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
     def unseen(*args: Any, **kwargs: Any) -> Any:
         if is_dynamo_compiling():
             return function(*args, **kwargs)
-        local.thread.known = True
+        thread = local.thread
+        thread.known = True
         on = intercepting()
         intercept(False)
         try:
             return function(*args, **kwargs)
         finally:
-            intercept(on)
+            intercept(on and thread.engine is not None)  # a routine may leave a scope
 
     return unseen
 
@@ -161,12 +163,13 @@ def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., An
         if not reaches(engine):
             return function(*args, **kwargs)
         before, on = local.thread, intercepting()
-        thread = local.thread = ThreadState()  # also in a thread of autograd
-        thread.engine, thread.session = engine, session
+        thread = local.thread = ThreadState(before.around)  # also in a thread of autograd
+        thread.engine, thread.in_force, thread.session = engine, before.in_force, session
         thread.known, thread.probing = True, before.probing
         thread.node, thread.outside, thread.floor = node, outside, floor
         thread.resumed, thread.origin = place, origin
         thread.visits = None if visits is None else dict(visits)
+        run_as_written(thread, True)
         intercept(True)
         try:
             return function(*args, **kwargs)
@@ -176,6 +179,7 @@ def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., An
                 raise stop from None
             raise
         finally:
+            run_as_written(thread, False)
             local.thread = before
             intercept(on)
 
@@ -246,22 +250,22 @@ class Patches:
             (torch.Tensor, "_wrapped_number", NumberWithoutValue()),
         ]
         self._originals: list[tuple[Any, str, Any]] = []
-        self._threads: set[int] = set()
+        self._owners: set[tuple[int, int]] = set()
         self._stance: Any = None
         self._lock = threading.Lock()
 
     def hold(self, held: bool) -> None:
         """Whether the current thread needs them."""
-        this_thread = threading.get_ident()
+        owner = local.thread.owner
         with self._lock:
-            before = bool(self._threads)
+            before = bool(self._owners)
             if held:
-                self._threads.add(this_thread)
+                self._owners.add(owner)
             else:
-                self._threads.discard(this_thread)
-            if self._threads and not before:
+                self._owners.discard(owner)
+            if self._owners and not before:
                 self._install()
-            elif before and not self._threads:
+            elif before and not self._owners:
                 self._remove()
 
     def _install(self) -> None:

@@ -27,7 +27,8 @@ class ThreadState:
     """State of one thread.
 
     Attributes:
-        engine: the tools in force, None for none.
+        engine: the tools that see the operators that run now, None for none.
+        in_force: the tools in force; inside an operator, not all of them see what runs.
         node: the calling context of the innermost module, None outside of modules.
         visits: how often each site was passed within the outermost module call.
         session: gives what identifies the outermost scope that was entered last.
@@ -38,15 +39,19 @@ class ThreadState:
         on_gradients: whether the current routine is given gradients.
         tracking: whether what the current routine returns will have gradients passed through.
         probing: whether a gradient is being computed just to show it to an analysis.
-        inside: whether a scope was entered or left from within a routine.
+        around: what this thread was at when a routine opened a scope of its own; None outside
+            of such scopes.
+        script_optimizes: whether TorchScript optimized what it runs before tools were in force;
+            None when none are.
         known: whether a scope was entered or a backward started in this thread: autograd's own
             threads do neither.
     """
 
     __slots__ = (
+        "around",
         "engine",
         "floor",
-        "inside",
+        "in_force",
         "known",
         "node",
         "on_gradients",
@@ -54,13 +59,16 @@ class ThreadState:
         "outside",
         "probing",
         "resumed",
+        "script_optimizes",
         "session",
         "tracking",
         "visits",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, around: ThreadState | None = None) -> None:
+        self.around = around
         self.engine: Engine | None = None
+        self.in_force: Engine | None = None
         self.node: Node | None = None
         self.visits: dict[int, int] | None = None
         self.session: Callable[[], ByOperator | None] = lambda: None
@@ -71,8 +79,16 @@ class ThreadState:
         self.on_gradients = False
         self.tracking = False
         self.probing = False
-        self.inside = False
+        self.script_optimizes: bool | None = None
         self.known = False
+
+    @property
+    def owner(self) -> tuple[int, int]:
+        """Tells apart the threads, and in each the scopes that routines open."""
+        depth, around = 0, self.around
+        while around is not None:
+            depth, around = depth + 1, around.around
+        return threading.get_ident(), depth
 
 
 class _Local(threading.local):

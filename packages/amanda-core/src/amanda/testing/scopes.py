@@ -10,12 +10,23 @@ import pytest
 
 import amanda
 from amanda.testing.models import X, perceptron
-from amanda.testing.probes import Executions, Insert
+from amanda.testing.probes import Executions, Insert, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amanda.testing.adapter import Adapter, Model
+    from amanda.testing.adapter import Adapter, Array, Model
+
+INSERTIONS = [
+    "insert_before_op",
+    "insert_after_op",
+    "replace_op",
+    "insert_before_backward_op",
+    "insert_after_backward_op",
+    "replace_backward_op",
+    "insert_on_grad_outputs",
+    "insert_on_grad_inputs",
+]
 
 
 def in_a_thread(call: Callable[[], object]) -> None:
@@ -138,6 +149,140 @@ class Scopes:
         with amanda.apply(executions.tool(types), square):
             perceptron(self.adapter).forward({"x": X})
         assert len(executions.ids) == 1
+
+    @staticmethod
+    def opening(run: Callable[[], object], tool: amanda.Tool) -> Callable[..., Any]:
+        """A routine that runs something in a scope of its own, at its first execution."""
+        ran: list[bool] = []
+
+        def opens(*tensors: Any) -> Any:
+            if not ran:
+                ran.append(True)
+                with amanda.apply(tool):
+                    run()
+            return tensors
+
+        return opens
+
+    @pytest.mark.parametrize("insertion", INSERTIONS)
+    def test_a_scope_that_a_routine_opens_has_its_tools_and_only_they(self, insertion: str) -> None:
+        around, within = Executions(), Executions()
+        model, other = perceptron(self.adapter), perceptron(self.adapter)
+        opens = self.opening(lambda: other.forward({"x": X}), self.sigmoids(within))
+        with amanda.apply(self.sigmoids(around), Insert(self.adapter, insertion, opens, "sigmoid")):
+            for _ in range(2):
+                model.gradients(["w1"], {"x": X})
+        assert (len(around.ids), len(within.ids)) == (2, 1)
+        assert self.count(other, within) == 0
+
+    def test_a_scope_that_an_analysis_routine_opens_has_its_tools_and_only_they(self) -> None:
+        around, within = Executions(), Executions()
+        model, other = perceptron(self.adapter), perceptron(self.adapter)
+        opens = self.opening(lambda: other.forward({"x": X}), self.sigmoids(within))
+        with amanda.apply(self.sigmoids(around), Watch(opens, [self.adapter.types["sigmoid"]])):
+            for _ in range(2):
+                model.forward({"x": X})
+        assert (len(around.ids), len(within.ids)) == (2, 1)
+
+    def test_the_model_at_hand_run_in_a_routine(self) -> None:
+        """As activation patching runs its clean prompt."""
+        outputs: list[Array] = []
+        model = perceptron(self.adapter)
+        clean = model.forward({"x": -X})
+        double = Insert(self.adapter, "insert_after_op", lambda y: y * 2, "sigmoid")
+        with amanda.apply(double):
+            doubled = model.forward({"x": -X})
+
+        def patch(*_: Any) -> None:
+            if not outputs:
+                outputs.append(model.forward({"x": -X}))
+                with amanda.apply(double):
+                    outputs.append(model.forward({"x": -X}))
+                outputs.append(model.forward({"x": -X}))
+
+        with amanda.apply(Insert(self.adapter, "insert_before_op", patch, "sigmoid")):
+            model.forward({"x": X})
+        np.testing.assert_array_equal(outputs, [clean, doubled, clean])
+
+    def test_operators_have_the_same_ids_in_a_scope_of_a_routine(self) -> None:
+        around, within = Executions(), Executions()
+        model = perceptron(self.adapter)
+        opens = self.opening(lambda: model.forward({"x": X}), self.sigmoids(within))
+        with amanda.apply(
+            self.sigmoids(around), Insert(self.adapter, "insert_before_op", opens, "sigmoid")
+        ):
+            model.forward({"x": X})
+        assert len(within.ids) == 1
+        assert within.ids == around.ids
+
+    def test_gradients_in_a_scope_of_a_routine(self) -> None:
+        found = []
+        model, other = perceptron(self.adapter), perceptron(self.adapter)
+        double = Insert(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid")
+        with amanda.apply(double):
+            expected = other.gradients(["w1"], {"x": X})["w1"]
+        opens = self.opening(lambda: found.append(other.gradients(["w1"], {"x": X})["w1"]), double)
+        plain = model.gradients(["w1"], {"x": X})["w1"]
+        with amanda.apply(Insert(self.adapter, "insert_before_op", opens, "sigmoid")):
+            gradient = model.gradients(["w1"], {"x": X})["w1"]
+        np.testing.assert_array_equal(found, [expected])
+        np.testing.assert_array_equal(gradient, plain)
+
+    def test_scopes_of_routines_nest(self) -> None:
+        around, within, innermost = Executions(), Executions(), Executions()
+        models = [perceptron(self.adapter) for _ in range(3)]
+        third = self.opening(lambda: models[2].forward({"x": X}), self.sigmoids(innermost))
+        second = Insert(self.adapter, "insert_before_op", third, "sigmoid")
+
+        def run() -> None:
+            with amanda.apply(self.sigmoids(within)):
+                models[1].forward({"x": X})
+
+        first = Insert(self.adapter, "insert_before_op", self.opening(run, second), "sigmoid")
+        with amanda.apply(self.sigmoids(around), first):
+            for _ in range(2):
+                models[0].forward({"x": X})
+        assert [len(e.ids) for e in (around, within, innermost)] == [2, 1, 1]
+
+    def test_disabled_and_enabled_in_a_routine(self) -> None:
+        around, within = Executions(), Executions()
+        model, other, enabled = perceptron(self.adapter), perceptron(self.adapter), []
+
+        def routine(*_: Any) -> None:
+            with amanda.disabled():
+                enabled.append(amanda.is_enabled())
+                with amanda.apply(self.sigmoids(within)):
+                    other.forward({"x": X})
+                    with amanda.enabled():
+                        other.forward({"x": X})
+            enabled.append(amanda.is_enabled())
+            with amanda.enabled():
+                other.forward({"x": X})
+
+        with amanda.apply(
+            Insert(self.adapter, "insert_before_op", routine, "sigmoid"), self.sigmoids(around)
+        ):
+            for _ in range(2):
+                model.forward({"x": X})
+        assert enabled == [False, True] * 2
+        assert (len(around.ids), len(within.ids)) == (2, 2)
+
+    def test_an_exception_in_a_scope_of_a_routine(self) -> None:
+        around, within = Executions(), Executions()
+        model, other = perceptron(self.adapter), perceptron(self.adapter)
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        opens = self.opening(fail, self.sigmoids(within))
+        with amanda.apply(
+            Insert(self.adapter, "insert_before_op", opens, "sigmoid"), self.sigmoids(around)
+        ):
+            with pytest.raises(amanda.RoutineError, match="ZeroDivisionError"):
+                model.forward({"x": X})
+            assert self.count(model, around) == 1
+            assert self.count(other, within) == 0
+        assert self.count(model, around) == 0
 
     def test_another_thread_is_not_covered(self) -> None:
         executions, model = Executions(), perceptron(self.adapter)

@@ -1,0 +1,50 @@
+"""Calling the code of tools: what it runs is none of the program's.
+
+A scope that a routine opens is its own: its tools, and only they, are in force there.
+"""
+
+from __future__ import annotations
+
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+
+def _nothing_to_restore() -> None:
+    pass
+
+
+class _Running(threading.local):
+    """The routine that a thread is running.
+
+    Attributes:
+        restore: puts back in force what was set aside for it; None outside of routines.
+    """
+
+    restore: Callable[[], None] | None = None
+
+
+_running = _Running()
+
+
+def call(routine: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a routine of a tool."""
+    outer, _running.restore = _running.restore, _nothing_to_restore
+    try:
+        return routine(*args, **kwargs)
+    finally:
+        restore, _running.restore = _running.restore, outer
+        restore()
+
+
+def in_routine_first(set_aside: Callable[[], Callable[[], None]]) -> None:
+    """Call ``set_aside`` if this thread is in a routine that has not called it yet.
+
+    Args:
+        set_aside: takes out of force what is; what it returns is called when the routine ends.
+    """
+    if _running.restore is _nothing_to_restore:
+        _running.restore = set_aside()
