@@ -125,3 +125,12 @@ FakeTensor: type = _find("torch._subclasses.fake_tensor.FakeTensor")
 FunctionalTensor: type = _find("torch._subclasses.functional_tensor.FunctionalTensor")
 is_jit_tracing: Callable[[], bool] = _find("torch._C._is_tracing")
 disable_modes: Any = _find("torch.utils._python_dispatch._disable_current_modes")
+
+# ---- Differentiation below the dispatcher, which nothing public tells of or switches.
+
+# Whether TorchScript optimizes what the current thread runs (torch.jit.optimized_execution).
+script_optimizes: Callable[[], bool] = _find("torch._C._get_graph_executor_optimize")
+set_script_optimizes: Callable[[bool], None] = _find("torch._C._set_graph_executor_optimize")
+# Whether a transform of torch.func has wrapped a tensor, and the tensor in it.
+is_wrapped: Callable[[Tensor], bool] = _find("torch._C._functorch.is_functorch_wrapped_tensor")
+unwrapped: Callable[[Tensor], Tensor] = _find("torch._C._functorch.get_unwrapped")

@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node, disable_modes, node_of, share_memory
 from amanda_torch.backward import in_force, made_since, run_on_gradients
-from amanda_torch.straight import is_strided_nested, straight_through
+from amanda_torch.straight import is_strided_nested, straight_through, tracked
 from amanda_torch.thread import local
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
         GradientEdge(node_of(t), t.output_nr)
         if t.requires_grad and not is_strided_nested(t)
         else None
-        for t in tensors
+        for t in map(tracked, tensors)
     ]
 
 

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
+from amanda_torch._internals import script_optimizes, set_script_optimizes
 
 if TYPE_CHECKING:
     from amanda_torch.thread import ThreadState
-
-# Of the current thread each.
-_optimizes = vars(torch._C)["_get_graph_executor_optimize"]
-_set_optimizes = vars(torch._C)["_set_graph_executor_optimize"]
 
 
 def run_as_written(thread: ThreadState, as_written: bool) -> None:
     """Have this thread run TorchScript as it is written, or as it did before."""
     before = thread.script_optimizes
     if as_written and before is None:
-        thread.script_optimizes = _optimizes()
-        _set_optimizes(False)
+        thread.script_optimizes = script_optimizes()
+        set_script_optimizes(False)
     elif not as_written and before is not None:
         thread.script_optimizes = None
-        _set_optimizes(before)
+        set_script_optimizes(before)

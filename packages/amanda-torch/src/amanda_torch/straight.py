@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from amanda_torch._internals import forward_ad, keeping_version, set_forward_mode
+from amanda_torch._internals import (
+    forward_ad,
+    is_wrapped,
+    keeping_version,
+    set_forward_mode,
+    unwrapped,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -94,9 +100,19 @@ def records_tangents() -> bool:
     return bool(forward_ad._current_level >= 0)
 
 
+def tracked(tensor: Tensor) -> Tensor:
+    """The tensor that has the gradient: itself, or what transforms of ``torch.func`` wrap in it.
+
+    ``vmap`` wraps tensors that say that they need no gradient, whatever is in them.
+    """
+    while not tensor.requires_grad and is_wrapped(tensor):
+        tensor = unwrapped(tensor)
+    return tensor
+
+
 def carries_gradient(tensor: Tensor) -> bool:
     """Whether a gradient flows through a tensor, in either mode."""
-    if tensor.requires_grad:
+    if tracked(tensor).requires_grad:
         return True
     return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
 
