@@ -11,7 +11,7 @@ import torch
 import torch._dynamo.eval_frame
 from amanda_torch import driver
 from amanda_torch.thread import intercepting, local
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from watching import Change, ForwardWatch, everything
@@ -164,6 +164,7 @@ switches = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(switches)
 def test_however_scopes_nest(tree: Any) -> None:
     """An operator is seen by the tools around it, unless they are switched off."""
