@@ -41,7 +41,7 @@ def test_apply_is_also_found_in_the_tool_module():
 
 class TestTool:
     def test_add_inst_for_op(self):
-        expected = ["self", "callback", "backward", "require_outputs", "ops"]
+        expected = ["self", "callback", "backward", "require_outputs", "ops", "on_request"]
         assert parameters(Tool.add_inst_for_op) == expected
         defaults = inspect.signature(Tool.add_inst_for_op).parameters
         assert defaults["backward"].default is False
