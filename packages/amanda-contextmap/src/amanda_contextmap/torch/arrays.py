@@ -164,21 +164,20 @@ _REPLICATED = rule("Pad", "data=self", pads=_pads("padding"), mode=constant("edg
 # Indices
 
 
-_REDUCTIONS = {
-    "none": (None,),
-    "add": ("add", "sum"),
-    "mul": ("multiply", "prod"),
-    "max": ("amax",),
-    "min": ("amin",),
-}
+_REDUCTIONS = {"add": "add", "sum": "add", "multiply": "mul", "prod": "mul"}
+_REDUCTIONS |= {"amax": "max", "amin": "min"}
 
 
-def _scattered(reduction: str) -> Rule:
+def _scattered(reduction: str, own: str | None = None) -> Rule:
+    """With the reduction that it is told, or which is its ``own``."""
+
     def holds(op: Native) -> bool:
+        told = op.get("reduce")
+        named = own if told is None else _REDUCTIONS.get(told)
         return (
             op.has("src")
             and op.rank("self") > 0
-            and op.get("reduce") in _REDUCTIONS[reduction]
+            and named == reduction
             and op.get("include_self", True)
         )
 
@@ -361,8 +360,8 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         axis=axis("dim", "self"),
     ),
     "arange": rule("Range", "", _range),
-    "scatter": tuple(map(_scattered, ("none", "add", "mul"))),
-    "scatter_add": _scattered("add"),
+    "scatter": tuple(_scattered(how, own="none") for how in ("none", "add", "mul")),
+    "scatter_add": _scattered("add", own="add"),
     "scatter_reduce": tuple(map(_scattered, ("add", "mul", "max", "min"))),
     "index_put": tuple(
         rule(

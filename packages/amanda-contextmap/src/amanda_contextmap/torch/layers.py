@@ -132,7 +132,7 @@ def _one_head(op: Native) -> int | None:
 
 def _of_each_head(op: Native) -> Layout | None:
     """A mask for each example is the same for all heads, of which there is one."""
-    if op.rank("query") == 3 and op.rank("attn_mask") == 3:
+    if op.rank("query") == 3 and op.has("attn_mask") and op.rank("attn_mask") == 3:
         return Expanded(1)
     return None
 
