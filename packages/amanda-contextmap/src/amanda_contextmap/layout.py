@@ -6,6 +6,8 @@ one execution to the next.
 
 from __future__ import annotations
 
+import math
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +48,21 @@ class Reshaped:
     def to_native(self, tensor: Any, xp: Any) -> Any:
         """The tensor in the shape that the backend has."""
         return xp.reshape(tensor, self.native)
+
+
+class Merged:
+    """The last axes, whose sizes are known, are one."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = tuple(sizes)
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with those axes as one."""
+        return xp.reshape(tensor, (*tensor.shape[: -len(self.sizes)], math.prod(self.sizes)))
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with those axes apart."""
+        return xp.reshape(tensor, (*tensor.shape[:-1], *self.sizes))
 
 
 class Expanded:

@@ -1,0 +1,40 @@
+"""PyTorch's own samples of its operators, each computed again by ONNX as a portable tool sees it.
+
+What is seen under an ONNX name is what ONNX says, for all arguments that PyTorch tests itself with;
+the rest keeps its own name.
+"""
+
+import itertools
+
+import amanda
+import pytest
+import torch
+from onnx_check import Look, difference
+from torch.testing._internal.common_methods_invocations import op_db
+
+SAMPLES = 8  # of each operator and type of data
+DTYPES = (torch.float32, torch.int64, torch.bool, torch.float16)
+
+
+def samples(name):
+    for op in (op for op in op_db if op.name == name):
+        for dtype in (dtype for dtype in DTYPES if dtype in op.supported_dtypes("cpu")):
+            given = op.sample_inputs("cpu", dtype, requires_grad=False)
+            for sample in itertools.islice(given, SAMPLES):
+                yield op, sample
+
+
+@pytest.mark.parametrize("name", sorted({op.name for op in op_db}))
+def test_samples_of(name):
+    chosen, look = list(samples(name)), Look()
+    with torch.no_grad(), amanda.apply(look):
+        for op, sample in chosen:
+            torch.manual_seed(0)
+            amanda.clear_cache()  # all samples run at one place
+            op(sample.input, *sample.args, **sample.kwargs)
+    wrong = {}
+    for operator in look.seen:
+        why = difference(operator)
+        if why is not None:
+            wrong.setdefault(f"{operator.type}: {why}", str(operator))
+    assert not wrong, "\n".join(f"{why}\n    {operator}" for why, operator in wrong.items())
