@@ -77,7 +77,10 @@ class Native:
 
     def size(self, name: str, axis: int) -> int:
         """Its size along an axis."""
-        size = self.shape(name)[axis]
+        shape = self.shape(name)
+        if not -len(shape) <= axis < len(shape):  # a number, where PyTorch takes an axis too
+            raise ValueUnavailableError(f"{name} has no axis {axis}")
+        size = shape[axis]
         if size is None:
             raise ValueUnavailableError(f"the size of {name} along {axis} is not known")
         return size

@@ -24,7 +24,10 @@ def samples(name):
                 yield op, sample
 
 
-@pytest.mark.parametrize("name", sorted({op.name for op in op_db}))
+NAMES = sorted({op.name for op in op_db if not op.name.startswith("jiterator")})  # of CUDA alone
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_samples_of(name):
     chosen, look = list(samples(name)), Look()
     with torch.no_grad(), amanda.apply(look):

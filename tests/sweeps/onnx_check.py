@@ -8,6 +8,9 @@ from amanda_contextmap.testing import assert_in_schema, reference
 # What they compute is drawn, or depends on the machine.
 RANDOM = {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
 
+# The evaluator computes these in half precision all through, frameworks in single.
+HALF = {"LogSoftmax", "RMSNormalization"}
+
 TOLERANCES = {"float16": 5e-3, "bfloat16": 5e-2, "float32": 1e-4, "complex64": 1e-4}
 
 
@@ -142,6 +145,8 @@ def unlike(wanted, found, tolerance):
 def evaluator_fault(operator, error):
     """Whether the reference implementation is known to be wrong here, and not the map."""
     attrs, inputs = operator.attrs, operator.inputs
+    if any(value.dtype == np.float16 for value in inputs) and operator.type in HALF:
+        return True
     pads = attrs.get("pads") or [0]
     match operator.type:
         case "GlobalMaxPool":
@@ -156,6 +161,12 @@ def evaluator_fault(operator, error):
         case "GatherElements":
             data, indices = inputs
             return data.shape != indices.shape
+        case "Pow":
+            return error is not None and "negative integer powers" in str(error)
+        case "ReduceLogSumExp":
+            return inputs[0].ndim == 0
+        case "BatchNormalization":
+            return inputs[0].size == 0
         case "RNN":
             return "Relu" in attrs.get("activations", ())
         case "Transpose":
