@@ -140,6 +140,14 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session
+def vocabulary(session: nox.Session) -> None:
+    """Every sample that PyTorch has of its operators, held to ONNX's reference implementation."""
+    packages = ("core", "torch", "contextmap")
+    install(session, *TEST, "expecttest", "torch", "onnx", packages=packages)
+    pytest(session, "tests/sweeps/test_onnx_torch.py")
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """An unmodified script, instrumented from outside: where do its operators and time go?"""
     install(
