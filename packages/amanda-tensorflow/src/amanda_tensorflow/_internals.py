@@ -81,8 +81,12 @@ imperative_grad: Any = _find("tensorflow.python.eager.imperative_grad", "imperat
 # It is also what runs one operator by its type and attributes, as on the value of a variable.
 execute: Any = _find("tensorflow.python.eager.execute", "record_gradient", "execute")
 backprop: Any = _find(
-    "tensorflow.python.eager.backprop", "GradientTape.jacobian", "GradientTape.batch_jacobian"
+    "tensorflow.python.eager.backprop",
+    *("GradientTape.jacobian", "GradientTape.batch_jacobian"),
+    *("GradientTape.watch", "GradientTape._push_tape", "GradientTape._pop_tape"),
 )
+# Custom gradients, which may run forward code again, under tapes of their own.
+custom_gradient: Any = _find("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator")
 # Functions as they are traced, and name scopes as they are opened.
 func_graph: Any = _find("tensorflow.python.framework.func_graph", "func_graph_from_py_func")
 ops: Any = _find(
@@ -95,7 +99,7 @@ ops: Any = _find(
     *("get_default_graph", "gradient_registry"),
 )
 # The Python function that was traced, under its decorators.
-tf_decorator: Any = _find("tensorflow.python.util.tf_decorator", "unwrap")
+tf_decorator: Any = _find("tensorflow.python.util.tf_decorator", "unwrap", "make_decorator")
 # Gradients may be given by slices, and are told apart by operators put between them.
 indexed_slices: Any = _find("tensorflow.python.framework.indexed_slices", "IndexedSlices")
 tensor_lib: Any = _find("tensorflow.python.framework.tensor", "Tensor")

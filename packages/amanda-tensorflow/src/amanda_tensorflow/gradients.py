@@ -37,7 +37,7 @@ class Gradients:
         self.nodes = {name for id, name in by_id if computes_gradients(id)}
         for call in notes.calls:  # inner calls first: the innermost owns a node
             begin, end = bisect.bisect_right(ids, call.first), bisect.bisect_right(ids, call.last)
-            names = [name for _, name in by_id[begin:end]]
+            names = [name for id, name in by_id[begin:end] if id not in notes.recomputed]
             owned = [name for name in names if self.of_node.setdefault(name, call) is call]
             if owned:
                 self.calls.append(call)
@@ -49,7 +49,9 @@ class Gradients:
         unknown = {
             name: operation
             for name, operation in operations.items()
-            if name not in self.nodes and is_gradient(operation.name)
+            if name not in self.nodes
+            and is_gradient(operation.name)
+            and operation._id not in notes_of(graph).recomputed
         }
         self.nodes.update(unknown)
         if unknown:

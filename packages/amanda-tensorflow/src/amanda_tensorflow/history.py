@@ -105,6 +105,7 @@ class Notes:
         copies: those that were put there by this driver.
         recorded: the operators that a tape has seen, by the identity of their attributes, which
             is all that a tape keeps of each of them.
+        recomputed: ids of the nodes among these that are forward code all the same.
         scopes: for a name scope, the scope around it and the name it was opened by.
         updates: the name scopes that an optimizer opened.
         number: one that no other graph ever has.
@@ -118,6 +119,7 @@ class Notes:
         "function",
         "functions",
         "number",
+        "recomputed",
         "recorded",
         "scopes",
         "sections",
@@ -129,6 +131,7 @@ class Notes:
         self.calls: list[GradientCall] = []
         self.sections: list[tuple[int, int]] = []
         self.copies: list[tuple[int, int]] = []
+        self.recomputed: set[int] = set()
         self.recorded: dict[int, tuple[Any, str]] = {}
         self.scopes: dict[str, tuple[str, str]] = {}
         self.updates: set[str] = set()
@@ -149,7 +152,7 @@ class Notes:
 
         def check(id: int) -> bool:
             place = bisect.bisect_left(starts, id) - 1
-            return place >= 0 and id <= ends[place]
+            return place >= 0 and id <= ends[place] and id not in self.recomputed
 
         return check
 

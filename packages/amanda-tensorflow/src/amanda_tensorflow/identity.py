@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from amanda import AmandaError, Operator
 
 from amanda_tensorflow.history import attached, declared_scope, is_update, notes_of
+from amanda_tensorflow.names import without_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -183,7 +184,12 @@ class Identities:
             operators = operators_of(graph)
             for name, op in nodes:
                 scope = declared_scope(graph, name.rpartition("/")[0])
+                again = graph.get_operation_by_name(name)._id in notes_of(graph).recomputed
+                if again:
+                    scope = without_gradients(scope)
                 place = f"{scope}/{op}" if scope else op
+                if again:
+                    place += "/recomputed"
                 counts[place] += 1
                 if counts[place] > 1:
                     place += f"#{counts[place]}"

@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 
 _SYMBOLIC = re.compile(r"(?:^|.*/)gradients(?:_\d+)?/(.+)_grad/[^/]+$")
 _TAPE = re.compile(r"^gradient_tape/(?:(.+)/)?[^/]+$")
+_GRADIENT_SCOPE = re.compile(r"gradient_tape|gradients(_\d+)?|.*_grad")
 _ANY = re.compile(r"(?:^|/)gradients(?:_\d+)?/|^gradient_tape/")
 
 
 def is_gradient(name: str) -> bool:
     """Whether a node computes gradients, by its name."""
     return _ANY.search(name) is not None
+
+
+def without_gradients(scope: str) -> str:
+    """A name scope within gradients, as it is where the forward operators are."""
+    parts = scope.split("/")
+    return "/".join(part for part in parts if not _GRADIENT_SCOPE.fullmatch(part))
 
 
 def calls_by_name(

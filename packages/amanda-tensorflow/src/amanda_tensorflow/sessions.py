@@ -245,13 +245,14 @@ class Sessions:
         identities = self._driver.identities
         if shadows.identified != last_id(root.graph):
             shadows.identified = last_id(root.graph)
-            computes_gradients = notes_of(root.graph).computes_gradients()
+            notes = notes_of(root.graph)
+            computes_gradients = notes.computes_gradients()
             nodes = [
                 (operation.name, operation.type)
                 for operation in root.graph.get_operations()
                 if operation.type not in STRUCTURE
                 and not computes_gradients(operation._id)
-                and not is_gradient(operation.name)
+                and (operation._id in notes.recomputed or not is_gradient(operation.name))
             ]
             identities.identify([(root.graph, nodes)], ())
         for frames in root.children.values():

@@ -1,0 +1,157 @@
+"""Forward code that runs on the way back: operators like all others (S3)."""
+
+import amanda
+import numpy as np
+import pytest
+import tensorflow as tf
+from probes import Count, Insert
+from straight_through import assert_close
+from tensorflow.compat import v1
+
+RNG = np.random.default_rng(0)
+W = RNG.normal(size=(4, 4)).astype(np.float32)
+B = RNG.normal(size=4).astype(np.float32)
+X = RNG.normal(size=(3, 4)).astype(np.float32)
+
+host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
+
+
+def mask(w):
+    return w * tf.cast(tf.abs(w) > 0.5, w.dtype)
+
+
+def masking(pure):
+    return Insert(["MatMul"], "insert_before_op", mask, inputs=[1], pure=pure)
+
+
+def layers(wrap, weight, bias):
+    """Two layers, each of which keeps only its input for the way back if ``wrap`` has it so."""
+
+    def layer(x):
+        return tf.nn.relu(tf.matmul(x, weight) + bias)
+
+    return lambda x: wrap(layer)(wrap(layer)(x))
+
+
+def tape_inside(wrap):
+    weight, bias = tf.Variable(W), tf.Variable(B)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layers(wrap, weight, bias)(x) ** 2)
+        return tape.gradient(loss, [x, weight, bias])
+
+    return step(tf.constant(X))
+
+
+def tape_around(wrap):
+    weight, bias, x = tf.Variable(W), tf.Variable(B), tf.constant(X)
+    function = tf.function(layers(wrap, weight, bias))
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(function(x) ** 2)
+    return tape.gradient(loss, [x, weight, bias])
+
+
+def session(wrap):
+    with tf.Graph().as_default(), v1.Session() as session:
+        weight = v1.get_variable("w", initializer=W, use_resource=True)
+        bias = v1.get_variable("b", initializer=B, use_resource=True)
+        x = v1.placeholder(tf.float32, [3, 4])
+        loss = tf.reduce_sum(layers(wrap, weight, bias)(x) ** 2)
+        gradients = tf.gradients(loss, [x, weight, bias])
+        session.run(v1.global_variables_initializer())
+        return session.run(gradients, {x: X})
+
+
+each_way = pytest.mark.parametrize(
+    "gradients", [tape_inside, tape_around, session], ids=lambda f: f.__name__
+)
+
+
+def as_arrays(gradients):
+    return [np.asarray(tf.convert_to_tensor(gradient)) for gradient in gradients]
+
+
+@each_way
+@host_and_pure
+def test_a_masked_weight(gradients, pure):
+    with amanda.apply(masking(pure)):
+        expected = as_arrays(gradients(lambda layer: layer))
+        actual = as_arrays(gradients(tf.recompute_grad))
+    assert_close(actual, expected)
+    assert not np.allclose(actual[0], as_arrays(gradients(tf.recompute_grad))[0])
+
+
+@each_way
+@host_and_pure
+def test_a_changed_output_and_a_changed_gradient(gradients, pure):
+    tools = [
+        Insert(["Relu"], "insert_after_op", lambda y: 2.0 * y + 1.0, pure=pure),
+        Insert(["MatMul"], "insert_on_grad_inputs", lambda g: 3.0 * g, inputs=[1], pure=pure),
+    ]
+    with amanda.apply(*tools):
+        expected = as_arrays(gradients(lambda layer: layer))
+        assert_close(as_arrays(gradients(tf.recompute_grad)), expected)
+
+
+@each_way
+def test_what_is_computed_again_is_counted_again(gradients):
+    count = Count(["MatMul", "Relu"])
+    with amanda.apply(count):
+        gradients(tf.recompute_grad)
+    kinds = [id.partition("#")[0] for id in count.counts if count.counts[id]]
+    assert sorted(kinds) == sorted(2 * ["MatMul", "MatMul/recomputed", "Relu", "Relu/recomputed"])
+
+
+@each_way
+def test_the_rest_of_a_custom_gradient_is_left_alone(gradients):
+    """Of tf.recompute_grad's own operators none is one of the model's."""
+    count = Count()
+    with amanda.apply(count):
+        gradients(tf.recompute_grad)
+    recomputed = [id.partition("/")[0] for id in count.counts if "/recomputed" in id]
+    assert sorted(recomputed) == ["AddV2", "AddV2", "MatMul", "MatMul", "Relu", "Relu"]
+
+
+@host_and_pure
+def test_operators_of_a_custom_gradient_that_need_no_gradient(pure):
+    weight = tf.constant(W)
+
+    @tf.custom_gradient
+    def gated(x):
+        """Its gradient is scaled by a product, which is forward code."""
+        return x * 1.0, lambda dy: dy * tf.matmul(x, weight)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(gated(x))
+        return tape.gradient(loss, x)
+
+    with amanda.apply(masking(pure)):
+        gradient = step(tf.constant(X))
+    assert_close([gradient], [X @ mask(tf.constant(W)).numpy()])
+
+
+@host_and_pure
+def test_operators_of_a_custom_gradient_that_work_on_gradients(pure):
+    weight = tf.constant(W)
+
+    @tf.custom_gradient
+    def product(x):
+        return tf.matmul(x, weight), lambda dy: tf.matmul(dy, tf.transpose(weight))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(product(x))
+        return tape.gradient(loss, x)
+
+    with amanda.apply(masking(pure)):
+        gradient = step(tf.constant(X))
+    assert_close([gradient], [np.ones((3, 4), np.float32) @ W.T])
