@@ -6,6 +6,7 @@ Each package is tested alone, in an environment that has only what it needs.
 from __future__ import annotations
 
 import os
+import subprocess
 
 import nox
 
@@ -38,6 +39,26 @@ WEIGHTS = [
     "mtcnn==1.0.0",
     "silero-vad==6.2.3",
 ]
+# The oldest and the newest version of each framework that its driver was tested with.
+VERSIONS = {"torch": ("2.8", "2.15"), "tensorflow": ("2.18", "2.21")}
+# What shows that a driver works with a version: the conformance suite, and small programs that
+# between them use every private name.
+CASES = {
+    "torch": [
+        f"packages/amanda-torch/tests/test_{name}.py"
+        for name in (
+            "conformance",
+            "versions",
+            "checkpointing",
+            "forward_mode",
+            "operators_libraries",
+            "substitution_inplace",
+        )
+    ],
+    "tensorflow": [
+        f"packages/amanda-tensorflow/tests/test_{name}.py" for name in ("conformance", "versions")
+    ],
+}
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub
     "TOKENIZERS_PARALLELISM": "false",
@@ -137,6 +158,43 @@ def integration(session: nox.Session) -> None:
     pytest(session, "tests/integration")
     if not session.posargs:
         pytest(session, "tests/integration/test_flops_tensorflow.py", **WITHOUT_ONEDNN)
+
+
+def interpreters() -> list[str]:
+    """Which of the supported versions of Python this machine has, from the oldest on."""
+
+    def runs(version: str) -> bool:
+        try:
+            return (
+                subprocess.run([f"python{version}", "-c", ""], capture_output=True).returncode == 0
+            )
+        except FileNotFoundError:
+            return False
+
+    return [version for version in ("3.10", "3.11", "3.12", "3.13") if runs(version)]
+
+
+def oldest_and_newest() -> list[object]:
+    """The frameworks' oldest version with the oldest Python there is, and the newest likewise."""
+    found = interpreters()
+    return [
+        nox.param(python, framework, version, id=f"{framework}-{version}", tags=[framework])
+        for framework, versions in VERSIONS.items()
+        for python, version in zip((found[0], found[-1]), versions, strict=True)
+        if found
+    ]
+
+
+@nox.session
+@nox.parametrize(["python", "framework", "version"], oldest_and_newest())
+def versions(session: nox.Session, framework: str, version: str) -> None:
+    """What the drivers rest on, in the oldest and the newest versions that they declare.
+
+    The pins of ``constraints.txt`` are for development and do not hold here.
+    """
+    paths = [PACKAGES[name] for name in ("core", "contextmap", "tools")]
+    session.install(*TEST, f"{framework}=={version}.*", f"{PACKAGES[framework]}[tested]", *paths)
+    session.run("pytest", *(session.posargs or CASES[framework]), env=ENVIRONMENT)
 
 
 @nox.session
