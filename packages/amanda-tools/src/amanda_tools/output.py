@@ -57,11 +57,6 @@ class Output:
         self._close: weakref.finalize[..., Output] | None = None
         _check(self.path)
 
-    @property
-    def opened(self) -> bool:
-        """Whether it has been opened, and no other tool has taken it over since."""
-        return self._file is not None
-
     def open(self) -> None:
         """Make it empty, and have no other process write it from now on.
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import amanda
 
+from amanda_tools.document import Document
 from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
 from amanda_tools.flops.registry import TABLES
 from amanda_tools.flops.table import Table
-from amanda_tools.interrupts import uninterrupted
-from amanda_tools.notice import described, say
-from amanda_tools.output import Output
 from amanda_tools.place import Place
 from amanda_tools.report import EXECUTIONS, Column, count
 
@@ -88,7 +86,7 @@ class Flops(amanda.Tool):
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
-        self._output = None if out is None else Output(out)
+        self._document = None if out is None else Document(out, "null\n")
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
         self._number = _Numbering()
@@ -108,22 +106,18 @@ class Flops(amanda.Tool):
         Raises:
             OSError: it cannot be written.
         """
-        if self._output is not None and not self._output.opened:
-            self._output.open()
+        if self._document is not None:
+            self._document.open()
 
     def leave(self) -> None:
         """Bring the file up to date."""
-        if self._output is None:
-            return
-        document = {"total": asdict(self.total()), "operators": [_flat(row) for row in self.rows()]}
-        data = (json.dumps(document, indent=1) + "\n").encode()
-        try:
-            with uninterrupted():
-                self.open()
-                self._output.write(data, 0)
-                self._output.end(len(data))
-        except OSError as error:
-            say(f"{self._output.path}: {error.strerror or described(error)}; it is not complete")
+        if self._document is not None:
+            total = self.total()
+            written = {
+                "total": {"flops": total.flops, **asdict(total)},
+                "operators": [_flat(row) for row in self.rows()],
+            }
+            self._document.write(json.dumps(written, indent=1) + "\n")
 
     # What was counted
 
@@ -176,8 +170,8 @@ class Flops(amanda.Tool):
             f"flops: {count(total.forward)} forward, {count(total.backward)} backward, "
             f"{count(total.params)} parameters"
         ]
-        if self._output is not None:
-            lines[0] += f"; {self._output.path}"
+        if self._document is not None:
+            lines[0] += f"; {self._document.state}"
         if total.uncounted:
             lines.append(f"no formula: {_listed(total.uncounted)}")
         if total.uncounted_backward:
