@@ -40,7 +40,7 @@ context: Any = _find(
 # What every call of a tf.function ends in, and what makes one of a graph.
 atomic_function: Any = _find(
     "tensorflow.python.eager.polymorphic_function.atomic_function",
-    *("AtomicFunction.call_flat", "from_func_graph"),
+    *("AtomicFunction.call_flat", "from_func_graph", "InterpolateRuntimeError"),
 )
 # Attributes of functions: compiled by XLA, and the name of the one that computes the gradient.
 attributes: Any = _find(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -145,6 +146,7 @@ class Instrumented:
             results = context.context().call_function(self._name, [*args, *added], self._count)
         except errors.OpError as error:
             raise_failure(self._hosts, error)
+            name_as_the_program_does(error)
             raise
         outputs = list(results[:count]) if self._count else []
         for (index, operator), version in zip(self.outputs, (results or ())[count:], strict=True):
@@ -203,6 +205,15 @@ def raise_failure(hosts: Sequence[tuple[int, HostRoutine]], error: BaseException
         routine.failures.clear()
     if failures:
         raise failures[0] from failures[0].__cause__
+
+
+# What is added to the names of functions and of a session's nodes.
+_ADDED_TO_NAMES = re.compile(r"__amanda_\d+_\d+|amanda_shadow_\d+/")
+
+
+def name_as_the_program_does(error: Any) -> None:
+    """Have an error of TensorFlow's speak of the program's own functions and nodes."""
+    error._message = _ADDED_TO_NAMES.sub("", error.message)
 
 
 def _remove(names: Sequence[str]) -> None:
@@ -289,7 +300,8 @@ class Functions:
             instrumented = current.instrumented
         if instrumented is None:
             return None
-        outputs = instrumented(args, len(function.function_type.flat_outputs))
+        with atomic_function.InterpolateRuntimeError(function):
+            outputs = instrumented(args, len(function.function_type.flat_outputs))
         for output, output_type in zip(outputs, function.function_type.flat_outputs, strict=True):
             handle_data = output_type.dtype._handle_data
             if handle_data:

@@ -19,7 +19,11 @@ from amanda_tensorflow.body import Body, split
 from amanda_tensorflow.copies import SCOPE, Copies, behind
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame
-from amanda_tensorflow.functions import raise_failure, renamed_definitions
+from amanda_tensorflow.functions import (
+    name_as_the_program_does,
+    raise_failure,
+    renamed_definitions,
+)
 from amanda_tensorflow.history import attached, last_id, notes_of
 from amanda_tensorflow.identity import STRUCTURE
 from amanda_tensorflow.names import is_gradient
@@ -194,6 +198,7 @@ class Sessions:
                 return run(session, options, feeds, shadow.fetches, targets, metadata)
             except errors.OpError as error:
                 shadow.raise_failure(error)
+                name_as_the_program_does(error)
                 raise
 
         return [(owner, "_call_tf_sessionrun", run, call_tf_sessionrun), *refused]
