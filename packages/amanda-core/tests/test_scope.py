@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -101,6 +102,20 @@ class TestApply:
             raise ZeroDivisionError
         assert sorted(log) == ["one", "three", "two"]
         assert isinstance(raised.value.__context__, ZeroDivisionError)
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no other way to be forked")
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_a_forked_process_does_not_tell_the_tools_that_it_leaves(self):
+        log = []
+        process = os.getpid()
+        try:
+            with amanda.apply(Multiplying("tool", log)):
+                child = os.fork()
+        finally:
+            if os.getpid() != process:
+                os._exit(len(log))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert log == ["tool"]
 
 
 class Labelled(Tool):

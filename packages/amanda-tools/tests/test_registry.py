@@ -1,5 +1,6 @@
 """Tools by name: which there are, and how a line builds one."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -7,7 +8,7 @@ from typing import Literal
 import amanda
 import click
 import pytest
-from amanda_tools import Profile, Trace
+from amanda_tools import Flops, Profile, Trace
 from amanda_tools.registry import build, named_tools, options_of
 
 
@@ -153,3 +154,84 @@ class TestOptions:
 
 def test_the_tools_of_this_package_have_names():
     assert {"flops", "profile", "trace"} <= set(named_tools())
+
+
+class TestPackages:
+    """Names come from packages that others made, whatever is in them."""
+
+    @pytest.fixture
+    def package(self, tmp_path, monkeypatch):
+        """Installs a package that announces tools."""
+        monkeypatch.syspath_prepend(tmp_path)
+
+        def install(name, *announcements):
+            info = tmp_path / f"{name}-1.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
+            lines = "\n".join(("[amanda.tools]", *announcements))
+            (info / "entry_points.txt").write_text(lines)
+
+        yield install
+        sys.modules.pop("plugin_that_fails", None)
+
+    def test_with_one_name_for_two_tools_are_told_apart_by_the_user(self, package):
+        package("one", "same = amanda_tools:Flops")
+        package("two", "same = amanda_tools:Profile")
+        with pytest.raises(click.UsageError) as caught:
+            build("same")
+        assert str(caught.value) == (
+            "several tools are named 'same': amanda_tools:Flops of one and amanda_tools:Profile "
+            "of two; write amanda_tools:Flops for the first"
+        )
+        assert isinstance(build("amanda_tools:Flops"), Flops)
+
+    def test_with_one_name_for_one_tool_agree(self, package):
+        package("one", "same = amanda_tools:Flops")
+        package("two", "same = amanda_tools:Flops")
+        assert isinstance(build("same"), Flops)
+
+    @pytest.mark.parametrize(
+        ("value", "source", "message"),
+        [
+            (
+                "plugin_that_fails:T",
+                "raise RuntimeError('no')",
+                "cannot be loaded: RuntimeError: no",
+            ),
+            ("plugin_that_fails:T", "raise SystemExit(0)", "cannot be loaded: SystemExit: 0"),
+            ("plugin_that_fails:T", "T = (", "cannot be loaded: SyntaxError"),
+            ("plugin_that_fails:T", "", "cannot be loaded: AttributeError"),
+            ("plugin_that_fails:T", "T = 1", "is no tool"),
+            ("plugin_that_fails:T", "class T: pass", "is no tool"),
+            ("plugin_that_is_not_there:T", "", "No module named 'plugin_that_is_not_there'"),
+            ("%&", "", "cannot be loaded"),
+        ],
+    )
+    def test_that_fail_are_a_line(self, package, tmp_path, in_process, value, source, message):
+        (tmp_path / "plugin_that_fails.py").write_text(source)
+        package("broken", f"broken = {value}")
+        with pytest.raises(click.UsageError) as caught:
+            build("broken")
+        assert f"broken ({value} of broken)" in str(caught.value)
+        assert message in str(caught.value)
+        code, out, _ = in_process(tmp_path, "tools")
+        assert code == 0
+        assert f"broken ({value} of broken)" in out
+        assert "flops" in out
+
+    def test_whose_metadata_are_broken_are_left_out(self, package, tmp_path, in_process):
+        package("broken", "neither name nor value")
+        package("whole", "mine = amanda_tools:Flops")
+        code, out, err = in_process(tmp_path, "tools")
+        assert code == 0
+        assert "what the package broken announces cannot be read" in err
+        assert err.count("\n") == 1
+        assert "mine" in out
+        assert "flops" in out
+
+    def test_names_are_no_markup_and_no_control_characters(self, package, tmp_path, in_process):
+        package("odd", "[bold]x[/] = amanda_tools:Flops", "a\x1b[31mb = amanda_tools:Flops")
+        code, out, _ = in_process(tmp_path, "tools")
+        assert code == 0
+        assert "[bold]x[/]" in out
+        assert r"a\x1b[31mb" in out
