@@ -14,7 +14,7 @@ from torch import Tensor
 
 from amanda_torch._internals import disabled_torch_function
 from amanda_torch.dispatch import Interception, is_forward_type
-from amanda_torch.identity import Node
+from amanda_torch.identity import Node, Root
 from amanda_torch.parameters import is_parameter
 from amanda_torch.patches import Patches
 from amanda_torch.script import run_as_written
@@ -160,7 +160,7 @@ class TorchDriver(amanda.Driver):
 
 def _begin_session(thread: ThreadState, engine: Engine) -> None:
     """Operators outside of modules are known as long as the outermost scope is open."""
-    outside = thread.outside = Node("")
+    outside = thread.outside = Node("", Root())
     frame = _entering_frame()
     thread.floor = None if frame is None else frame.f_code
 

@@ -1,12 +1,13 @@
-"""What stack frames tell of an operator: whether they are call sites of the model, and whose.
+"""Which stack frames are call sites of the model, and which code is the same place as other code.
 
 Frames are looked at by the identity of their code, since that is what an address is made of.
 """
 
 from __future__ import annotations
 
-import inspect
 import sys
+import threading
+import weakref
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -17,25 +18,18 @@ from amanda_torch._internals import OpOverload, OpOverloadPacket, call_impl, wra
 if TYPE_CHECKING:
     from types import FrameType
 
-# Where torch runs operators for purposes of its own; tools see them when they ask for their type.
-_MACHINERY = (
-    "torch._dynamo.utils.",
-    "torch._tensor_str.",
-    "torch.amp.",
-    "torch.distributed.",
-    "torch.jit.",
-    "torch.nn.parallel.",
-    "torch.optim.",
-    "torch.testing.",
-    "torch.utils.data.",
-)
-
 # Frames that are no call sites of the model: the code of a module begins; an address goes on as it
 # was when a checkpoint was made; ours, or what runs code again.
 ENDS, RESUMES, SKIPPED = "ends", "resumes", "skipped"
 
-# By identity of the code. How a call gets to a module's forward depends on its hooks.
-SPECIAL: dict[int, str] = {
+# Call sites looked at for one address: recursion must not make it grow without bound.
+DEEPEST = 32
+# How many pieces of code without a file are told apart: a program may make other code in each step.
+_MADE = 4096
+
+# By identity of the code. How a call gets to a module's forward depends on its hooks. A number is
+# the identity of the code for which this one stands in an address, since it is equal to it.
+SPECIAL: dict[int, str | int] = {
     id(code): ENDS
     for code in (
         wrapped_call_impl.__code__,
@@ -60,28 +54,95 @@ def resume_paths(*codes: CodeType) -> None:
     SPECIAL.update((id(code), RESUMES) for code in codes)
 
 
-def optimizer(frame: FrameType | None) -> str | None:
-    """The class of the optimizer whose ``step`` is running, if one is."""
-    passed: list[CodeType] = []
-    while frame is not None:
-        if frame.f_code.co_name in ("step", "zero_grad"):
-            candidate = first_argument(frame)
-            if isinstance(candidate, torch.optim.Optimizer):
-                closure = inspect.unwrap(argument(frame, "closure") or candidate.step)
-                if getattr(closure, "__code__", None) in passed:
-                    return None  # the program's own function, which the optimizer calls
-                return type(candidate).__name__
-        passed.append(frame.f_code)
-        frame = frame.f_back
-    return None
+class _Codes:
+    """Which code is the same place as other code: what was made anew from the same text.
+
+    ``GraphModule.recompile()`` and ``exec`` make it, in each step if they are called there. The
+    first one stands for all, for as long as any of them, or an address, holds it.
+    """
+
+    def __init__(self) -> None:
+        self._from_files: weakref.WeakValueDictionary[object, CodeType]
+        self._from_files = weakref.WeakValueDictionary()
+        self._made: weakref.WeakValueDictionary[object, CodeType] = weakref.WeakValueDictionary()
+        self._known: dict[int, weakref.ref[CodeType]] = {}
+        self._first: dict[int, CodeType] = {}
+        self._lock = threading.RLock()
+
+    def first(self, code: CodeType) -> CodeType:
+        """The code that stands for this one."""
+        return self._first.get(id(code), code)
+
+    def learn(self, code: CodeType) -> bool:
+        """Find out what stands for this code; whether that is other code, not known before."""
+        key = id(code)
+        if key in self._known:
+            return False
+        with self._lock:
+            first = self._equal(code)
+
+            def forget(_: weakref.ref[CodeType]) -> None:
+                self._known.pop(key, None)
+                if self._first.pop(key, None) is not None:
+                    SPECIAL.pop(key, None)
+
+            self._known[key] = weakref.ref(code, forget)
+            if first is code:
+                return False
+            self._first[key] = first
+            SPECIAL[key] = id(first)
+            return True
+
+    def _equal(self, code: CodeType) -> CodeType:
+        made = code.co_filename.startswith("<")
+        table = self._made if made else self._from_files
+        text = _text(code) if made else (code.co_filename, _text(code))
+        first = table.get(text)
+        if first is None and made and len(table) >= _MADE:
+            first = next(iter(table.values()), None)
+        if first is None:
+            first = table[text] = code
+        return first
 
 
-def is_machinery(frame: FrameType | None) -> bool:
-    """Whether a frame runs an operator for purposes of torch itself."""
-    while frame is not None and SPECIAL.get(id(frame.f_code)) is SKIPPED:
+def _text(code: CodeType) -> tuple[object, ...]:
+    """What code of the same text has in common.
+
+    Code itself is not compared, since some versions of Python count what it has learned from
+    running as a part of it.
+    """
+    constants = (
+        _text(value) if isinstance(value, CodeType) else (type(value), repr(value))
+        for value in code.co_consts
+    )
+    return (
+        code.co_name,
+        code.co_firstlineno,
+        code.co_flags,
+        code.co_argcount,
+        code.co_code,
+        tuple(constants),
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+    )
+
+
+_codes = _Codes()
+first_code = _codes.first
+
+
+def learn_codes(frame: FrameType | None) -> bool:
+    """Learn the code that an address from a frame is made of; whether the address changes by it."""
+    changed = False
+    for _ in range(DEEPEST):
+        if frame is None:
+            break
+        if id(frame.f_code) not in SPECIAL and _codes.learn(frame.f_code):
+            changed = True
         frame = frame.f_back
-    name = "" if frame is None else frame.f_globals.get("__name__", "")
-    return f"{name}.".startswith(_MACHINERY)
+    return changed
 
 
 def first_argument(frame: FrameType) -> Any:

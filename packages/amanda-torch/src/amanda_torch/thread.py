@@ -75,7 +75,7 @@ class ThreadState:
         self.outside: Node | None = None
         self.floor: CodeType | None = None
         self.resumed: Node | None = None
-        self.origin: Sequence[int] = ()
+        self.origin: Sequence[int | str] = ()
         self.on_gradients = False
         self.tracking = False
         self.probing = False
