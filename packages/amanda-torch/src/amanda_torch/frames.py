@@ -11,8 +11,6 @@ import weakref
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from amanda_torch._internals import OpOverload, OpOverloadPacket, call_impl, wrapped_call_impl
 
 if TYPE_CHECKING:

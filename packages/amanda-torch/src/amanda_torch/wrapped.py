@@ -78,7 +78,9 @@ class NumberWithoutValue:
     that is not stored, in what a derivative computes. It is handed over as the tensor that it is.
     """
 
-    def __get__(self, tensor: Tensor | None, owner: type) -> Tensor:
-        if tensor is None or has_storage(tensor):
+    def __get__(self, tensor: Tensor | None, owner: type) -> Tensor | NumberWithoutValue:
+        if tensor is None:  # what is made of attributes of the class, as a compiler does
+            return self
+        if has_storage(tensor):
             raise AttributeError("_wrapped_number")
         return tensor
