@@ -67,10 +67,23 @@ has_storage: Callable[[Tensor], bool] = _find("torch._C._has_storage")
 # What stands between the call of a module and its forward: frames that are no call sites.
 wrapped_call_impl: Any = _find("torch.nn.Module._wrapped_call_impl")
 call_impl: Any = _find("torch.nn.Module._call_impl")
-# What Function.apply ends in, in C++, in Python, and under torch.func.
+# What Function.apply ends in, in Python and in C++, and under torch.func; which class has no
+# setup_context.
 FunctionBase: Any = _find("torch._C._FunctionBase", "apply")
 SingleLevelFunction: Any = _find("torch.autograd.function._SingleLevelFunction", "setup_context")
 custom_function_call: Any = _find("torch.autograd.function.custom_function_call")
+# Whether transforms of torch.func are in use.
+transforms_active: Callable[[], bool] = _find("torch._C._are_functorch_transforms_active")
+# A transform entered and left, that of torch.func.grad.
+enter_transform: Callable[[], int] = _find("torch._C._functorch._grad_increment_nesting")
+leave_transform: Callable[[], int] = _find("torch._C._functorch._grad_decrement_nesting")
+# From 2.15 on Function.apply is C++; it looks these up at each call, through the class of classes.
+APPLY_IN_PYTHON = hasattr(_find("torch.autograd.Function").apply, "__code__")
+FunctionMeta: Any = _find("torch.autograd.function.FunctionMeta")
+bind_default_args: Any = None
+if not APPLY_IN_PYTHON:
+    bind_default_args = _find("torch.autograd.function._bind_default_args")
+    _find("torch.autograd.function._call_custom_function_call")
 # The start of every backward, and of the gradients that it begins with.
 engine_run_backward: Any = _find("torch.autograd._engine_run_backward")
 make_grads: Any = _find("torch.autograd._make_grads")

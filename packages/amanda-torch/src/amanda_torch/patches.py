@@ -23,12 +23,9 @@ from torch.compiler import is_dynamo_compiling
 from amanda_torch._internals import (
     BackwardHookFunction,
     CheckpointFrame,
-    FunctionBase,
     Ops,
-    SingleLevelFunction,
     StopRecomputation,
     SyncBatchNorm,
-    custom_function_call,
     engine_run_backward,
     library_autograd,
     make_grads,
@@ -37,6 +34,7 @@ from amanda_torch._internals import (
 from amanda_torch.backward import reaches
 from amanda_torch.execute import Target, execute
 from amanda_torch.frames import end_paths, resume_paths, skip_frames
+from amanda_torch.functions import patches_of_functions
 from amanda_torch.identity import enter, whereabouts
 from amanda_torch.script import run_as_written
 from amanda_torch.signature import FunctionSignature
@@ -51,7 +49,6 @@ if TYPE_CHECKING:
 
 _call = torch.nn.Module.__call__
 _script = vars(torch.jit.ScriptFunction)["__call__"]
-_apply = vars(FunctionBase)["apply"]
 _new_frame = CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
@@ -115,26 +112,23 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
     return unseen
 
 
-def _function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """What ``Function.apply`` ends in, also one that the program took hold of long ago."""
-    return _run_function(cls, _apply.__get__(None, cls), args, kwargs)
-
-
-def _function_apply_transformed(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """What it ends in under the transforms of ``torch.func``."""
-    return _run_function(cls, functools.partial(custom_function_call, cls), args, kwargs)
+def _concerns(cls: Any) -> bool:
+    """Whether a call of a Function is not to run here and now as it is."""
+    if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
+        return False
+    if cls.__module__ == library_autograd.__name__:
+        return False  # what gives an operator of a library its gradient
+    engine = local.thread.engine
+    return _is_machinery(cls) or (engine is not None and engine.wants(cls.__name__))
 
 
 def _run_function(cls: Any, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-    if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
+    """Run a Function as the tools in force want it."""
+    if not _concerns(cls):
         return run(*args, **kwargs)
-    if cls.__module__ == library_autograd.__name__:
-        return run(*args, **kwargs)  # what gives an operator of a library its gradient
-    if _is_machinery(cls):
-        return _unseen(run)(*args, **kwargs)
     engine = local.thread.engine
-    if engine is None or not engine.wants(cls.__name__):
-        return run(*args, **kwargs)
+    if engine is None or _is_machinery(cls):
+        return _unseen(run)(*args, **kwargs)
     signature = _signatures.get(cls)
     if signature is None:
         signature = _signatures[cls] = FunctionSignature(cls)
@@ -239,8 +233,7 @@ class Patches:
             (torch.jit.ScriptFunction, "__call__", _script_call),
             (torch.autograd, "_engine_run_backward", _unseen(engine_run_backward)),
             (torch.autograd, "_make_grads", _unseen(make_grads)),
-            (SingleLevelFunction, "apply", classmethod(_function_apply)),
-            (torch.autograd.function, "custom_function_call", _function_apply_transformed),
+            *patches_of_functions(_concerns, _run_function),
             (CheckpointFrame, "__init__", _checkpoint_frame),
             (checkpointing.CheckpointFunction, "forward", staticmethod(_checkpoint_forward)),
             (torch.library.Library, "define", then_changed(torch.library.Library.define)),
@@ -315,8 +308,7 @@ def _codes(value: Any) -> Iterator[CodeType]:
 
 end_paths(_module_call.__code__)
 resume_paths(*(c for c in _resumed.__code__.co_consts if isinstance(c, CodeType)))
-skip_frames(_script_call.__code__, torch.autograd.Function.apply.__code__)
-skip_frames(_function_apply.__code__, _function_apply_transformed.__code__, _run_function.__code__)
+skip_frames(_script_call.__code__, _run_function.__code__)
 skip_frames(_checkpoint_forward.__code__, _checkpoint_frame.__code__)
 skip_frames(
     *(
