@@ -65,7 +65,7 @@ class PrivateNames:
         driver, framework = self._package, importlib.import_module(self._framework)
         with contextlib.suppress(PackageNotFoundError):  # it runs from a source tree
             driver = f"{driver} {version(driver)}"
-        tested = versions_tested(self._package, self._framework)
+        tested = versions_tested(self._package)
         return IncompatibleVersionError(
             f"{driver} does not work with {self._framework} {framework.__version__}, which has no "
             f"{path}; it was tested with {tested or 'other versions'}: "
@@ -74,30 +74,31 @@ class PrivateNames:
 
 
 class VersionRange(NamedTuple):
-    """The versions of a framework that a driver was tested with, from one to before another.
+    """The versions of a framework that a driver was tested with.
 
     Attributes:
-        framework: the distribution of the framework.
-        oldest: the first of them, e.g. ``"2.8"``.
-        end: the first version after them, e.g. ``"2.16"``.
+        requirement: as pip understands it, e.g. ``frame<1.5,>=1.2``.
     """
 
-    framework: str
-    oldest: str
-    end: str
+    requirement: str
 
     def __str__(self) -> str:
-        return f"{self.framework}>={self.oldest},<{self.end}"
+        return self.requirement
 
-    def end_before(self, version: str) -> bool:
+    def ends_before(self, version: str) -> bool:
         """Whether a version of the framework is newer than all of these."""
-        return _release(version) >= _release(self.end)
+        bound = re.search(r"<(=?)\s*([\d.]+)", self.requirement)
+        if bound is None:
+            return False
+        last = _release(bound[2])
+        release = _release(version)[: len(last)]
+        return release > last or (release == last and not bound[1])
 
 
-def versions_tested(package: str, framework: str) -> VersionRange | None:
-    """What a driver's distribution declares by its extra ``tested``; None if it has none.
+def versions_tested(package: str) -> VersionRange | None:
+    """What a driver's package declares by its extra ``tested``; None if it declares nothing.
 
-    Nothing is imported but the metadata of the distribution.
+    Only metadata are read, as in ``tested = ["frame>=1.2,<1.5"]``.
     """
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -106,17 +107,12 @@ def versions_tested(package: str, framework: str) -> VersionRange | None:
     except PackageNotFoundError:
         return None
     for requirement in requirements:
-        named, _, marker = requirement.partition(";")
-        if not re.search(r"""extra\s*==\s*['"]tested['"]""", marker):
-            continue
-        name = re.match(r"[\w.-]+", named)
-        oldest, end = re.search(r">=\s*([\w.]+)", named), re.search(r"<\s*([\w.]+)", named)
-        if name is not None and name.group() == framework and oldest and end:
-            return VersionRange(framework, oldest.group(1), end.group(1))
+        versions, _, marker = requirement.partition(";")
+        if re.search(r"""extra\s*==\s*['"]tested['"]""", marker):
+            return VersionRange(versions.strip())
     return None
 
 
 def _release(version: str) -> tuple[int, ...]:
     """The numbers of a version: ``2.15.0+cpu`` is ``(2, 15, 0)``."""
-    numbers = re.match(r"\d+(?:\.\d+)*", version)
-    return tuple(int(number) for number in numbers.group().split(".")) if numbers else ()
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0]))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import amanda
 from amanda.installed import entry_points_of
+from amanda.private_names import versions_tested
 from amanda.registry import announced, frameworks, install_hint
 from rich.console import Group
 from rich.markup import escape
@@ -93,31 +94,11 @@ def _driver_packages() -> list[str]:
 
 
 def _untested(driver: Announcement, installed: str) -> str:
-    """What to add where the framework is newer than any that the driver was tested with.
-
-    A driver says with which it was by the extra ``tested`` of its package, as in
-    ``tested = ["frame>=1.2,<1.5"]``.
-    """
-    for requirement in _requirements(driver.package):
-        if re.search(r"extra\s*==\s*['\"]tested['\"]", requirement):
-            bound = re.search(r"<(=?)\s*([\d.]+)", requirement.partition(";")[0])
-            if bound is not None:
-                latest = _release(bound[2])
-                release = _release(installed)[: len(latest)]
-                if release > latest or (release == latest and not bound[1]):
-                    return f", [yellow]newer than any tested ({escape(bound[0])})[/]"
-    return ""
-
-
-def _requirements(package: str) -> list[str]:
-    try:
-        return requires(package) or []
-    except PackageNotFoundError:
-        return []
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version.partition("+")[0]))
+    """What to add where the framework is newer than any that the driver was tested with."""
+    tested = versions_tested(driver.package)
+    if tested is None or not tested.ends_before(installed):
+        return ""
+    return f", [yellow]newer than any tested ({escape(str(tested))})[/]"
 
 
 def _version(package: str) -> str | None:
