@@ -86,6 +86,13 @@ class Driver(abc.ABC):
         """A tensor as an analysis routine sees it that speaks a vocabulary of another layout."""
         return layout.to_canonical(tensor, self.xp)
 
+    def unseen(self) -> str | None:
+        """Why tools saw nothing of operators that ran in their scopes, and the way out.
+
+        None if there were none of these, as far as the driver can tell.
+        """
+        return None
+
     def check_action(self, operator: Operator, action: Action) -> None:  # noqa: B027
         """Raise :class:`UnsupportedError` for an action that this backend cannot carry out."""
 

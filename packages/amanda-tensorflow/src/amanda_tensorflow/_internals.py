@@ -21,6 +21,8 @@ function_pb2: Any = _find("tensorflow.core.framework.function_pb2", "FunctionDef
 node_def_pb2: Any = _find("tensorflow.core.framework.node_def_pb2", "NodeDef")
 # The signature of an operator, by which its inputs and outputs are told apart.
 op_def_registry: Any = _find("tensorflow.python.framework.op_def_registry", "get")
+# What runs an operator that is in no graph.
+pywrap_tfe: Any = _find("tensorflow.python.pywrap_tfe", "TFE_Py_FastPathExecute")
 # Values that constants hold.
 tensor_util: Any = _find("tensorflow.python.framework.tensor_util", "MakeNdarray", "constant_value")
 # In which loop of control flow v1 an operation is.

@@ -12,7 +12,7 @@ from amanda import Driver, UnsupportedError, ValueUnavailableError
 
 from amanda_tensorflow import namespace, routines
 from amanda_tensorflow._internals import context
-from amanda_tensorflow.eager import EagerModels
+from amanda_tensorflow.eager import EagerOperators
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
 from amanda_tensorflow.sessions import Sessions
@@ -83,6 +83,7 @@ class TensorFlowDriver(Driver):
 
     Attributes:
         identities: the operators of all graphs.
+        eager: notices operators that are in no graph.
         preparing: held while a graph is looked at, decided about and copied. Threads share graphs,
             functions and what is known of their operators, and may meet a new one at once.
     """
@@ -99,7 +100,7 @@ class TensorFlowDriver(Driver):
         self._lock = threading.RLock()  # tensors may be freed while it is held
         self._functions = Functions(self)
         self._sessions = Sessions(self)
-        self._eager_models = EagerModels(self)
+        self.eager = EagerOperators(self)
 
     @property
     def xp(self) -> Any:
@@ -109,7 +110,9 @@ class TensorFlowDriver(Driver):
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
         state = self._thread.state
-        state.engine = engine
+        before, state.engine = state.engine, engine
+        if before is not None and before is not engine:
+            self.eager.left(before)
         state.causes.keep(engine is not None)
         with self._lock:
             if engine is None:
@@ -145,7 +148,7 @@ class TensorFlowDriver(Driver):
                 self._patches = [
                     *self._functions.patches(),
                     *self._sessions.patches(),
-                    *self._eager_models.patches(),
+                    *self.eager.patches(),
                 ]
                 for owner, name, _, replacement in self._patches:
                     setattr(owner, name, replacement)
@@ -153,6 +156,10 @@ class TensorFlowDriver(Driver):
     def engine(self) -> Engine | None:
         """The engine in force here; none while a tool's own code runs."""
         return None if routines.inside_routine() else self._thread.state.engine
+
+    def unseen(self) -> str | None:
+        """Why tools saw nothing of some operators: they ran eagerly."""
+        return self.eager.unseen
 
     def value(self, tensor: Any) -> Any:
         """A tensor that is a variable or a constant, or a copy of one, as a NumPy array."""

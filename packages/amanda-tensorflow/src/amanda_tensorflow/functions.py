@@ -311,6 +311,7 @@ class Functions:
     def _instrument(
         self, function: Any, args: Sequence[Any], engine: Engine, copies: _Copies, signature: Any
     ) -> _Current:
+        self._driver.eager.ran_a_graph(engine)
         root = Frame.of_function(function)
         self._driver.identities.identify(
             ((frame.graph, frame.forward_operations()) for frame in root.walk()),

@@ -229,6 +229,7 @@ class Sessions:
     def _instrument(
         self, session: Any, request: Request, engine: Engine, shadows: _Shadows
     ) -> _Current:
+        self._driver.eager.ran_a_graph(engine)
         root = _frame_of(session.graph, request)
         self._identify(root, shadows)
         decisions = decide(root, engine, self._driver.analyzing(SessionValues(session)))

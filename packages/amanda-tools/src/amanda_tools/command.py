@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import amanda
 import click
+from amanda.registry import known_drivers
 from amanda.tool import in_order
 from rich.console import Console
 from rich.table import Table
@@ -148,13 +149,22 @@ def run(
         return outcome  # the process that it comes from reports
     if outcome.ended_by is not None:
         say(f"ended by {_how(outcome.ended_by)}; this is what was recorded until then")
-    why = "does `amanda doctor` know why?"
-    if types is not None:
-        why = f"none of type {', '.join(sorted(types))}, that is; "
-        why += "run without --ops to see the types that there are"
     results = Results()
-    results.show(tools, depth, f"no operator ran under the tools; {why}")
+    results.show(tools, depth, f"no operator ran under the tools; {_why_nothing(types)}")
     return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
+
+
+def _why_nothing(types: frozenset[str] | None) -> str:
+    """What may have kept the tools from seeing any operator."""
+    for driver in known_drivers():
+        if (reason := driver.unseen()) is not None:
+            return reason
+    if types is None:
+        return "does `amanda doctor` know why?"
+    return (
+        f"none of type {', '.join(sorted(types))}, that is; "
+        "run without --ops to see the types that there are"
+    )
 
 
 @commands.command()
