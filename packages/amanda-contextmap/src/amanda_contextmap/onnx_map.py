@@ -47,6 +47,10 @@ class OnnxMap:
             named | {t for t, rules in self.rules.items() if any(r.type in types for r in rules)}
         )
 
+    def types(self) -> frozenset[str]:
+        """The types of ONNX that a native operator may be."""
+        return frozenset(rule.type for rules in self.rules.values() for rule in rules)
+
     def translate(self, execution: Execution, driver: Driver) -> Translation:
         """What an execution is in the vocabulary of ONNX."""
         type = execution.operator.type

@@ -43,6 +43,12 @@ if TYPE_CHECKING:
             None when that cannot be said, and all operators must be looked at.
             """
 
+        def types(self) -> frozenset[str]:
+            """The types of this map's vocabulary that an operator of the backend may be.
+
+            A map may lack this; nothing is then guessed of misspelt ones.
+            """
+
         def translate(self, execution: Execution, driver: Driver) -> Translation:
             """What an execution is in this map's vocabulary.
 

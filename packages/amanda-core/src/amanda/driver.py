@@ -10,6 +10,7 @@ import abc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from amanda.action import Action
@@ -95,6 +96,17 @@ class Driver(abc.ABC):
 
     def check_action(self, operator: Operator, action: Action) -> None:  # noqa: B027
         """Raise :class:`UnsupportedError` for an action that this backend cannot carry out."""
+
+    def canonical_type(self, type: str) -> str:
+        """A type as ``operator.type`` spells it, for another name that the framework has for it."""
+        return type
+
+    def alike(self, type: str) -> Collection[str]:
+        """For a type that the backend does not have, those of its own that may be meant.
+
+        They are watched, so that a misspelt type can be told from one that does not run.
+        """
+        return ()
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of the forward operators to intercept for a tool that wants the backward of

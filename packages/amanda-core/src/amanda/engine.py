@@ -21,7 +21,9 @@ from amanda.tool import View
 from amanda.vocabulary import (
     Sighting,
     forward_types,
+    misspelt,
     native_view,
+    selected,
     speaks_natively,
     wants_translated,
 )
@@ -40,12 +42,17 @@ if TYPE_CHECKING:
 
 
 class Scope:
-    """One ``with amanda.apply(...)`` block; ``open`` until it is left."""
+    """One ``with amanda.apply(...)`` block; ``open`` until it is left.
 
-    __slots__ = ("open",)
+    ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
+    them.
+    """
+
+    __slots__ = ("open", "seen")
 
     def __init__(self) -> None:
         self.open = True
+        self.seen: dict[str, set[str]] = {}
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -105,6 +112,7 @@ class Engine:
             if ops is None:
                 return None
             types |= ops
+            types |= misspelt(subscription, driver)
         return frozenset(types)
 
     def wants(self, type: str) -> bool:
@@ -179,12 +187,13 @@ class Engine:
             return plan  # type: ignore[no-any-return]
         with self._lock:
             self._look_back(execution)
+            self._saw(self.driver.vocabulary, backward_operator.type)
             matching = [
                 s
                 for s in self._matching(View.BACKWARD, execution.operator)
-                if s.ops is None
-                or backward_operator.type in s.ops
-                or execution.operator.type in s.ops
+                if (ops := selected(s, self.driver)) is None
+                or backward_operator.type in ops
+                or execution.operator.type in ops
             ]
             ready, pending = self._split(matching, backward_operator)
             plan = BackwardPlan(backward_operator, self._decide(ready, execution), pending)
@@ -282,18 +291,27 @@ class Engine:
                 s
                 for s in self._subscriptions
                 if native_view(s, self.driver) is view
-                and not (s.ops is None and operator.on_request and not s.on_request)
+                and not (
+                    operator.on_request and selected(s, self.driver) is None and not s.on_request
+                )
                 and ((ops := forward_types(s, self.driver)) is None or operator.type in ops)
             )
         matching = self._matching_cache[key]
         if not self.vocabularies:
             return matching
         translations = self._sightings[operator.serial].translations
-        return [s for s in matching if wants_translated(s, translations)]
+        return [s for s in matching if wants_translated(s, self.driver, translations)]
 
     def _look_at(self, execution: Execution) -> None:
         sighting = Sighting(self.driver, execution, self.vocabularies)
         self._sightings.keep(execution.operator, sighting)
+        self._saw(self.driver.vocabulary, execution.operator.type)
+        for vocabulary, translation in sighting.translations.items():
+            self._saw(vocabulary, translation.type, translation.type + "Grad")
+
+    def _saw(self, vocabulary: str, *types: str) -> None:
+        for scope in {self._scope, *self._owners.values()}:
+            scope.seen.setdefault(vocabulary, set()).update(types)
 
     def _look_back(self, execution: Execution) -> None:
         if execution.operator.serial not in self._sightings:  # it ran outside of the scope

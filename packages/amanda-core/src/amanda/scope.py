@@ -12,6 +12,7 @@ from amanda.engine import Engine, Scope
 from amanda.errors import AmandaError
 from amanda.registry import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda.routine import in_routine_first
+from amanda.selection import warn_of_unmatched
 from amanda.tool import Tool, in_order
 from amanda.vocabulary import check_understood, is_understood
 
@@ -147,6 +148,7 @@ def apply(*tools: Tool) -> Iterator[None]:
             for tool, owner in owners.items():
                 if owner is scope and os.getpid() == process:  # a forked one leaves that to it
                     leaving.callback(tool.leave)
+    warn_of_unmatched((t for t, owner in owners.items() if owner is scope), scope, known_drivers())
 
 
 @contextlib.contextmanager

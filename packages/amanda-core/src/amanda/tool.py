@@ -30,9 +30,12 @@ class View(enum.Enum):
 
 
 class Subscription:
-    """An analysis routine and the operators that it wants; ``ops`` is None for all of them."""
+    """An analysis routine and the operators that it wants; ``ops`` is None for all of them.
 
-    __slots__ = ("callback", "on_request", "ops", "require_outputs", "tool", "view")
+    ``only`` restricts it further: what a user of the tool wants to have looked at.
+    """
+
+    __slots__ = ("callback", "on_request", "only", "ops", "require_outputs", "tool", "view")
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Subscription:
         self.ops = ops
         self.require_outputs = require_outputs
         self.on_request = on_request
+        self.only: frozenset[str] | None = None
 
 
 class _SetByInit:
@@ -74,9 +78,12 @@ class Tool:
     Attributes:
         innermost: its routines run next to the operator, the last ones before it and the first
             ones after it, whatever else is in force. It is for tools that measure the operator.
+        lists_candidates: the types that it names are all that it knows, of which a model has few;
+            by default one that never runs in a scope is taken for a mistake, and warned of.
     """
 
     innermost = False
+    lists_candidates = False
     subscriptions: list[Subscription] = _SetByInit()  # type: ignore[assignment]
     dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
 
@@ -169,6 +176,11 @@ class Tool:
         from amanda.engine import invalidate
 
         invalidate(self)
+
+    def restrict(self, ops: Iterable[str]) -> None:
+        """Have it look at operators of these types alone, of those that it wants."""
+        for subscription in self.subscriptions:
+            subscription.only = frozenset(ops)
 
     def leave(self) -> None:
         """Called when the scope that put this tool in force has been left; does nothing here.

@@ -6,6 +6,7 @@ from amanda.context_map import context_map
 from amanda.errors import MissingContextMapError
 from amanda.installed import warn_once
 from amanda.registry import native_vocabularies
+from amanda.spelling import alike
 from amanda.tool import View
 
 TYPE_CHECKING = False
@@ -83,9 +84,28 @@ def native_view(subscription: Subscription, driver: Driver) -> View:
     return subscription.view
 
 
+def selected(
+    subscription: Subscription, driver: Driver, *, expected: bool = False
+) -> frozenset[str] | None:
+    """The types that a subscription selects, as a driver spells those of its own; None for all.
+
+    ``expected`` leaves out those that the tool lists without expecting them to be there.
+    """
+    chosen = [subscription.ops, subscription.only]
+    if expected and subscription.tool.lists_candidates:
+        del chosen[0]
+    found: frozenset[str] | None = None
+    for types in chosen:
+        if types is not None:
+            if speaks_natively(subscription, driver):
+                types = frozenset(map(driver.canonical_type, types))
+            found = types if found is None else found & types
+    return found
+
+
 def forward_types(subscription: Subscription, driver: Driver) -> frozenset[str] | None:
     """The backend's types of forward operators that a subscription looks at; None for all."""
-    ops, tool = subscription.ops, subscription.tool
+    ops, tool = selected(subscription, driver), subscription.tool
     if ops is None:
         return None
     if tool.vocabulary is not None and not speaks_natively(subscription, driver):
@@ -95,9 +115,27 @@ def forward_types(subscription: Subscription, driver: Driver) -> frozenset[str] 
     return driver.forward_types(ops) if subscription.view is View.BACKWARD else ops
 
 
-def wants_translated(subscription: Subscription, translations: Mapping[str, Translation]) -> bool:
+def misspelt(subscription: Subscription, driver: Driver) -> frozenset[str]:
+    """The backend's types of forward operators that are to be watched, since they may be meant by
+    one that a subscription selects and that is not there."""
+    ops, vocabulary = selected(subscription, driver), subscription.tool.vocabulary
+    if ops is None or subscription.view is View.BACKWARD:
+        return frozenset()
+    if vocabulary is None or speaks_natively(subscription, driver):
+        return frozenset().union(*map(driver.alike, ops))
+    translate = context_map(driver.vocabulary, vocabulary)
+    unknown = (type for type in ops if translate.native_types(frozenset({type})) == frozenset())
+    known: frozenset[str] = getattr(translate, "types", frozenset)()  # a map need not list them
+    near = frozenset().union(*(alike(type, known) for type in unknown))
+    return translate.native_types(near) or frozenset()
+
+
+def wants_translated(
+    subscription: Subscription, driver: Driver, translations: Mapping[str, Translation]
+) -> bool:
     """Whether an operator is one that a subscription wants, in the vocabulary of its tool."""
     translation = translations.get(subscription.tool.vocabulary or "")
-    if translation is None or subscription.ops is None:
+    ops = selected(subscription, driver)
+    if translation is None or ops is None:
         return True
-    return not subscription.ops.isdisjoint((translation.type, translation.type + "Grad"))
+    return not ops.isdisjoint((translation.type, translation.type + "Grad"))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from amanda import Driver, UnsupportedError, ValueUnavailableError
+from amanda.spelling import alike
 
 from amanda_tensorflow import namespace, routines
 from amanda_tensorflow._internals import context
@@ -19,7 +20,7 @@ from amanda_tensorflow.sessions import Sessions
 from amanda_tensorflow.values import ToolVariable, is_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from types import ModuleType
 
     from amanda import Operator
@@ -191,6 +192,14 @@ class TensorFlowDriver(Driver):
         with tf.Graph().as_default():
             like = tf.compat.v1.placeholder(tensor.dtype.base_dtype, tensor.shape)
             return layout.to_canonical(like, self.xp)
+
+    def canonical_type(self, type: str) -> str:
+        """The type of a node for the name of the function that makes one (``tf.raw_ops.Relu``)."""
+        return type.rpartition("raw_ops.")[2]
+
+    def alike(self, type: str) -> Collection[str]:
+        """Types of nodes that are spelled like one that there is not."""
+        return () if hasattr(tf.raw_ops, type) else alike(type, frozenset(dir(tf.raw_ops)))
 
     def check_action(self, operator: Operator, action: Action) -> None:
         """Refuse what cannot be carried out in a graph."""

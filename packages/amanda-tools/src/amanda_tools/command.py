@@ -139,7 +139,8 @@ def run(
     with refused("the tools cannot be put in force"):
         tools = in_order([wanted.build() for wanted in requests])
     if types is not None:
-        _restrict(tools, types)
+        for tool in tools:
+            tool.restrict(types)
     for tool in tools:
         if isinstance(tool, HasFile):
             with refused(tool.name):
@@ -212,15 +213,6 @@ def _types(ops: Sequence[str]) -> frozenset[str] | None:
     if not types:
         raise click.UsageError("--ops names no operator type; --ops conv2d,linear")
     return types
-
-
-def _restrict(tools: Sequence[amanda.Tool], types: frozenset[str]) -> None:
-    """Have tools look at operators of these types alone."""
-    for tool in tools:
-        for subscription in tool.subscriptions:
-            wanted = subscription.ops
-            subscription.ops = types if wanted is None else wanted & types
-        tool.subscriptions[:] = (s for s in tool.subscriptions if s.ops)
 
 
 def _how(ended_by: BaseException) -> str:

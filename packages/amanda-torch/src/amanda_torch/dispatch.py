@@ -163,6 +163,12 @@ class Interception:
                 if type in self._overloads and type not in self._libraries:
                     self._libraries[type] = self._library(type, self._overloads[type])
 
+    def types(self) -> frozenset[str]:
+        """All that can be intercepted."""
+        with self._lock:
+            self._list_overloads()
+            return frozenset(self._overloads) - PLUMBING
+
     def _list_overloads(self) -> None:
         names = operator_names()
         if len(names) == self._known:
@@ -222,6 +228,24 @@ def type_of(name: str) -> str:
     """The type of an operator from its full name, e.g. ``aten::add.Tensor``."""
     base = name.partition(".")[0]
     return base.removeprefix("aten::")
+
+
+def canonical_type(name: str) -> str:
+    """The type of an operator from any name that PyTorch has for it.
+
+    Those are ``aten::add.Tensor``, ``add.Tensor``, ``aten.add.Tensor``, ``torch.ops.aten.add``, and
+    the names of functions and methods: ``torch.add``, ``torch.nn.functional.relu``.
+    """
+    bare = name.removeprefix("torch.ops.")
+    if "::" in bare:
+        return type_of(bare)
+    for prefix in ("torch.nn.functional.", "torch.Tensor.", "torch."):
+        if bare.startswith(prefix):
+            return bare.removeprefix(prefix)
+    parts = bare.split(".")
+    if len(parts) > 1 and (bare != name or len(parts) == 3 or parts[0] == "aten"):
+        return type_of("::".join(parts[:2]))
+    return parts[0]
 
 
 def _by_default(type: str) -> bool:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import amanda
 import array_api_compat.torch
 import torch
+from amanda.spelling import alike
 from torch import Tensor
 
 from amanda_torch._internals import disabled_torch_function
-from amanda_torch.dispatch import Interception, is_forward_type
+from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Node, Root
 from amanda_torch.parameters import is_parameter
 from amanda_torch.patches import Patches
@@ -22,6 +23,7 @@ from amanda_torch.straight import carries_gradient, is_strided_nested
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from types import FrameType
 
     from amanda.analysis import Execution
@@ -152,6 +154,14 @@ class TorchDriver(amanda.Driver):
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is a Parameter, or what was read, cast or viewed of one."""
         return is_parameter(tensor)
+
+    def canonical_type(self, type: str) -> str:
+        """The base name for what else PyTorch calls an operator (``aten::add.Tensor``)."""
+        return canonical_type(type)
+
+    def alike(self, type: str) -> Collection[str]:
+        """Types of operators that are spelled like one that there is not."""
+        return () if is_forward_type(type) else alike(type, self._interception.types())
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""

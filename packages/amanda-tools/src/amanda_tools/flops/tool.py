@@ -84,6 +84,8 @@ class Flops(amanda.Tool):
         OSError: it cannot be written there.
     """
 
+    lists_candidates = True
+
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
         self._document = None if out is None else Document(out, "null\n")

@@ -1,0 +1,64 @@
+"""What tools select by type and never ran: said once, when the scope is left."""
+
+from __future__ import annotations
+
+import weakref
+
+from amanda.errors import AmandaWarning
+from amanda.spelling import alike, in_another_style
+from amanda.vocabulary import is_understood, selected, speaks_natively
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from amanda.driver import Driver
+    from amanda.engine import Scope
+    from amanda.tool import Tool
+
+
+def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[Driver]) -> None:
+    """Name in one warning the types that tools selected and that never ran in a scope.
+
+    Nothing is said of a scope in which nothing else ran, and of a tool it is said once. A type
+    beside others that did run is named only if it is another spelling of one that ran.
+    """
+    found: dict[str, tuple[str | None, list[str]]] = {}
+    for tool in tools:
+        unmatched = _unmatched(tool, scope, drivers) if tool not in _told else {}
+        if unmatched:
+            _told.add(tool)
+        for type, near in unmatched.items():
+            names = found.setdefault(type, (near, []))[1]
+            names += [tool.name] if tool.name not in names else []
+    if found:
+        import warnings
+
+        listed = "; ".join(
+            f"{type!r} of {', '.join(names)}" + (f", did you mean {near!r}?" if near else "")
+            for type, (near, names) in found.items()
+        )
+        message = f"types of operators that never ran in this scope: {listed}"
+        warnings.warn(message, AmandaWarning, stacklevel=4)
+
+
+_told: weakref.WeakSet[Tool] = weakref.WeakSet()
+
+
+def _unmatched(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
+    """Types that a tool selected and that never ran, each with the nearest that did."""
+    wanted: set[str] = set()
+    seen: set[str] = set()
+    for driver in drivers:
+        if not is_understood(tool, driver):
+            continue
+        for subscription in tool.subscriptions:
+            wanted |= selected(subscription, driver, expected=True) or frozenset()
+            native = speaks_natively(subscription, driver)
+            seen |= scope.seen.get(driver.vocabulary if native else tool.vocabulary or "", set())
+    others = frozenset(seen - wanted)
+    missing = sorted(wanted - seen) if others else []
+    if wanted & seen:
+        spellings = {type: in_another_style(type, others) for type in missing}
+        return {type: min(near) for type, near in spellings.items() if near}
+    return {type: min(alike(type, others), default=None) for type in missing}

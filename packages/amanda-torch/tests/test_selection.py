@@ -1,0 +1,73 @@
+"""Types by other names than the dispatcher's bare ones, and misspelt ones."""
+
+import warnings
+
+import amanda
+import pytest
+import torch
+from torch import nn
+
+
+def seen(ops, run, **options):
+    found = []
+    tool = amanda.Tool(**options)
+    tool.add_inst_for_op(lambda ctx: found.append(ctx.op.type), ops=ops)
+    with amanda.apply(tool):
+        run()
+    return found
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("linear", "aten::linear", "aten.linear", "linear.default", "aten.linear.default"),
+        *("torch.ops.aten.linear", "torch.ops.aten.linear.default"),
+        *("torch.nn.functional.linear", str(torch.ops.aten.linear.default)),
+    ],
+)
+def test_every_name_of_an_operator_is_understood(name):
+    assert seen([name], lambda: nn.Linear(2, 2)(torch.ones(2))) == ["linear"]
+
+
+@pytest.mark.parametrize("name", ["add", "add.Tensor", "aten::add.Scalar", "torch.Tensor.add"])
+def test_an_overload_stands_for_all(name):
+    assert seen([name], lambda: torch.ones(2) + torch.ones(2)) == ["add"]
+
+
+def test_an_in_place_operator_is_one_of_its_own():
+    assert seen(["aten::relu.default"], lambda: torch.relu_(torch.ones(2))) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("selected::twice", "selected::twice.default", "selected.twice.default"),
+        *("torch.ops.selected.twice", "torch.ops.selected.twice.default"),
+    ],
+)
+def test_an_operator_of_another_library_is_understood(name):
+    with torch.library._scoped_library("selected", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+        assert seen([name], lambda: torch.ops.selected.twice(torch.ones(2))) == ["selected::twice"]
+
+
+@pytest.mark.parametrize(
+    ("type", "ran", "run"),
+    [
+        ("Relu", "relu", lambda: torch.relu(torch.ones(2))),
+        ("Linear", "linear", lambda: nn.Linear(2, 2)(torch.ones(2))),
+        ("conv", "conv2d", lambda: nn.Conv2d(1, 1, 1)(torch.ones(1, 1, 2, 2))),
+        ("LayerNorm", "layer_norm", lambda: nn.LayerNorm(2)(torch.ones(2))),
+    ],
+)
+def test_a_misspelt_type_is_named_with_the_one_that_ran(type, ran, run):
+    with pytest.warns(amanda.AmandaWarning, match=f"'{type}' of Tool, did you mean '{ran}'"):
+        assert seen([type], run) == []
+
+
+@pytest.mark.parametrize("ops", [["relu"], ["relu", "Relu"], ["relu", "conv2d"], ["Detach"]])
+def test_what_is_no_mistake_is_not_warned_of(ops):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen(ops, lambda: torch.relu(torch.ones(2)))
