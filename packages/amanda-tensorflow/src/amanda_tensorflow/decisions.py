@@ -82,7 +82,19 @@ class _Inquiry:
                 runs = not frame.running.isdisjoint(frame.gradients.nodes_of[call])
                 if operator is not None and runs and self.engine.wants(operator.type):
                     self._gradient(index, frame, number, call, operator, graph)
+        if self.frames[0].function is None:
+            self._read_variables_in_order()
         return Decisions(self.stages, self.check or (lambda engine: True))
+
+    def _read_variables_in_order(self) -> None:
+        """Have pure routines see what host routines assign in the same run of a session.
+
+        A session has none of the tools' variables, it is given their values when it begins.
+        """
+        if any(stage.pure is None for stage in self.stages):
+            for stage in self.stages:
+                if stage.pure is not None and stage.pure.reads_variables:
+                    stage.pure = None
 
     def _forward(self, index: int, frame: Frame, name: str) -> None:
         operation = frame.operations[name]

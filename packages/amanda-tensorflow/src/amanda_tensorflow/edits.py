@@ -32,6 +32,7 @@ class Edits:
         last: the last stage at a node, for those who wait for the node.
         replaced: nodes that are kept only for their own gradients.
         hosts: the stages that call back into Python, with their nodes.
+        ordered: these, and those that read what they may assign.
     """
 
     def __init__(self, frame: Frame) -> None:
@@ -44,6 +45,7 @@ class Edits:
         self.last: dict[str, str] = {}
         self.replaced: set[str] = set()
         self.hosts: list[tuple[Stage, str]] = []
+        self.ordered: list[tuple[Stage, str]] = []
 
     def current(self, tensor: str) -> str:
         """What a tensor is for the rest of the graph."""
@@ -56,19 +58,19 @@ class Edits:
         return [None if name is None else self.frame.tensor(name) for name in names]
 
     def run_in_order(self) -> None:
-        """Have host routines run in the order of the program, also where data leaves it open.
+        """Have routines run in the order of the program, also where data leaves it open.
 
         In the control flow of version 1 a node may be dead, and would take the next one with it.
         """
         body, frame = self.frame.body, self.frame
-        if not self.hosts or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
+        if not frame.ordered or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
             return
         places = {name: place for place, name in enumerate(frame.inputs)}
-        order = [(self._place_of(stage, places), name) for stage, name in self.hosts]
+        order = [(self._place_of(stage, places), name) for stage, name in self.ordered]
         order += [
             ((places[call], 0), call)
             for call, children in frame.children.items()
-            if any(child.host for child in children)
+            if any(child.ordered for child in children)
         ]
         for (_, earlier), (_, later) in itertools.pairwise(sorted(order)):
             node = body.nodes[later]

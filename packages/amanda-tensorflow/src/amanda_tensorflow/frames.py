@@ -53,6 +53,7 @@ class Frame:
         fed: tensors whose values come from outside, whatever the node that makes them does.
         children: frames of the functions that a node calls, by node.
         host: whether host routines run in it.
+        ordered: whether anything in it has to keep the order of the program.
         edited: whether it is no longer what it was.
     """
 
@@ -87,6 +88,7 @@ class Frame:
         self.running = self._running()
         self.children: dict[str, list[Frame]] = {}
         self.host = False
+        self.ordered = False
         self.edited = False
         self._down: dict[str, str] = {}
         self._up: dict[str, str] = {}
@@ -146,6 +148,12 @@ class Frame:
         self.edited = True
         if self.parent is not None and not self.parent.edited:
             self.parent.mark_edited()
+
+    def mark_ordered(self) -> None:
+        """What runs in here, and so each call of it, has to keep the order of the program."""
+        self.ordered = True
+        if self.parent is not None and not self.parent.ordered:
+            self.parent.mark_ordered()
 
     def mark_host(self) -> None:
         """Python runs in here, so neither this frame nor its callers can be compiled by XLA."""

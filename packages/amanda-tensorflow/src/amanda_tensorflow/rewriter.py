@@ -84,7 +84,8 @@ class Rewriter:
                 insert(self._edits[self._frames[index]], anchor, points)
         for edits in self._edits.values():
             self._rewire(edits)
-            edits.run_in_order()
+            if self.hosts:  # else nothing assigns what the others read
+                edits.run_in_order()
 
     def drop_unread(self) -> None:
         """Take out the replaced nodes that no gradient needs."""
@@ -214,6 +215,9 @@ class Rewriter:
         frame.mark_edited()
         name = _name(edits, stage, number)
         given = [stage.dtypes[position] for position in stage.given]
+        if stage.pure is None or stage.pure.reads_variables:
+            edits.ordered.append((stage, name))
+            frame.mark_ordered()
         if stage.pure is None:
             routine = HostRoutine(stage)
             self.hosts.append((number, routine))

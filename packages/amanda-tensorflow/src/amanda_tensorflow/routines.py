@@ -341,6 +341,11 @@ class PureRoutine:
         captures = [*function.captured_inputs, *_without_large_constants(body)]
         return cls(function, changed, body, captures)
 
+    @property
+    def reads_variables(self) -> bool:
+        """Whether it depends on what a variable holds when it runs."""
+        return any(capture.dtype == tf.resource for capture in self.captures)
+
     def capture_dtypes(self, by_value: bool) -> list[int]:
         """Data types of the captures; with ``by_value`` those of the variables' values."""
         return [
