@@ -13,7 +13,7 @@ import amanda
 from amanda.registry import announced
 
 from amanda_tools.interrupts import Terminated, terminable
-from amanda_tools.notice import described, refused, say
+from amanda_tools.notice import described, emit, refused, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,12 +83,20 @@ def show(error: BaseException) -> None:
     """
     if isinstance(error, Terminated):
         return
-    for part in _chain(error):
-        part.__traceback__ = _of_program(part)
+    _trim(error)
     try:
         sys.excepthook(type(error), error, error.__traceback__)
-    except BaseException:  # it may be the program's own
+    except BaseException as failure:  # it may be the program's own
+        _trim(failure)
+        emit("Error in sys.excepthook:\n")
+        sys.__excepthook__(type(failure), failure, failure.__traceback__)
+        emit("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def _trim(error: BaseException) -> None:
+    for part in _chain(error):
+        part.__traceback__ = _of_program(part)
 
 
 def _code(exit: SystemExit) -> int:

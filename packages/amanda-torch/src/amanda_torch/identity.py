@@ -10,6 +10,7 @@ second step the operators of the first one.
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ from amanda_torch.ownership import is_machinery, optimizer
 from amanda_torch.paths import Paths, is_module, is_stateless, joined, keras_name, unwrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType, FrameType
 
     from amanda_torch.thread import ThreadState
@@ -202,7 +204,11 @@ class _Contexts:
     def __init__(self, module: _Module) -> None:
         key = id(module)
 
-        def forget(gone: weakref.ref[_Module]) -> None:
+        def forget(
+            gone: weakref.ref[_Module], ending: Callable[[], bool] = sys.is_finalizing
+        ) -> None:
+            if ending():  # when Python ends, what this needs may be gone already
+                return
             contexts = _contexts.get(key)
             if contexts is not None and contexts.module is gone:
                 del _contexts[key]
