@@ -147,3 +147,13 @@ set_script_optimizes: Callable[[bool], None] = _find("torch._C._set_graph_execut
 # Whether a transform of torch.func has wrapped a tensor, and the tensor in it.
 is_wrapped: Callable[[Tensor], bool] = _find("torch._C._functorch.is_functorch_wrapped_tensor")
 unwrapped: Callable[[Tensor], Tensor] = _find("torch._C._functorch.get_unwrapped")
+# How vmap has wrapped one, and wrapping and unwrapping as it does.
+is_batched: Callable[[Tensor], bool] = _find("torch._C._functorch.is_batchedtensor")
+batch_dim: Callable[[Tensor], int] = _find("torch._C._functorch.maybe_get_bdim")
+level_of: Callable[[Tensor], int] = _find("torch._C._functorch.maybe_get_level")
+current_level: Callable[[], int] = _find("torch._C._functorch.maybe_current_level")
+add_batch_dim: Callable[[Tensor, int, int], Tensor] = _find("torch._C._functorch._add_batch_dim")
+remove_batch_dim: Callable[[Tensor, int, int, int], Tensor] = _find(
+    "torch._C._functorch._remove_batch_dim"
+)
+entered_vmap: Any = _find("torch._functorch.vmap.vmap_increment_nesting")

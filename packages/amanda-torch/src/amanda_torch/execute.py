@@ -25,6 +25,7 @@ from amanda_torch.opaque import opaque
 from amanda_torch.signature import outputs_of, with_outputs
 from amanda_torch.straight import (
     carries_gradient,
+    in_graph,
     records_tangents,
     straight_through,
     without_tangents,
@@ -258,11 +259,11 @@ class Call:
             plan = completed
 
         returned = outputs
-        ends = [t.grad_fn for t in outputs] if plan.backward and tracked else []
+        ends = [in_graph(t).grad_fn for t in outputs] if plan.backward and tracked else []
         if boundary is not None:
-            outputs = boundary.leave(ahead, outputs, shown)
+            outputs = boundary.leave(ahead, given, outputs, shown)
         elif gradient is not None:
-            gradient.hook(number, ahead, outputs, shown)
+            gradient.hook(number, ahead, given, outputs, shown)
         finished = self._routines(plan.after, outputs)
         if ends:  # only now: what it takes is not to show in a tool's measurement
             watch_backward(engine, operator, returned, ends, number, shown)

@@ -17,7 +17,8 @@ from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node, disable_modes, node_of, share_memory
 from amanda_torch.backward import in_force, made_since, run_on_gradients
-from amanda_torch.straight import is_strided_nested, straight_through, tracked
+from amanda_torch.batches import Batches, layers
+from amanda_torch.straight import in_graph, is_strided_nested, straight_through
 from amanda_torch.thread import local
 
 if TYPE_CHECKING:
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from amanda.plan import GradientPlan
     from torch.autograd.graph import Node
 
+    from amanda_torch.batches import Layer
+
     Grads = Sequence[Tensor | None]
+    _Batching = tuple[Batches, list[list[Layer]], list[list[Layer]]]
 
 
 class Gradient:
@@ -56,6 +60,7 @@ class Gradient:
     def leave(
         self,
         inputs: Sequence[GradientEdge | None],
+        given: Sequence[Tensor],
         outputs: Sequence[Tensor],
         shown: Callable[..., Execution],
     ) -> Sequence[Tensor]:
@@ -64,6 +69,7 @@ class Gradient:
         Args:
             inputs: the :func:`edges` of what :meth:`enter` gave, from before the operator ran,
                 which may have written to them.
+            given: what it gave.
             outputs: what the operator made of them.
             shown: shows the execution for analysis.
         """
@@ -72,9 +78,15 @@ class Gradient:
             return straight_through(outputs, outputs, self._on_outputs)
 
         behind = edges(outputs)
+        batches, ins, outs = _batches(given, outputs)
 
         def analyzed(grads: Grads) -> Grads:
-            return self._on_outputs(grads, execution, lambda: _grad_inputs(behind, inputs, grads))
+            def grad_inputs() -> Grads:
+                whole = [batches.of_batch(g, w) for g, w in zip(grads, outs, strict=True)]
+                found = _grad_inputs(behind, inputs, whole)
+                return [batches.of_sample(g, w) for g, w in zip(found, ins, strict=True)]
+
+            return self._on_outputs(grads, execution, grad_inputs)
 
         return straight_through(outputs, outputs, analyzed)
 
@@ -82,6 +94,7 @@ class Gradient:
         self,
         number: int,
         inputs: Sequence[GradientEdge | None],
+        given: Sequence[Tensor],
         outputs: Sequence[Tensor],
         shown: Callable[..., Execution],
     ) -> None:
@@ -93,15 +106,18 @@ class Gradient:
         Args:
             number: what ``sequence_number()`` gave before the operator ran.
             inputs: the :func:`edges` of what the operator was given, from before it ran.
+            given: what that was.
             outputs: what it returned.
             shown: shows the execution for analysis.
         """
         execution = self._execution(shown, outputs)
+        batching = _batches(given, outputs)
+        outputs = [in_graph(t) for t in outputs]
         for node in dict.fromkeys(t.grad_fn for t in outputs):
             if made_since(number, node):  # else it is an input that was returned
                 assert node is not None
                 places = [t.output_nr if t.grad_fn is node else None for t in outputs]
-                self._hook(node, places, inputs, execution)
+                self._hook(node, places, inputs, execution, batching)
 
     def _hook(
         self,
@@ -109,6 +125,7 @@ class Gradient:
         places: Sequence[int | None],
         inputs: Sequence[GradientEdge | None],
         execution: Execution | None,
+        batching: _Batching,
     ) -> None:
         """Watch the gradients that come in at one node, for the outputs that have ``places``."""
         way_out = _way_out(node, inputs)
@@ -116,6 +133,7 @@ class Gradient:
             return
         path, source = way_out
         count = len(inputs)
+        batches, ins, outs = batching
 
         def among_inputs(grad: Tensor | None) -> list[Tensor | None]:
             grads: list[Tensor | None] = [None] * count
@@ -123,20 +141,30 @@ class Gradient:
             return grads
 
         def before(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-            seen = [None if place is None else grads[place] for place in places]
-            given = self._on_outputs(
-                seen, execution, lambda: among_inputs(_grad_of_current_node(path, grads))
-            )
+            def grad_inputs() -> list[Tensor | None]:
+                found = _grad_of_current_node(path, grads)
+                return among_inputs(batches.of_sample(found, ins[source]))
+
             passed = list(grads)
-            for place, grad in zip(places, given, strict=True):
-                if place is not None:
-                    passed[place] = grad
+            with batches.entered():
+                seen = [
+                    None if place is None else batches.of_sample(grads[place], wrapped)
+                    for place, wrapped in zip(places, outs, strict=True)
+                ]
+                given = self._on_outputs(seen, execution, grad_inputs)
+                for place, grad, before, wrapped in zip(places, given, seen, outs, strict=True):
+                    if place is not None and grad is not before:
+                        passed[place] = batches.of_batch(grad, wrapped)
             return tuple(passed)
 
         def after(grads: tuple[Tensor | None, ...], _: Any) -> tuple[Tensor | None, ...]:
-            edge = path[-1]
-            passed = self._on_inputs(among_inputs(grads[edge]))
-            return (*grads[:edge], passed[source], *grads[edge + 1 :])
+            edge, wrapped = path[-1], ins[source]
+            with batches.entered():
+                seen = batches.of_sample(grads[edge], wrapped)
+                passed = self._on_inputs(among_inputs(seen))[source]
+                if passed is seen:
+                    return grads
+                return (*grads[:edge], batches.of_batch(passed, wrapped), *grads[edge + 1 :])
 
         node.register_prehook(before)
         _follow(node, path[:-1]).register_hook(after)
@@ -180,8 +208,17 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
         GradientEdge(node_of(t), t.output_nr)
         if t.requires_grad and not is_strided_nested(t)
         else None
-        for t in map(tracked, tensors)
+        for t in map(in_graph, tensors)
     ]
+
+
+def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> _Batching:
+    """How ``vmap`` has wrapped the tensors of an execution, if it has."""
+    return (
+        Batches([*inputs, *outputs]),
+        [layers(t) for t in inputs],
+        [layers(t) for t in outputs],
+    )
 
 
 def _grad_inputs(
@@ -251,4 +288,5 @@ def _way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[in
 
 def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
     """Whether any output is an input or shares its memory."""
-    return any(a is b or share_memory(a, b) for a in outputs for b in inputs)
+    memory = [in_graph(tensor) for tensor in inputs]
+    return any(a is b or share_memory(a, b) for a in map(in_graph, outputs) for b in memory)

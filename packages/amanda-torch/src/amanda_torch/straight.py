@@ -100,8 +100,8 @@ def records_tangents() -> bool:
     return bool(forward_ad._current_level >= 0)
 
 
-def tracked(tensor: Tensor) -> Tensor:
-    """The tensor that has the gradient: itself, or what transforms of ``torch.func`` wrap in it.
+def in_graph(tensor: Tensor) -> Tensor:
+    """The tensor that autograd knows: itself, or what transforms of ``torch.func`` wrap in it.
 
     ``vmap`` wraps tensors that say that they need no gradient, whatever is in them.
     """
@@ -112,7 +112,7 @@ def tracked(tensor: Tensor) -> Tensor:
 
 def carries_gradient(tensor: Tensor) -> bool:
     """Whether a gradient flows through a tensor, in either mode."""
-    if tracked(tensor).requires_grad:
+    if in_graph(tensor).requires_grad:
         return True
     return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
 

@@ -1,0 +1,81 @@
+"""Gradients of what runs under ``vmap``, of one sample at a time as the program sees it.
+
+There autograd works on what ``vmap`` wraps: on whole batches, in nodes that know of no samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from amanda_torch._internals import (
+    add_batch_dim,
+    batch_dim,
+    current_level,
+    entered_vmap,
+    is_batched,
+    is_wrapped,
+    level_of,
+    remove_batch_dim,
+    unwrapped,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from torch import Tensor
+
+
+class Layer(NamedTuple):
+    """One wrapping of a tensor by ``vmap``."""
+
+    level: int
+    dim: int
+    size: int
+
+
+class Batches:
+    """How the tensors of one execution are wrapped; it keeps none of them."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._sizes = dict(
+            sorted((layer.level, layer.size) for t in tensors for layer in layers(t))
+        )
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Where tensors of one sample exist; the backward of a Function is there already."""
+        with contextlib.ExitStack() as stack:
+            for size in self._sizes.values():
+                stack.enter_context(entered_vmap(size, "different"))
+            yield
+
+    def of_sample(self, grad: Tensor | None, layers: Sequence[Layer]) -> Tensor | None:
+        """The gradient as the program would see it, of a whole batch of a tensor so wrapped."""
+        if grad is not None:
+            for layer in reversed(layers):
+                grad = add_batch_dim(grad, layer.dim, self._level(layer))
+        return grad
+
+    def of_batch(self, grad: Tensor | None, layers: Sequence[Layer]) -> Tensor | None:
+        """The reverse of :meth:`of_sample`."""
+        if grad is not None:
+            for layer in layers:
+                grad = remove_batch_dim(grad, self._level(layer), layer.size, layer.dim)
+        return grad
+
+    def _level(self, layer: Layer) -> int:
+        above = sum(level > layer.level for level in self._sizes)
+        return current_level() - above
+
+
+def layers(tensor: Tensor) -> list[Layer]:
+    """The wrappings of a tensor around what autograd knows, the outermost first."""
+    found = []
+    while not tensor.requires_grad and is_wrapped(tensor):
+        inner = unwrapped(tensor)
+        if is_batched(tensor):
+            dim = batch_dim(tensor)
+            found.append(Layer(level_of(tensor), dim, inner.shape[dim]))
+        tensor = inner
+    return found
