@@ -59,9 +59,14 @@ handle_data_util: Any = _find("tensorflow.python.ops.handle_data_util", "set_han
 # What a session's run ends in, and how it names what it is to run.
 session_lib: Any = _find(
     "tensorflow.python.client.session",
-    *("BaseSession._call_tf_sessionrun", "BaseSession._extend_graph"),
+    *("BaseSession._call_tf_sessionrun", "BaseSession._extend_graph", "BaseSession._Callable"),
 )
-pywrap_tf_session: Any = _find("tensorflow.python.client.pywrap_tf_session", "TF_OperationName")
+pywrap_tf_session: Any = _find(
+    "tensorflow.python.client.pywrap_tf_session",
+    *("TF_OperationName", "TF_SessionRunCallable", "TF_GetBuffer"),
+)
+# How a session is told to connect tensors in another way.
+config_pb2: Any = _find("tensorflow.core.protobuf.config_pb2", "CallableOptions")
 # Errors of a run, which lead back to the routine that raised.
 errors: Any = _find("tensorflow.python.framework.errors", "OpError", "FailedPreconditionError")
 # Routines on the host, called with eager tensors, and kept as long as the graph that calls them.

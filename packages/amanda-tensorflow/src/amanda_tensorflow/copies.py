@@ -7,10 +7,12 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from amanda import UnsupportedError
 
 from amanda_tensorflow._internals import context, control_flow_util, graph_pb2
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.history import last_id, notes_of
+from amanda_tensorflow.state import draws_random_numbers, keeps_state, share_by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,13 +23,51 @@ SCOPE = "amanda_shadow_"
 
 
 class Copies:
-    """Which nodes have to be copied: those that are new or changed, and all that depend on them."""
+    """Which nodes have to be copied: those that are new or changed, and all that depend on them.
+
+    A node that holds state of its own is not to be replaced by a copy. Where its inputs are what
+    they were, it stays as it is. Otherwise its copy stands only for its place: when the session
+    runs, the tensors that the copy takes go to the original, and the original's results to those
+    who read the copy.
+
+    Attributes:
+        names: the nodes that are copied.
+        grafted: those of them whose originals run in their place.
+        alone: random operators whose copies run, with a stream of their own.
+    """
 
     def __init__(self, root: Frame) -> None:
         self._body = root.body
         self._root = root
+        self._loops = self._nodes_of_loops()
+        self._holding = {name for name in root.inputs if keeps_state(self._body.nodes[name].op)}
         self.names = self._affected()
-        self._share_random_operators()
+        self.grafted: list[str] = []
+        self.alone: list[str] = []
+        self._exchanged: dict[str, str] = {}
+        for name in root.inputs:
+            if name in self._holding and (
+                name in self.names or root.operations[name].control_inputs
+            ):
+                self._share(name)
+
+    def connections(self, scope: str) -> list[tuple[str, str]]:
+        """What a session is to connect when it runs the copies in a scope: from, and to.
+
+        What originals take comes first, since it is not to go to whoever takes their results.
+        """
+        taken = [(self.place(now, scope), before) for before, now in self._exchanged.items()]
+        made = [
+            (f"{name}:{index}", f"{scope}/{name}:{index}")
+            for name in self.grafted
+            for index in range(len(self._root.operations[name].outputs))
+        ]
+        return [(source, target) for source, target in taken if source != target] + made
+
+    def place(self, tensor: str, scope: str) -> str:
+        """A tensor of the body, as it is named in the graph that has the copies."""
+        copied = split(tensor)[0] in self.names and tensor not in self._root.fed
+        return f"{scope}/{tensor}" if copied else tensor
 
     def import_into(self, graph: Any, scope: str, library: Sequence[Any]) -> None:
         """Add the copies to the graph."""
@@ -35,15 +75,17 @@ class Copies:
         definition.library.function.extend(library)
         outside: dict[str, Any] = {}
         waits: dict[str, list[Any]] = {}
+        copied = self.names.difference(self.grafted)
         for name in self.names:
             node = definition.node.add()
             node.CopyFrom(self._body.nodes[name])
             node.attr.pop("_class", None)
+            share_by_name(node, name)
             for tensor in data_inputs(node):
                 producer, index = split(tensor)
                 if producer not in self.names or tensor in self._root.fed:
                     outside[tensor] = graph.get_operation_by_name(producer).outputs[index]
-            outer = [control for control in control_inputs(node) if control not in self.names]
+            outer = [control for control in control_inputs(node) if control not in copied]
             if outer:
                 set_inputs(node, data_inputs(node), set(control_inputs(node)).difference(outer))
                 waits[name] = [graph.get_operation_by_name(control) for control in outer]
@@ -71,7 +113,7 @@ class Copies:
         consumers: dict[str, list[str]] = collections.defaultdict(list)
         changed = []
         for name, node in self._body.nodes.items():
-            for producer in _producers(node, self._root.fed):
+            for producer in self._producers(name, node):
                 consumers[producer].append(name)
             if (
                 name not in self._root.inputs
@@ -79,17 +121,57 @@ class Copies:
                 or any(child.edited for child in self._root.children.get(name, ()))
             ):
                 changed.append(name)
-        loops = self._loops()
-        affected = set()
+        affected: set[str] = set()
         while changed:
             name = changed.pop()
             if name not in affected:
                 affected.add(name)
                 changed += consumers[name]
-                changed += loops.get(name, ())
+                changed += self._loops.get(name, ())
+                if name in self._holding:
+                    # what the original takes is exchanged, so nobody else may take it
+                    changed += [split(t)[0] for t, now in self._inputs(name) if t != now]
         return affected
 
-    def _loops(self) -> dict[str, list[str]]:
+    def _producers(self, name: str, node: Any) -> Iterator[str]:
+        for tensor in data_inputs(node):
+            if tensor not in self._root.fed:
+                yield split(tensor)[0]
+        if name not in self._holding or name in self._loops:
+            yield from control_inputs(node)
+
+    def _inputs(self, name: str) -> list[tuple[str, str]]:
+        """What a node took before anything was edited, and what it takes now."""
+        return list(zip(self._root.inputs[name], data_inputs(self._body.nodes[name]), strict=True))
+
+    def _share(self, name: str) -> None:
+        """Have the state of a node shared.
+
+        Raises:
+            UnsupportedError: its handle cannot be had without running twice what has effects.
+        """
+        inputs = self._inputs(name)
+        taken = all(self._exchanged.get(before, now) == now for before, now in inputs)
+        if taken and not self._runs_twice(name):
+            if name in self.names:
+                self.grafted.append(name)
+                self._exchanged.update(inputs)
+        elif draws_random_numbers(self._body.nodes[name].op):
+            self.alone.append(name)
+        else:
+            raise UnsupportedError(
+                f"{name!r} ({self._body.nodes[name].op}) holds state of its own, and waits for "
+                "operators with effects at which tools insert routines; create it outside of "
+                "tf.control_dependencies, or exclude those operators by ops="
+            )
+
+    def _runs_twice(self, name: str) -> bool:
+        """Whether an original would run what has effects, which a copy runs too."""
+        waited_for = behind(self._root.operations[name].control_inputs, self._root.fed)
+        again = [o for o in waited_for if o.name in self.names and o.name not in self._holding]
+        return any(o.op_def.is_stateful or o.name in self._loops for o in again)
+
+    def _nodes_of_loops(self) -> dict[str, list[str]]:
         """For each node in a loop of version 1 all nodes of that loop: it is copied as a whole."""
         members: dict[Any, list[str]] = collections.defaultdict(list)
         for name, operation in self._root.operations.items():
@@ -104,21 +186,6 @@ class Copies:
             if while_context is not None:
                 members[while_context].append(name)
         return {name: names for names in members.values() for name in names}
-
-    def _share_random_operators(self) -> None:
-        """A random operator that needs only shapes keeps its stream: the original is asked.
-
-        What it needs is then computed a second time, so nothing of that may have side effects.
-        """
-        graph = self._root.graph
-        for name in [n for n in self.names if n in self._root.inputs]:
-            operation = graph.get_operation_by_name(name)
-            if "seed" in self._body.nodes[name].attr and operation.op_def.is_stateful:
-                needed = behind([operation], self._root.fed) - {operation}
-                again = [op for op in needed if op.name in self.names]
-                changed = data_inputs(self._body.nodes[name]) != self._root.inputs[name]
-                if not changed and not any(op.op_def.is_stateful for op in again):
-                    self.names.discard(name)
 
 
 def _hide(graph: Any) -> None:
@@ -139,13 +206,6 @@ def _hide(graph: Any) -> None:
         return definition
 
     graph.as_graph_def = without_copies
-
-
-def _producers(node: Any, fed: frozenset[str]) -> Iterator[str]:
-    for tensor in data_inputs(node):
-        if tensor not in fed:
-            yield split(tensor)[0]
-    yield from control_inputs(node)
 
 
 def behind(operations: Sequence[Any], fed: frozenset[str]) -> set[Any]:

@@ -15,6 +15,7 @@ from amanda.analysis import Execution
 from amanda_tensorflow.body import input_names, split
 from amanda_tensorflow.identity import ON_REQUEST, operators_of
 from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
+from amanda_tensorflow.state import keeps_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +117,9 @@ class _Inquiry:
         if self.check is None:
             self.check = lambda engine: engine.plans.get(operator.serial) is plan
         add = _Adder(self.stages, index, name, operator, frame.in_loop(name))
+        add.fixed = _taken_with_others(frame, operation)
         add.chain(Point.BEFORE_OP, plan.before, inputs)
+        add.fixed = []
         if plan.replace is not None:
             add.replacement(Point.REPLACE_OP, plan.replace, inputs, outputs)
         add.chain(Point.AFTER_OP, plan.after, outputs)
@@ -225,8 +228,29 @@ def _by_name(frame: Frame, name: str | None) -> Any:
     return frame.graph.get_tensor_by_name(name) if computed else None
 
 
+def _taken_with_others(frame: Frame, operation: Any) -> list[int]:
+    """The inputs of an operator that no routine may replace.
+
+    An operator that holds state of its own runs as it is, in a session, and what it takes is then
+    exchanged for all who take it. That cannot be done for what is fed, or what several of them
+    take.
+    """
+    if frame.function is not None or frame.parent is not None or not keeps_state(operation.type):
+        return []
+    return [
+        position
+        for position, tensor in enumerate(operation.inputs)
+        if tensor.name in frame.fed
+        or any(keeps_state(o.type) and o is not operation for o in tensor.consumers())
+    ]
+
+
 class _Adder:
-    """Makes the stages at one operator or gradient."""
+    """Makes the stages at one operator or gradient.
+
+    Attributes:
+        fixed: positions of tensors that host routines cannot replace.
+    """
 
     def __init__(
         self,
@@ -241,6 +265,7 @@ class _Adder:
         self.anchor = anchor
         self.operator = operator
         self.in_loop = in_loop
+        self.fixed: list[int] = []
 
     def chain(self, point: Point, actions: Sequence[Action], tensors: Sequence[Any]) -> None:
         """Routines one after the other; neighbours of one kind are one stage."""
@@ -267,7 +292,9 @@ class _Adder:
         outputs: Sequence[Any] | None,
     ) -> None:
         stage = Stage(self.frame, self.anchor, point, actions, tensors, outputs, self.operator)
-        if actions[0].pure:
+        if not actions[0].pure:
+            stage.fix(self.fixed)
+        else:
             stage.pure = PureRoutine.trace(stage, tensors)
             if outputs is None and not stage.pure.changed:
                 return  # it only looks, at nothing that it could see

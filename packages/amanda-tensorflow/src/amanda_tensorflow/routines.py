@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 # Constants of a routine that are larger become arguments: a graph is no place for masks.
 _LARGE = 1024  # bytes
 
+_FIXED = (
+    "this input is fed, or taken by other operators that hold state, so it cannot be replaced in a "
+    "session; replace the operator's outputs, or insert the routine with pure=True"
+)
 
 class _Inside(threading.local):
     """What tools' code a thread is running.
@@ -167,6 +171,7 @@ class Stage:
         self.operator = operator
         self.pure: PureRoutine | None = None
         self.count = len(tensors)
+        self._fixed: frozenset[int] = frozenset()
         wanted: set[int] = set()
         for action in actions:
             wanted.update(range(self.count) if action.indices is None else action.indices)
@@ -185,6 +190,12 @@ class Stage:
             self.results = list(range(len(outputs)))
             self.result_dtypes = [output.dtype for output in outputs]
             self.result_shapes = [output.shape for output in outputs]
+
+    def fix(self, positions: Sequence[int]) -> None:
+        """Have no routine replace the tensors at some positions."""
+        self._fixed = frozenset(positions)
+        self.results = [i for i in self.results if i not in self._fixed]
+        self.result_dtypes = [self.dtypes[i] for i in self.results]
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -218,11 +229,14 @@ class Stage:
         with tools_code():
             if self.replaces:
                 return self._replacement(tensors)
-            fixed = {id(tensors[i]) for i in self.given if not _replaceable(self.dtypes[i])}
+            resources = {id(tensors[i]) for i in self.given if not _replaceable(self.dtypes[i])}
+            fixed = {id(tensors[i]) for i in self._fixed if i < self.count}
 
             def refuse(original: Any, substitute: Any) -> str | None:
-                if id(original) in fixed:
+                if id(original) in resources:
                     return "the variable or resource that the operator works on cannot be replaced"
+                if id(original) in fixed:
+                    return _FIXED
                 return refusal(original, substitute)
 
             after: Sequence[Any] = tensors

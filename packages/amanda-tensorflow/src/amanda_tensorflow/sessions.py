@@ -16,6 +16,7 @@ from amanda import UnsupportedError
 
 from amanda_tensorflow._internals import errors, pywrap_tf_session, session_lib
 from amanda_tensorflow.body import Body, split
+from amanda_tensorflow.connected import run_connected, tensor_name
 from amanda_tensorflow.copies import SCOPE, Copies, behind
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame
@@ -48,8 +49,8 @@ class Request:
     __slots__ = ("feeds", "fetches", "targets")
 
     def __init__(self, feeds: Mapping[Any, Any], fetches: Sequence[Any], targets: Sequence[Any]):
-        self.feeds = tuple(_tensor_name(feed) for feed in feeds)
-        self.fetches = tuple(_tensor_name(fetch) for fetch in fetches)
+        self.feeds = tuple(tensor_name(feed) for feed in feeds)
+        self.fetches = tuple(tensor_name(fetch) for fetch in fetches)
         self.targets = tuple(pywrap_tf_session.TF_OperationName(target) for target in targets)
 
     @property
@@ -63,6 +64,8 @@ class Shadow:
 
     Attributes:
         fetches: the tensors to ask the session for instead.
+        target_names: the operations to ask for.
+        connections: what the session is to connect while it runs them: from, and to.
     """
 
     def __init__(self, root: Frame, request: Request, stages: Sequence[Stage]) -> None:
@@ -85,10 +88,11 @@ class Shadow:
         scope = f"{SCOPE}{serial}"
         copied.import_into(root.graph, scope, library)
 
+        self.connections = copied.connections(scope)
+
         def operation(name: str) -> Any:
-            return root.graph.get_operation_by_name(
-                f"{scope}/{name}" if name in copied.names else name
-            )
+            is_copy = name in copied.names and name not in copied.grafted
+            return root.graph.get_operation_by_name(f"{scope}/{name}" if is_copy else name)
 
         def tensor(name: str) -> Any:
             node, index = split(name)
@@ -98,7 +102,7 @@ class Shadow:
         done = [rewriter.last_stage(name) or name for name in request.targets]
         # whatever runs here runs all its routines, also those that return nothing to anyone
         done += rewriter.host_nodes()
-        self._targets = [operation(name).name for name in done]
+        self.target_names = [operation(name).name for name in done]
         self._feeds = [
             tensor(f"amanda/argument_{index}:0")._as_tf_output()
             for index in range(1, len(self._captures) + 1)
@@ -118,7 +122,7 @@ class Shadow:
 
     def targets(self, graph: Any) -> list[Any]:
         """The operations to ask the session for instead; to keep them would keep the graph."""
-        return [graph.get_operation_by_name(name)._c_op for name in self._targets]
+        return [graph.get_operation_by_name(name)._c_op for name in self.target_names]
 
     def feeds(self) -> dict[Any, Any]:
         """The values of what the pure routines captured, as they are now."""
@@ -144,10 +148,6 @@ def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
         if is_here and place < len(ids) and ids[place] <= call.last:
             found.add(graph.get_operation_by_name(call.forward))
     return found
-
-
-def _tensor_name(output: Any) -> str:
-    return f"{pywrap_tf_session.TF_OperationName(output.oper)}:{output.index}"
 
 
 class _Current:
@@ -194,6 +194,8 @@ class Sessions:
                 return run(session, options, feeds, fetches, targets, metadata)
             feeds = {**feeds, **shadow.feeds()}
             try:
+                if shadow.connections:
+                    return run_connected(session, options, feeds, shadow, metadata)
                 targets = shadow.targets(session.graph)
                 return run(session, options, feeds, shadow.fetches, targets, metadata)
             except errors.OpError as error:

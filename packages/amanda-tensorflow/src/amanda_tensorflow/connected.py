@@ -1,0 +1,67 @@
+"""Runs of a session in which tensors of its graph are connected in another way.
+
+A session's graph cannot be changed once it has run. But a session can be told, for each thing that
+it is asked to run, to give the readers of one tensor the value of another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow._internals import config_pb2, pywrap_tf_session, session_lib
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from amanda_tensorflow.sessions import Shadow
+
+
+def tensor_name(output: Any) -> str:
+    """The name of a TF_Output."""
+    return f"{pywrap_tf_session.TF_OperationName(output.oper)}:{output.index}"
+
+
+def run_connected(
+    session: Any, options: Any, feeds: Mapping[Any, Any], shadow: Shadow, metadata: Any
+) -> list[Any]:
+    """Run a shadow that has connections; what its fetches are.
+
+    Args:
+        session: the session.
+        options: a buffer with RunOptions, or None.
+        feeds: values by the tensors that they are for.
+        shadow: what is run.
+        metadata: a buffer for RunMetadata, or None.
+    """
+    by_name = {tensor_name(feed): value for feed, value in feeds.items()}
+    serialized = b"" if options is None else pywrap_tf_session.TF_GetBuffer(options)
+    fetches = [tensor_name(fetch) for fetch in shadow.fetches]
+    unique = list(dict.fromkeys(fetches))
+    names = sorted(by_name)
+    run = _callable(session, shadow, serialized, tuple(names), unique)
+    values = pywrap_tf_session.TF_SessionRunCallable(
+        session._session, run._handle, [by_name[name] for name in names], metadata
+    )
+    found = dict(zip(unique, values, strict=True))
+    return [found[name] for name in fetches]
+
+
+def _callable(
+    session: Any, shadow: Shadow, options: bytes, feeds: tuple[str, ...], fetches: Sequence[str]
+) -> Any:
+    """What the session has made of a shadow; the session keeps it."""
+    try:
+        known: dict[Any, Any] = session._amanda_callables
+    except AttributeError:
+        known = session._amanda_callables = {}
+    key = shadow, options, feeds
+    if key not in known:
+        asked = config_pb2.CallableOptions(
+            feed=feeds, fetch=fetches, target=dict.fromkeys(shadow.target_names)
+        )
+        asked.run_options.ParseFromString(options)
+        for source, target in shadow.connections:
+            asked.tensor_connection.add(from_tensor=source, to_tensor=target)
+        session._extend_graph()
+        known[key] = session_lib.BaseSession._Callable(session, asked)
+    return known[key]

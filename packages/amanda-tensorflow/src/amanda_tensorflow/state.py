@@ -1,0 +1,57 @@
+"""Nodes that hold state of their own, which a copy of the node would not have.
+
+A session keeps the state of a queue, table, iterator or random stream under the name of its node.
+A copy has another name, so it would begin with an empty queue or at the start of the stream.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from amanda_tensorflow._internals import op_def_registry, types_pb2
+
+# What they make lives as long as one run, or has a name of its own in each run.
+_FOR_ONE_RUN = ("Anonymous", "Stack", "TemporaryVariable", "TensorArray")
+_SEEDS = frozenset(["file_random_seed", "seed"])
+# Their kernels remember where they are in what they read.
+_POSITIONS = frozenset(["FakeQueue", "RecordInput", "Skipgram"])
+_HANDLES = frozenset([types_pb2.DT_RESOURCE, types_pb2.DT_VARIANT])
+
+
+@functools.cache
+def keeps_state(op: str) -> bool:
+    """Whether each node of an operator has state of its own: a handle to it, or a random stream."""
+    op_def = op_def_registry.get(op)
+    if op_def is None or not op_def.is_stateful or op.startswith(_FOR_ONE_RUN):
+        return False
+    if any(arg.is_ref or arg.type in _HANDLES for arg in op_def.input_arg):
+        return False
+    makes_handle = any(arg.is_ref or arg.type == types_pb2.DT_RESOURCE for arg in op_def.output_arg)
+    return makes_handle or draws_random_numbers(op) or op in _POSITIONS
+
+
+@functools.cache
+def draws_random_numbers(op: str) -> bool:
+    """Whether each node of an operator has a random stream of its own."""
+    op_def = op_def_registry.get(op)
+    return (
+        op_def is not None
+        and op_def.is_stateful
+        and any(attr.name in _SEEDS for attr in op_def.attr)
+        and not any(arg.type in _HANDLES for arg in op_def.input_arg)
+    )
+
+
+def share_by_name(node: Any, name: str) -> None:
+    """Have a copy of a node use the state that is kept under the original's name.
+
+    Args:
+        node: NodeDef of the copy.
+        name: name of the original.
+    """
+    op_def = op_def_registry.get(node.op)
+    if op_def is None or not op_def.is_stateful or keeps_state(node.op):
+        return
+    if any(attr.name == "shared_name" for attr in op_def.attr) and not node.attr["shared_name"].s:
+        node.attr["shared_name"].s = name.encode()
