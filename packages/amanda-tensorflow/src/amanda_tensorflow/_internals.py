@@ -68,7 +68,13 @@ pywrap_tf_session: Any = _find(
 # How a session is told to connect tensors in another way.
 config_pb2: Any = _find("tensorflow.core.protobuf.config_pb2", "CallableOptions")
 # Errors of a run, which lead back to the routine that raised.
-errors: Any = _find("tensorflow.python.framework.errors", "OpError", "FailedPreconditionError")
+errors: Any = _find(
+    "tensorflow.python.framework.errors",
+    "OpError",
+    "FailedPreconditionError",
+    "InvalidArgumentError",
+    "NotFoundError",
+)
 # Routines on the host, called with eager tensors, and kept as long as the graph that calls them.
 script_ops: Any = _find("tensorflow.python.ops.script_ops", "EagerFunc", "_py_funcs.insert")
 # Variables: a tool's are of this class; reading one without the class.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda_tensorflow._internals import config_pb2, pywrap_tf_session, session_lib
+from amanda_tensorflow._internals import config_pb2, errors, pywrap_tf_session, session_lib
+from amanda_tensorflow.state import note_new_streams
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,12 +57,24 @@ def _callable(
         known = session._amanda_callables = {}
     key = shadow, options, feeds
     if key not in known:
-        asked = config_pb2.CallableOptions(
-            feed=feeds, fetch=fetches, target=dict.fromkeys(shadow.target_names)
-        )
-        asked.run_options.ParseFromString(options)
-        for source, target in shadow.connections:
-            asked.tensor_connection.add(from_tensor=source, to_tensor=target)
         session._extend_graph()
-        known[key] = session_lib.BaseSession._Callable(session, asked)
+        try:
+            known[key] = _made(session, shadow, options, feeds, fetches)
+        except (errors.InvalidArgumentError, errors.NotFoundError, LookupError):
+            # TensorFlow has put functions into the graph in another way than is known here
+            note_new_streams("a session", shadow.below.give_up())
+            known[key] = _made(session, shadow, options, feeds, fetches)
     return known[key]
+
+
+def _made(
+    session: Any, shadow: Shadow, options: bytes, feeds: tuple[str, ...], fetches: Sequence[str]
+) -> Any:
+    asked = config_pb2.CallableOptions(
+        feed=feeds, fetch=fetches, target=dict.fromkeys(shadow.target_names)
+    )
+    asked.run_options.ParseFromString(options)
+    below = shadow.below.connections(session, shadow.scope)
+    for source, target in [*shadow.connections, *below]:
+        asked.tensor_connection.add(from_tensor=source, to_tensor=target)
+    return session_lib.BaseSession._Callable(session, asked)

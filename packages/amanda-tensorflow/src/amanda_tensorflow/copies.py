@@ -12,7 +12,12 @@ from amanda import UnsupportedError
 from amanda_tensorflow._internals import context, control_flow_util, graph_pb2
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.history import last_id, notes_of
-from amanda_tensorflow.state import draws_random_numbers, keeps_state, share_by_name
+from amanda_tensorflow.state import (
+    draws_random_numbers,
+    is_reproducible,
+    keeps_state,
+    share_by_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,14 +38,18 @@ class Copies:
     Attributes:
         names: the nodes that are copied.
         grafted: those of them whose originals run in their place.
-        alone: random operators whose copies run, with a stream of their own.
+        alone: seeded random operators whose copies run, so that their streams begin anew.
     """
 
     def __init__(self, root: Frame) -> None:
         self._body = root.body
         self._root = root
         self._loops = self._nodes_of_loops()
-        self._holding = {name for name in root.inputs if keeps_state(self._body.nodes[name].op)}
+        self._holding = {
+            name
+            for name in root.inputs.keys() & self._body.nodes.keys()
+            if keeps_state(self._body.nodes[name].op)
+        }
         self.names = self._affected()
         self.grafted: list[str] = []
         self.alone: list[str] = []
@@ -150,6 +159,11 @@ class Copies:
         Raises:
             UnsupportedError: its handle cannot be had without running twice what has effects.
         """
+        if name in self._loops:
+            # an original that reads what a copied loop computes from its results is a cycle
+            if is_reproducible(self._body.nodes[name]):
+                self.alone.append(name)
+            return
         inputs = self._inputs(name)
         taken = all(self._exchanged.get(before, now) == now for before, now in inputs)
         if taken and not self._runs_twice(name):
@@ -157,7 +171,8 @@ class Copies:
                 self.grafted.append(name)
                 self._exchanged.update(inputs)
         elif draws_random_numbers(self._body.nodes[name].op):
-            self.alone.append(name)
+            if is_reproducible(self._body.nodes[name]):
+                self.alone.append(name)
         else:
             raise UnsupportedError(
                 f"{name!r} ({self._body.nodes[name].op}) holds state of its own, and waits for "
@@ -165,9 +180,28 @@ class Copies:
                 "tf.control_dependencies, or exclude those operators by ops="
             )
 
+    def can_be_asked(self, call: str) -> bool:
+        """Whether an original that calls functions may run parts of them beside its copy.
+
+        Whether a branch is taken is then found out twice, and the session is asked once for names,
+        with dead tensors in place of those that have values.
+        """
+        operation = self._root.operations[call]
+        first = [tensor.op for tensor in operation.inputs[:1] if tensor.name not in self._root.fed]
+        handles = [t.op for t in operation.inputs if t.dtype in (tf.resource, tf.variant)]
+        asked = behind([*handles, *operation.control_inputs], self._root.fed)
+        return (
+            call not in self._loops
+            and not self._have_effects([*first, *operation.control_inputs])
+            and not any(o.op_def.is_stateful and not keeps_state(o.type) for o in asked)
+        )
+
     def _runs_twice(self, name: str) -> bool:
         """Whether an original would run what has effects, which a copy runs too."""
-        waited_for = behind(self._root.operations[name].control_inputs, self._root.fed)
+        return self._have_effects(self._root.operations[name].control_inputs)
+
+    def _have_effects(self, operations: Sequence[Any]) -> bool:
+        waited_for = behind(operations, self._root.fed)
         again = [o for o in waited_for if o.name in self.names and o.name not in self._holding]
         return any(o.op_def.is_stateful or o.name in self._loops for o in again)
 

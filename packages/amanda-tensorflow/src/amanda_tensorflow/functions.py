@@ -26,6 +26,7 @@ from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.frames import Frame, functions_renamed
 from amanda_tensorflow.history import attached
 from amanda_tensorflow.rewriter import Capture, Rewriter, Stashed
+from amanda_tensorflow.state import is_reproducible, note_new_streams
 from amanda_tensorflow.values import FunctionValues
 
 if TYPE_CHECKING:
@@ -198,6 +199,18 @@ def renamed_definitions(root: Frame, serial: int) -> list[Any]:
     return definitions
 
 
+def _streams(root: Frame) -> list[str]:
+    """The seeded random operators of a function that XLA, which has no seeds, does not compile."""
+    if root.definition is not None and under_xla(root.definition):
+        return []
+    return [
+        frame.operations[name].name
+        for frame in root.walk()
+        for name in frame.running & frame.body.nodes.keys() & frame.inputs.keys()
+        if is_reproducible(frame.body.nodes[name])
+    ]
+
+
 def raise_failure(hosts: Sequence[tuple[int, HostRoutine]], error: BaseException) -> None:
     """Raise the exception of a routine that TensorFlow has turned into an error of its own."""
     failures = [failure for _, routine in hosts for failure in routine.failures]
@@ -241,6 +254,7 @@ class _Copies:
 
     def __init__(self) -> None:
         self.said_to_leave_xla = False
+        self.said_which_streams = False
         self.current: weakref.WeakKeyDictionary[Engine, _Current] = weakref.WeakKeyDictionary()
         self.by_key: dict[Any, list[Instrumented]] = {}
 
@@ -330,6 +344,9 @@ class Functions:
             if instrumented.leaves_xla and not copies.said_to_leave_xla:
                 copies.said_to_leave_xla = True
                 _log.warning(_LEAVES_XLA, root.graph.name)
+            if not copies.said_which_streams:
+                copies.said_which_streams = True
+                note_new_streams(root.graph.name, _streams(root))
         while len(copies.by_key) > _KEPT:
             del copies.by_key[next(iter(copies.by_key))]
         instrumented.bind(engine, decisions.stages)

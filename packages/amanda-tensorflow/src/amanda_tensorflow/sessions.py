@@ -27,8 +27,10 @@ from amanda_tensorflow.functions import (
 )
 from amanda_tensorflow.history import attached, last_id, notes_of
 from amanda_tensorflow.identity import STRUCTURE
+from amanda_tensorflow.lowered import Below
 from amanda_tensorflow.names import is_gradient
 from amanda_tensorflow.rewriter import Capture, Rewriter
+from amanda_tensorflow.state import note_new_streams
 from amanda_tensorflow.values import SessionValues
 
 if TYPE_CHECKING:
@@ -65,7 +67,10 @@ class Shadow:
     Attributes:
         fetches: the tensors to ask the session for instead.
         target_names: the operations to ask for.
+        scope: the name scope that the copies are in.
         connections: what the session is to connect while it runs them: from, and to.
+        alone: seeded random operators whose streams begin anew.
+        below: what holds state in the functions that they call.
     """
 
     def __init__(self, root: Frame, request: Request, stages: Sequence[Stage]) -> None:
@@ -85,14 +90,17 @@ class Shadow:
             library.append(stage.pure.definition_by_value(name))
             library += stage.pure.called_functions()
         copied = Copies(root)
-        scope = f"{SCOPE}{serial}"
-        copied.import_into(root.graph, scope, library)
-
-        self.connections = copied.connections(scope)
+        self.scope = f"{SCOPE}{serial}"
+        self.below = Below(root, copied)
+        self.below.add_dead_tensors()
+        copied.names.update(root.body.nodes.keys() - root.inputs.keys())
+        copied.import_into(root.graph, self.scope, library)
+        self.connections = copied.connections(self.scope)
+        self.alone = [*copied.alone, *self.below.alone]
 
         def operation(name: str) -> Any:
             is_copy = name in copied.names and name not in copied.grafted
-            return root.graph.get_operation_by_name(f"{scope}/{name}" if is_copy else name)
+            return root.graph.get_operation_by_name(f"{self.scope}/{name}" if is_copy else name)
 
         def tensor(name: str) -> Any:
             node, index = split(name)
@@ -194,7 +202,7 @@ class Sessions:
                 return run(session, options, feeds, fetches, targets, metadata)
             feeds = {**feeds, **shadow.feeds()}
             try:
-                if shadow.connections:
+                if shadow.connections or shadow.below.held:
                     return run_connected(session, options, feeds, shadow, metadata)
                 targets = shadow.targets(session.graph)
                 return run(session, options, feeds, shadow.fetches, targets, metadata)
@@ -243,6 +251,7 @@ class Sessions:
                 break
         else:
             shadow = Shadow(root, request, decisions.stages)
+            note_new_streams("a session", shadow.alone)
             session._extend_graph()
             candidates.append(shadow)
         shadow.bind(engine, decisions.stages)

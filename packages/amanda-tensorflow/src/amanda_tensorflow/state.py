@@ -7,9 +7,12 @@ A copy has another name, so it would begin with an empty queue or at the start o
 from __future__ import annotations
 
 import functools
+import logging
 from typing import Any
 
 from amanda_tensorflow._internals import op_def_registry, types_pb2
+
+_log = logging.getLogger("amanda_tensorflow")
 
 # What they make lives as long as one run, or has a name of its own in each run.
 _FOR_ONE_RUN = ("Anonymous", "Stack", "TemporaryVariable", "TensorArray")
@@ -43,6 +46,14 @@ def draws_random_numbers(op: str) -> bool:
     )
 
 
+def is_reproducible(node: Any) -> bool:
+    """Whether a node draws random numbers that are the same in every process."""
+    seeds = ("seed", "seed2")
+    return draws_random_numbers(node.op) and any(
+        name in node.attr and node.attr[name].i for name in seeds
+    )
+
+
 def share_by_name(node: Any, name: str) -> None:
     """Have a copy of a node use the state that is kept under the original's name.
 
@@ -55,3 +66,15 @@ def share_by_name(node: Any, name: str) -> None:
         return
     if any(attr.name == "shared_name" for attr in op_def.attr) and not node.attr["shared_name"].s:
         node.attr["shared_name"].s = name.encode()
+
+
+def note_new_streams(where: str, operators: list[str]) -> None:
+    """Say which random operators begin their streams anew."""
+    if operators:
+        _log.warning(
+            "random streams begin anew in %s while tools insert routines there: %s; draw from a "
+            "tf.random.Generator or by tf.random.stateless_* functions, or choose the operators by "
+            "ops= so that this one needs no routine",
+            where,
+            ", ".join(sorted(operators)),
+        )
