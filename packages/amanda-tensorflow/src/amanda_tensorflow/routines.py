@@ -41,6 +41,7 @@ _FIXED = (
     "session; replace the operator's outputs, or insert the routine with pure=True"
 )
 
+
 class _Inside(threading.local):
     """What tools' code a thread is running.
 
