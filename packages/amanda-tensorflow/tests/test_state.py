@@ -27,6 +27,14 @@ def values(found):
     return tf.nest.map_structure(lambda value: np.asarray(value).tolist(), found)
 
 
+@pytest.fixture(params=[2, 1])
+def control_flow(request):
+    """The version of control flow that graphs are built with."""
+    (v1.enable_control_flow_v2 if request.param == 2 else v1.disable_control_flow_v2)()
+    yield request.param
+    v1.enable_control_flow_v2()
+
+
 def plain_then_watched(program, where=None, feed=None):
     """What a program gives: plain, twice under a tool, plain again."""
     found = []
@@ -112,6 +120,11 @@ def reader():
     ]
 
 
+def shuffled_batches():
+    queue = v1.RandomShuffleQueue(20, 2, [tf.int32], [[]], seed=5)
+    return [queue.enqueue_many([list(range(20))])], [queue.dequeue_many(3) + 1]
+
+
 def variables():
     resource = v1.get_variable("r", initializer=1.0, use_resource=True)
     reference = v1.get_variable("v", initializer=1.0, use_resource=False)
@@ -150,9 +163,8 @@ STATE = {
             sparse_accumulator,
             staging_area,
             reader,
+            shuffled_batches,
             variables,
-            queue_in_a_branch,
-            queue_in_a_loop,
         ]
     },
 }
@@ -162,6 +174,12 @@ STATE = {
 @pytest.mark.parametrize("name", STATE)
 def test_state_is_shared_with_a_tool_that_looks(name, where):
     assert plain_then_watched(STATE[name], where) == plain_then_watched(STATE[name])
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("program", [queue_in_a_branch, queue_in_a_loop])
+def test_so_is_state_that_is_used_in_control_flow(program, where, control_flow):
+    assert plain_then_watched(program, where) == plain_then_watched(program)
 
 
 # Random streams
@@ -257,8 +275,6 @@ STREAMS = {
             directly_of_each_other,
             after_an_assignment,
             candidates,
-            in_a_branch_with_an_argument,
-            in_a_case,
         ]
     },
 }
@@ -273,6 +289,15 @@ def test_streams_go_on_under_a_tool_that_looks(name, where):
     assert plain_then_watched(program, where) == plain_then_watched(program)
 
 
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("program", [in_a_branch_with_an_argument, in_a_case])
+def test_so_do_those_of_branches(program, where, control_flow):
+    def fetches():
+        return [], [program()]
+
+    assert plain_then_watched(fetches, where) == plain_then_watched(fetches)
+
+
 @pytest.mark.parametrize(
     "program",
     [
@@ -283,7 +308,7 @@ def test_streams_go_on_under_a_tool_that_looks(name, where):
         in_a_branch_of_a_function,
     ],
 )
-def test_a_stream_that_begins_anew_is_noted(program, caplog):
+def test_a_stream_that_begins_anew_is_noted(program, caplog, control_flow):
     with caplog.at_level(logging.WARNING, "amanda_tensorflow"):
         plain_then_watched(lambda: ([], [program()]), "before")
     assert any("random streams begin anew in a session" in note for note in caplog.messages)
@@ -357,3 +382,16 @@ def test_input_queues_of_a_monitored_session_are_shared():
     tool = Look()
     assert run(tool) == run(None)
     assert tool.seen
+
+
+def test_a_pure_routine_replaces_what_is_fed_to_a_random_operator():
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = v1.placeholder(tf.float32, [3])
+        shuffled = tf.random.shuffle(x)
+        tool = amanda.Tool()
+        tool.add_inst_for_op(
+            lambda ctx: ctx.insert_before_op(lambda x: x * 2.0, pure=True), ops=["RandomShuffle"]
+        )
+        with amanda.apply(tool):
+            drawn = session.run(shuffled, {x: [1.0, 2.0, 3.0]})
+    assert sorted(drawn) == [2.0, 4.0, 6.0]

@@ -139,7 +139,8 @@ class Copies:
                 changed += self._loops.get(name, ())
                 if name in self._holding:
                     # what the original takes is exchanged, so nobody else may take it
-                    changed += [split(t)[0] for t, now in self._inputs(name) if t != now]
+                    exchanged = [t for t, now in self._inputs(name) if t != now]
+                    changed += [split(t)[0] for t in exchanged if t not in self._root.fed]
         return affected
 
     def _producers(self, name: str, node: Any) -> Iterator[str]:
@@ -165,7 +166,10 @@ class Copies:
                 self.alone.append(name)
             return
         inputs = self._inputs(name)
-        taken = all(self._exchanged.get(before, now) == now for before, now in inputs)
+        taken = all(
+            before == now if before in self._root.fed else self._exchanged.get(before, now) == now
+            for before, now in inputs
+        )
         if taken and not self._runs_twice(name):
             if name in self.names:
                 self.grafted.append(name)

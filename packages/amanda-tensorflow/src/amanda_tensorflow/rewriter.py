@@ -23,6 +23,7 @@ from amanda_tensorflow.versions import Versions, Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from amanda_tensorflow.body import Body
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.routines import Stage
 
@@ -329,6 +330,8 @@ class Rewriter:
             control += edits.waits.get(name, ())
             if node.op not in STRUCTURE:
                 control += self._unread_stages(edits, name, data)
+            if node.op == "LoopCond" and edits.hosts:
+                data = [_both(body, f"{name}/amanda/condition", data[0])]
             if data != inputs or control != control_inputs(node):
                 set_inputs(node, data, control)
                 frame.mark_edited()
@@ -336,9 +339,7 @@ class Rewriter:
         body.outputs[:count] = [edits.current(tensor) for tensor in frame.outputs]
         body.controls = [edits.last.get(name, name) for name in body.controls]
         if frame.attr == "cond" and frame.host:
-            # TensorFlow's loop optimizer crashes on a comparison that reads no constant
-            (condition,) = body.outputs
-            body.outputs = [f"{body.add('amanda/condition', 'LogicalAnd', [condition] * 2).name}:0"]
+            body.outputs = [_both(body, "amanda/condition", body.outputs[0])]
 
     def _unread_stages(self, edits: Edits, reader: str, data: Sequence[str]) -> list[str]:
         """Stages after an operator that a reader must wait for, since they return nothing to it."""
@@ -349,6 +350,12 @@ class Rewriter:
         if call is not None:
             producers.discard(edits.frame.node(call.forward) or "")
         return [edits.last[name] for name in sorted(producers) if name in edits.last]
+
+
+def _both(body: Body, name: str, condition: str) -> str:
+    """The condition of a loop, twice: TensorFlow crashes on a comparison that reads no constant."""
+    body.add(name, "LogicalAnd", [condition] * 2)
+    return f"{name}:0"
 
 
 def _name(edits: Edits, stage: Stage, number: int) -> str:
