@@ -14,6 +14,7 @@ from torch.utils.checkpoint import (
     checkpoint,
     checkpoint_sequential,
     create_selective_checkpoint_contexts,
+    set_checkpoint_early_stop,
 )
 from watching import BackwardWatch, Change, ForwardWatch, GradientWatch, everything
 
@@ -62,7 +63,8 @@ def non_reentrant(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def to_the_end(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    return checkpoint(function, x, use_reentrant=False, early_stop=False)
+    with set_checkpoint_early_stop(False):
+        return checkpoint(function, x, use_reentrant=False)
 
 
 def around(inner: Wrap, outer: Wrap) -> Wrap:
