@@ -19,6 +19,7 @@ from amanda_torch._internals import disable_modes, sequence_number, set_grad_ena
 from amanda_torch.backward import watch_backward
 from amanda_torch.frames import skip_frames
 from amanda_torch.gradient import Gradient, alias, edges
+from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.identity import locate
 from amanda_torch.inplace import Destinations
 from amanda_torch.opaque import opaque
@@ -205,6 +206,10 @@ class Call:
         def shown(outputs: Sequence[Tensor]) -> Execution:
             return self.shown(inputs, args, kwargs, outputs)
 
+        if plan.replace is not None:
+            refuse_substitution((plan.replace,), operator)
+        if plan.backward or plan.gradient:
+            warn_of_gradient(operator)
         tracked = _is_tracked(inputs)
         # Where the operator writes; None for most, which write nowhere.
         destinations = None
@@ -289,6 +294,12 @@ class Call:
         """Run routines; gradients of what they return pass straight to what it replaced."""
         if not actions:
             return tensors
+        returned = self._returned(actions, tensors)
+        if returned is not tensors:
+            refuse_substitution(actions, self.operator)
+        return returned
+
+    def _returned(self, actions: Sequence[Action], tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         if not (_is_grad_enabled() or records_tangents()):
             return self.engine.run(actions, tensors, self.operator)
         run, operator = self.engine.run, self.operator

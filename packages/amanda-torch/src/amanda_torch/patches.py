@@ -35,10 +35,11 @@ from amanda_torch.backward import reaches
 from amanda_torch.execute import Target, execute
 from amanda_torch.frames import end_paths, resume_paths, skip_frames
 from amanda_torch.functions import patches_of_functions
+from amanda_torch.higher_order import captured, captures, is_derived, keyset, run_derived
 from amanda_torch.identity import enter, whereabouts
 from amanda_torch.script import run_as_written
 from amanda_torch.signature import FunctionSignature
-from amanda_torch.thread import KEY, ThreadState, intercept, intercepting, local
+from amanda_torch.thread import ThreadState, intercept, intercepting, local
 from amanda_torch.wrapped import NumberWithoutValue
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ _script = vars(torch.jit.ScriptFunction)["__call__"]
 _new_frame = CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
-_compute_keyset = ops_module._compute_keyset
 _INHERITED = object()
 _signatures: weakref.WeakKeyDictionary[type, FunctionSignature] = weakref.WeakKeyDictionary()
 
@@ -83,11 +83,6 @@ def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _script(self, *args, **kwargs)
     finally:
         thread.visits = None
-
-
-def _keyset(args: Any, kwargs: Any, keys: Any) -> Any:
-    """The dispatch keys of an operator that takes functions (``torch.cond``): not ours."""
-    return _compute_keyset(args, kwargs, keys.remove(KEY))
 
 
 def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -126,6 +121,8 @@ def _run_function(cls: Any, run: Callable[..., Any], args: Args, kwargs: Kwargs)
     """Run a Function as the tools in force want it."""
     if not _concerns(cls):
         return run(*args, **kwargs)
+    if is_derived(cls):
+        return run_derived(cls, run, *args, **kwargs)
     engine = local.thread.engine
     if engine is None or _is_machinery(cls):
         return _unseen(run)(*args, **kwargs)
@@ -238,7 +235,7 @@ class Patches:
             (checkpointing.CheckpointFunction, "forward", staticmethod(_checkpoint_forward)),
             (torch.library.Library, "define", then_changed(torch.library.Library.define)),
             (Ops, "load_library", then_changed(Ops.load_library)),
-            (ops_module, "_compute_keyset", _keyset),
+            (ops_module, "_compute_keyset", keyset),
             (torch, "compile", self._compile),
             (torch.Tensor, "_wrapped_number", NumberWithoutValue()),
         ]
@@ -286,6 +283,8 @@ class Patches:
             self._stance.__enter__()
 
     def _compile(self, *args: Any, **kwargs: Any) -> Any:
+        if captures(sys._getframe(1)):
+            return captured(_compile, *args, **kwargs)
         compiled = _compile(*args, **kwargs)
         self._run_eagerly()
         return compiled

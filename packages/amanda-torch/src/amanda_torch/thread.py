@@ -43,12 +43,16 @@ class ThreadState:
             of such scopes.
         script_optimizes: whether TorchScript optimized what it runs before tools were in force;
             None when none are.
+        capturing: whether what runs once the function of an operator is captured is to be seen.
+        derived: the operator that takes functions whose own gradient is being recorded, if any.
         known: whether a scope was entered or a backward started in this thread: autograd's own
             threads do neither.
     """
 
     __slots__ = (
         "around",
+        "capturing",
+        "derived",
         "engine",
         "floor",
         "in_force",
@@ -80,6 +84,8 @@ class ThreadState:
         self.tracking = False
         self.probing = False
         self.script_optimizes: bool | None = None
+        self.capturing = False
+        self.derived: str | None = None
         self.known = False
 
     @property
