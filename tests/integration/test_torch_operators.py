@@ -1,0 +1,156 @@
+"""S7 on PyTorch's own samples of its operators: under tools that look, the bits are the same.
+
+What runs plainly runs under every combination of tools, with and without gradients. A part of the
+operators is tried by default, all of them with ``AMANDA_OPERATORS=all`` (``nox -s operators``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import pytest
+import torch
+from amanda_tools import Flops
+from torch import Tensor
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.utils._pytree import tree_leaves, tree_map
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# Samples of one operator and type of numbers.
+SAMPLES = 2
+DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool)
+# What they return is whatever lay in memory.
+UNSET = frozenset(
+    ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+)
+# Operators that are computed with numbers, and others of many kinds.
+DEFAULT = frozenset(
+    (
+        "__rpow__",
+        "cdist",
+        "gt",
+        "index_put",
+        "linalg.det",
+        "masked_fill",
+        "mean",
+        "multinomial",
+        "nanquantile",
+        "nn.functional.cross_entropy",
+        "nn.functional.huber_loss",
+        "remainder",
+        "where",
+    )
+)
+
+
+class Look(amanda.Tool):
+    """Looks at what goes into operators and what comes out."""
+
+    def __init__(self, ops: list[str] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.add_inst_for_op(self.analyze, ops=ops)
+
+    def analyze(self, ctx: amanda.OpContext) -> None:
+        ctx.insert_before_op(self.look)
+        ctx.insert_after_op(self.look)
+
+    def look(self, *tensors: Tensor):  # not annotated: it might return something
+        pass
+
+
+TOOLS: dict[str, Callable[[], list[amanda.Tool]]] = {
+    "flops": lambda: [Flops()],
+    "all, and some": lambda: [Look(), Look(["mm"])],
+    "portable": lambda: [Look(["Conv", "Gemm"], namespace="onnx")],
+    "what converts": lambda: [Look(["to"])],
+}
+
+OPERATORS = [op for op in op_db if os.environ.get("AMANDA_OPERATORS") or op.name in DEFAULT]
+
+
+def samples(operator: Any, gradients: bool) -> Iterator[Any]:
+    """Arguments of an operator, of the types that it takes."""
+    dtypes = [dtype for dtype in DTYPES if operator.supports_dtype(dtype, "cpu")]
+    for dtype in dtypes[: 1 if gradients else 2]:
+        torch.manual_seed(0)
+        random.seed(0)
+        wanting = gradients and (dtype.is_floating_point or dtype.is_complex)
+        yield from itertools.islice(
+            operator.sample_inputs("cpu", dtype, requires_grad=wanting), SAMPLES
+        )
+
+
+def run(operator: Any, sample: Any, gradients: bool) -> list[Any]:
+    """What an operator gives for copies of its arguments, and their gradients."""
+
+    def fresh(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        return value.detach().clone().requires_grad_(value.requires_grad)
+
+    torch.manual_seed(1)
+    given, args, kwargs = tree_map(fresh, (sample.input, sample.args, sample.kwargs))
+    with torch.set_grad_enabled(gradients):
+        results = tree_leaves(operator(given, *args, **kwargs))
+        losses = [
+            (r.values() if r.layout is torch.sparse_coo else r).abs().sum()
+            for r in results
+            if isinstance(r, Tensor) and r.requires_grad
+        ]
+        leaves = [t for t in tree_leaves((given, args, kwargs)) if isinstance(t, Tensor)]
+        wanting = [t for t in leaves if t.requires_grad]
+        if losses and wanting:
+            results += torch.autograd.grad(losses, wanting, allow_unused=True)
+    return results
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether two results are of one kind and the same to the bit, not-a-numbers included."""
+    if not isinstance(first, Tensor):
+        return bool(first == second or (first != first and second != second))
+    kinds = [(type(t), t.dtype, t.shape, t.layout, t.requires_grad) for t in (first, second)]
+    if kinds[0] != kinds[1]:
+        return False
+    if first.is_nested:
+        pairs: Any = zip(first.unbind(), second.unbind(), strict=True)
+    elif first.layout is not torch.strided:
+        pairs = [(first.to_dense(), second.to_dense())]
+    else:
+        pairs = [(first, second)]
+    return all(torch.allclose(a, b, rtol=0, atol=0, equal_nan=True) for a, b in pairs)
+
+
+def differences(operator: Any, tools: Callable[[], list[amanda.Tool]], gradients: bool) -> set[int]:
+    """The samples for which an operator gives something else, or an error, under tools."""
+    found = set()
+    for number, sample in enumerate(samples(operator, gradients)):
+        try:
+            plain, again = run(operator, sample, gradients), run(operator, sample, gradients)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+            continue  # it does not run plainly either
+        with amanda.apply(*tools()):
+            observed = run(operator, sample, gradients)
+        repeatable = operator.name not in UNSET and all(map(same, plain, again))
+        if len(plain) != len(observed) or (repeatable and not all(map(same, plain, observed))):
+            found.add(number)
+    return found
+
+
+@pytest.mark.parametrize("gradients", [True, False], ids=["with gradients", "without"])
+@pytest.mark.parametrize("tools", TOOLS.values(), ids=TOOLS)
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.formatted_name)
+def test_an_operator_gives_the_same_under_tools_that_look(
+    operator: Any, tools: Callable[[], list[amanda.Tool]], gradients: bool
+) -> None:
+    if gradients and not operator.supports_autograd:
+        pytest.skip("it has no gradient")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert differences(operator, tools, gradients) == set()
