@@ -154,6 +154,14 @@ class TestTypesThatNeverRan:
         (warning,) = warned(tool, Noting(), run=lambda: backend.run("relu"))
         assert "'Relu' of Listing" in warning
 
+    def test_beside_others_are_named_if_the_user_restricts_the_tool_to_them(self, backend):
+        tool = Noting()
+        tool.restrict(["conv2d", "softmax", "Relu"])
+        (warning,) = warned(tool, Noting(), run=lambda: backend.run("conv2d", "relu"))
+        assert "'softmax' of Noting" in warning
+        assert "'Relu' of Noting, did you mean 'relu'?" in warning
+        assert "conv2d" not in warning
+
     def test_are_named_once_however_often_the_tool_is_applied(self, backend):
         assert len(warned(Noting(["Relu"]), run=lambda: backend.run("relu"), times=3)) == 1
 

@@ -257,6 +257,15 @@ class TestTools:
         shown = command("run", "--ops", "lineer", "nothing.py").stderr
         assert "none of type lineer" in shown
 
+    def test_say_once_and_plainly_which_types_that_are_asked_for_never_ran(self, command):
+        command.write("model.py", MODEL)
+        shown = command("run", "--ops", "linear,Relu,nosuch", "model.py").stderr
+        (line,) = (line for line in shown.splitlines() if "never ran" in line)
+        assert line.startswith("amanda: types of operators that never ran")
+        assert "did you mean 'relu'?" in line
+        assert "'nosuch'" in line
+        assert "Warning" not in shown
+
     def test_are_listed_with_their_options(self, command):
         shown = command("tools").stdout
         for word in ("flops", "profile", "trace", "out=", "required"):

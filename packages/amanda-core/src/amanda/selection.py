@@ -21,7 +21,8 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
     """Name in one warning the types that tools selected and that never ran in a scope.
 
     Nothing is said of a scope in which nothing else ran, and of a tool it is said once. A type
-    beside others that did run is named only if it is another spelling of one that ran.
+    beside others that did run is named only if it is another spelling of one that ran, or if
+    the tool was restricted to it.
     """
     found: dict[str, tuple[str | None, list[str]]] = {}
     for tool in tools:
@@ -49,16 +50,18 @@ def _unmatched(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str,
     """Types that a tool selected and that never ran, each with the nearest that did."""
     wanted: set[str] = set()
     seen: set[str] = set()
+    asked: set[str] = set()  # by whoever runs the tool, and not among others that may be there
     for driver in drivers:
         if not is_understood(tool, driver):
             continue
         for subscription in tool.subscriptions:
             wanted |= selected(subscription, driver, expected=True) or frozenset()
             native = speaks_natively(subscription, driver)
+            asked |= wanted & (subscription.only or frozenset())
             seen |= scope.seen.get(driver.vocabulary if native else tool.vocabulary or "", set())
     others = frozenset(seen - wanted)
     missing = sorted(wanted - seen) if others else []
     if wanted & seen:
         spellings = {type: in_another_style(type, others) for type in missing}
-        return {type: min(near) for type, near in spellings.items() if near}
+        return {t: min(near, default=None) for t, near in spellings.items() if near or t in asked}
     return {type: min(alike(type, others), default=None) for type in missing}
