@@ -1,0 +1,32 @@
+"""Types by other names than those of nodes, and misspelt ones."""
+
+import amanda
+import pytest
+import tensorflow as tf
+
+
+def seen(ops, run):
+    found = []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: found.append(ctx.op.type), ops=ops)
+    with amanda.apply(tool):
+        tf.function(run)(tf.ones((2, 2)))
+    return found
+
+
+@pytest.mark.parametrize("name", ["Relu", "raw_ops.Relu", "tf.raw_ops.Relu"])
+def test_the_functions_that_make_nodes_stand_for_them(name):
+    assert seen([name], tf.nn.relu) == ["Relu"]
+
+
+@pytest.mark.parametrize(
+    ("type", "ran", "run"),
+    [
+        ("relu", "Relu", tf.nn.relu),
+        ("matmul", "MatMul", lambda x: x @ x),
+        ("softmax", "Softmax", tf.nn.softmax),
+    ],
+)
+def test_a_misspelt_type_is_named_with_the_one_that_ran(type, ran, run):
+    with pytest.warns(amanda.AmandaWarning, match=f"'{type}' of Tool, did you mean '{ran}'"):
+        assert seen([type], run) == []
