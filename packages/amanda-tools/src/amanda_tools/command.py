@@ -143,7 +143,7 @@ def run(
             tool.restrict(types)
     for tool in tools:
         if isinstance(tool, HasFile):
-            with refused(tool.name):
+            with refused(type(tool).__name__):  # its name may be anything
                 tool.open()
     outcome = launch(program, args, tools)
     if outcome.forked:
