@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -19,6 +20,14 @@ def _heeds_ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def limit():
+    """Sets how many bytes a file of this process may have, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.fixture

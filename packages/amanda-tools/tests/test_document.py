@@ -1,7 +1,6 @@
 """Document: a file that is whole whenever one looks."""
 
 import json
-import resource
 
 import pytest
 from amanda_tools.document import Document
@@ -12,14 +11,6 @@ def document(tmp_path):
     document = Document(tmp_path / "document", "null\n")
     document.open()
     return document
-
-
-@pytest.fixture
-def limit():
-    """Sets how many bytes a file of this process may have, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_holds_nothing_before_the_first_text(document):

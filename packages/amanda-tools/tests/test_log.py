@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import resource
 import subprocess
 import sys
 
@@ -87,14 +86,6 @@ def test_is_left_alone_by_a_forked_process(path):
 def test_that_cannot_be_written_says_so_at_once(tmp_path):
     with pytest.raises(OSError, match="missing"):
         Log(tmp_path / "missing" / "log", str)
-
-
-@pytest.fixture
-def limit():
-    """Sets how many bytes a file of this process may have, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class TestTrouble:

@@ -31,7 +31,7 @@ from amanda_tools.registry import (
     options_of,
     request,
 )
-from amanda_tools.results import Results
+from amanda_tools.results import WIDE, Results
 from amanda_tools.target import CompileError, find
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-_WIDE = 10_000  # characters of a line that is not for a terminal
 _WRONG = 2  # exit code of what is wrong with a tool, or with the use of the command
 _DEFAULT_TOOLS = (Request("flops", Flops, {}), Request("profile", Profile, {}))
 
@@ -201,7 +200,7 @@ def _print(what: RenderableType) -> None:
     """Print on the standard output, in lines as long as need be unless it is a terminal."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=_WIDE)
+        console = Console(width=WIDE)
     console.print(what, soft_wrap=isinstance(what, str))
 
 

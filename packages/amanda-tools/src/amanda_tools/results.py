@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import amanda
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
-_WIDE = 10_000  # characters of a line that is not for a terminal: as many as need be
+WIDE = 10_000  # characters of a line that is not for a terminal: as many as need be
 
 
 class Results:
@@ -108,7 +108,7 @@ def _print(*what: RenderableType, wide: bool = False) -> None:
         emit("".join(f"{printable(str(part))}\n" for part in what))
         return
     page = _Page()
-    width = _WIDE if wide else None
+    width = WIDE if wide else None
     console = Console(file=page, width=width, force_terminal=_on_terminal() or None)
     console.push_render_hook(_Spelled())
     console.print(*what)
