@@ -435,3 +435,85 @@ def test_a_published_torchscript_model() -> None:
     assert len(tool.analyzed) < known + len(per_call[0])  # another line calls it: two at the most
     for one, other in zip(detect(), expected, strict=True):
         assert torch.equal(one, other)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(3, 4)
+        self.out = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, _ = self.lstm(x.unsqueeze(0))
+        return self.out(y.squeeze(0))
+
+
+SCRIPTED: dict[str, Callable[[nn.Module], nn.Module]] = {
+    "scripted": torch.jit.script,
+    "traced": lambda model: torch.jit.trace(model, X),
+    "a child": lambda model: nn.Sequential(torch.jit.script(model)),
+    "frozen": lambda model: torch.jit.freeze(torch.jit.script(model), preserved_attrs=["training"]),
+}
+
+
+@script
+@pytest.mark.parametrize("make", SCRIPTED.values(), ids=SCRIPTED)
+@pytest.mark.parametrize("recurrent", [False, True], ids=["layers", "lstm"])
+@pytest.mark.parametrize("optimized_before", [False, True])
+def test_a_substitution_and_its_gradients_are_the_same_at_every_call(
+    make: Callable[[nn.Module], nn.Module], recurrent: bool, optimized_before: bool
+) -> None:
+    torch.manual_seed(0)
+    model = (Recurrent() if recurrent else network()).eval()
+    scripted = make(model)
+
+    def gradient(module: nn.Module) -> Tensor:
+        x = X.clone().requires_grad_()
+        (found,) = torch.autograd.grad(module(x).square().sum(), x)
+        return found
+
+    if optimized_before:
+        for _ in range(3):
+            plain = gradient(scripted)
+
+    def halved(weight: Tensor) -> Tensor:
+        return weight * 0.5
+
+    tool = Change("insert_before_op", halved, ["linear"], inputs=[1])
+    with amanda.apply(tool):
+        expected = gradient(model)
+        runs = [gradient(scripted) for _ in range(4)]
+    for run in runs:
+        torch.testing.assert_close(run, expected)
+    assert not torch.allclose(expected, gradient(model))
+    if optimized_before:
+        torch.testing.assert_close(gradient(scripted), plain)
+
+
+@script
+def test_gradients_of_scripted_operators_are_seen_at_every_call() -> None:
+    forward, backward, gradient = everything()
+    scripted = torch.jit.script(network())
+    with amanda.apply(forward, backward, gradient):
+        counts = []
+        for _ in range(4):
+            scripted(X.clone().requires_grad_()).sum().backward()
+            grads = sum(map(len, gradient.outputs.values()))
+            counts.append((len(forward.ran), len(backward.ran), grads))
+    assert all(counts[0])
+    assert counts == [tuple(n * turn for n in counts[0]) for turn in range(1, 5)]
+
+
+@script
+@pytest.mark.parametrize("optimized", [False, True])
+def test_whether_torchscript_optimizes_is_as_before_a_scope(optimized: bool) -> None:
+    def optimizes() -> bool:
+        return bool(vars(torch._C)["_get_graph_executor_optimize"]())
+
+    with torch.jit.optimized_execution(optimized):
+        with amanda.apply(ForwardWatch()):
+            assert not optimizes()
+            with amanda.disabled():
+                assert optimizes() is optimized
+            assert not optimizes()
+        assert optimizes() is optimized

@@ -144,6 +144,9 @@ disable_modes: Any = _find("torch.utils._python_dispatch._disable_current_modes"
 # Whether TorchScript optimizes what the current thread runs (torch.jit.optimized_execution).
 script_optimizes: Callable[[], bool] = _find("torch._C._get_graph_executor_optimize")
 set_script_optimizes: Callable[[bool], None] = _find("torch._C._set_graph_executor_optimize")
+# What forgets the plans by which a method or a function of TorchScript is run.
+ScriptMethod: Any = _find("torch._C.ScriptMethod", "_debug_flush_compilation_cache")
+_find("torch._C.ScriptFunction._debug_flush_compilation_cache")
 # Whether a transform of torch.func has wrapped a tensor, and the tensor in it.
 is_wrapped: Callable[[Tensor], bool] = _find("torch._C._functorch.is_functorch_wrapped_tensor")
 unwrapped: Callable[[Tensor], Tensor] = _find("torch._C._functorch.get_unwrapped")

@@ -24,6 +24,7 @@ from amanda_torch._internals import (
     BackwardHookFunction,
     CheckpointFrame,
     Ops,
+    ScriptMethod,
     StopRecomputation,
     SyncBatchNorm,
     engine_run_backward,
@@ -37,7 +38,7 @@ from amanda_torch.frames import end_paths, resume_paths, skip_frames
 from amanda_torch.functions import patches_of_functions
 from amanda_torch.higher_order import captured, captures, is_derived, keyset, run_derived
 from amanda_torch.identity import enter, whereabouts
-from amanda_torch.script import run_as_written
+from amanda_torch.script import forget_optimized, run_as_written
 from amanda_torch.signature import FunctionSignature
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 from amanda_torch.wrapped import NumberWithoutValue
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _call = torch.nn.Module.__call__
 _script = vars(torch.jit.ScriptFunction)["__call__"]
+_script_method = vars(ScriptMethod)["__call__"]
 _new_frame = CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
@@ -76,13 +78,23 @@ def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
 def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Outside of modules too, the operators of one call are told apart by their turns."""
     thread = local.thread
-    if thread.engine is None or thread.visits is not None:
+    if thread.engine is None:
+        return _script(self, *args, **kwargs)
+    forget_optimized(thread, self)
+    if thread.visits is not None:
         return _script(self, *args, **kwargs)
     thread.visits = {}
     try:
         return _script(self, *args, **kwargs)
     finally:
         thread.visits = None
+
+
+def _script_method_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    thread = local.thread
+    if thread.engine is not None:
+        forget_optimized(thread, self)
+    return _script_method(self, *args, **kwargs)
 
 
 def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -228,6 +240,7 @@ class Patches:
         self._patches: list[tuple[Any, str, Any]] = [
             (torch.nn.Module, "__call__", _module_call),
             (torch.jit.ScriptFunction, "__call__", _script_call),
+            (ScriptMethod, "__call__", _script_method_call),
             (torch.autograd, "_engine_run_backward", _unseen(engine_run_backward)),
             (torch.autograd, "_make_grads", _unseen(make_grads)),
             *patches_of_functions(_concerns, _run_function),
@@ -307,7 +320,7 @@ def _codes(value: Any) -> Iterator[CodeType]:
 
 end_paths(_module_call.__code__)
 resume_paths(*(c for c in _resumed.__code__.co_consts if isinstance(c, CodeType)))
-skip_frames(_script_call.__code__, _run_function.__code__)
+skip_frames(_script_call.__code__, _script_method_call.__code__, _run_function.__code__)
 skip_frames(_checkpoint_forward.__code__, _checkpoint_frame.__code__)
 skip_frames(
     *(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Any
 
 from amanda_torch._internals import dispatch_key_parse, is_key_included, set_key_included
 
@@ -43,6 +44,7 @@ class ThreadState:
             of such scopes.
         script_optimizes: whether TorchScript optimized what it runs before tools were in force;
             None when none are.
+        scripts: what was called of TorchScript since then.
         capturing: whether what runs once the function of an operator is captured is to be seen.
         derived: the operator that takes functions whose own gradient is being recorded, if any.
         known: whether a scope was entered or a backward started in this thread: autograd's own
@@ -64,6 +66,7 @@ class ThreadState:
         "probing",
         "resumed",
         "script_optimizes",
+        "scripts",
         "session",
         "tracking",
         "visits",
@@ -86,6 +89,7 @@ class ThreadState:
         self.script_optimizes: bool | None = None
         self.capturing = False
         self.derived: str | None = None
+        self.scripts: weakref.WeakSet[Any] = weakref.WeakSet()
         self.known = False
 
     @property
