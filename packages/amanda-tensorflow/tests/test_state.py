@@ -395,3 +395,18 @@ def test_a_pure_routine_replaces_what_is_fed_to_a_random_operator():
         with amanda.apply(tool):
             drawn = session.run(shuffled, {x: [1.0, 2.0, 3.0]})
     assert sorted(drawn) == [2.0, 4.0, 6.0]
+
+
+def test_a_routine_before_a_conditional_runs_before_those_in_it():
+    with tf.Graph().as_default(), v1.Session() as session:
+        drawn = in_a_branch_with_an_argument()
+        tool, seen = amanda.Tool(), []
+        tool.add_inst_for_op(
+            lambda ctx: ctx.insert_before_op(
+                lambda *given, kind: seen.append(kind), kind=ctx.op.type
+            ),
+            ops=["If", "StatelessIf", "RandomShuffle"],
+        )
+        with amanda.apply(tool):
+            session.run(drawn)
+    assert seen == ["If", "RandomShuffle"]

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
 
+# A node that calls functions runs after the routines before it, and before all others there.
+_CALL = 1
+
 
 class Edits:
     """What is inserted into one frame.
@@ -68,7 +71,7 @@ class Edits:
         places = {name: place for place, name in enumerate(frame.inputs)}
         order = [(self._place_of(stage, places), name) for stage, name in self.ordered]
         order += [
-            ((places[call], 0), call)
+            ((places[call], _CALL), call)
             for call, children in frame.children.items()
             if any(child.ordered for child in children)
         ]
@@ -77,7 +80,8 @@ class Edits:
             set_inputs(node, data_inputs(node), [*control_inputs(node), earlier])
 
     def _place_of(self, stage: Stage, places: Mapping[str, int]) -> tuple[int, int]:
-        rank = list(Point).index(stage.point)
+        before = stage.point in (Point.BEFORE_OP, Point.BEFORE_BACKWARD_OP)
+        rank = 0 if before else _CALL + 1 + list(Point).index(stage.point)
         if isinstance(stage.anchor, str):
             return places[stage.anchor], rank
         gradients = self.frame.gradients
