@@ -102,7 +102,7 @@ def register_driver(driver: Driver) -> None:
 
 def unregister_driver(driver: Driver) -> None:
     """Take back :func:`register_driver`."""
-    del _drivers[driver.backend]
+    _drivers.pop(driver.backend, None)  # it may have failed and be left out already
 
 
 def known_drivers() -> list[Driver]:

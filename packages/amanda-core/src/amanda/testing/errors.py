@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import amanda
+from amanda.registry import native_vocabularies
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
 from amanda.testing.probes import Executions, Insert, Watch
@@ -175,7 +176,7 @@ class Errors:
 
     def test_a_tool_for_another_backend_sees_nothing(self) -> None:
         seen: list[str] = []
-        other = {"torch": "tensorflow"}.get(self.adapter.vocabulary, "torch")
+        other = min(native_vocabularies() - {self.adapter.vocabulary})
         tool = amanda.Tool(namespace=other)
         tool.add_inst_for_op(lambda ctx: seen.append(ctx.op.id))
         here = Watch(lambda ctx: None, [self.adapter.types["sigmoid"]])
