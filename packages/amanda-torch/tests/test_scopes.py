@@ -186,3 +186,71 @@ def test_however_scopes_nest(tree: Any) -> None:
             assert state() == before
 
     visit(tree, [], True)
+
+
+# Scopes that routines open and leave
+
+
+def test_a_scope_that_a_routine_leaves_open_is_in_force_after_it() -> None:
+    inner, stack = ForwardWatch(["exp"]), contextlib.ExitStack()
+
+    def enter(*tensors: Tensor) -> None:
+        stack.enter_context(amanda.apply(inner))
+        plain()
+
+    outer = ForwardWatch(["exp"])
+    with amanda.apply(outer, Change("insert_before_op", enter, ["sin"])):
+        X.sin()
+        assert (len(outer.ran), len(inner.ran)) == (0, 1)
+        with stack:
+            plain()
+        plain()
+    assert (len(outer.ran), len(inner.ran)) == (2, 2)
+
+
+@pytest.mark.parametrize("insertion", ["insert_before_op", "insert_on_grad_outputs"])
+def test_a_routine_that_leaves_the_scope_around_it(insertion: str) -> None:
+    stack, tool = contextlib.ExitStack(), ForwardWatch(["exp"])
+
+    def leave(*tensors: Tensor) -> None:
+        stack.close()
+
+    stack.enter_context(amanda.apply(tool, Change(insertion, leave, ["sin"])))
+    X.clone().requires_grad_().sin().sum().backward()
+    plain()
+    assert tool.ran == []
+    with amanda.apply(tool):  # what comes later is as it always is
+        plain()
+    assert tool.ran == ["exp"]
+
+
+def test_a_backward_in_a_scope_of_a_routine_is_not_seen_by_the_tools_around_it() -> None:
+    grads: list[str] = []
+    x = X.clone().requires_grad_()
+
+    def backward(*tensors: Tensor) -> None:
+        with amanda.apply(ForwardWatch(["cos"])):
+            total.backward()
+
+    outer = Change("insert_on_grad_outputs", lambda grad: grads.append("outer"), ["sin"])
+    with amanda.apply(outer, Change("insert_before_op", backward, ["exp"])):
+        total = x.sin().sum()
+        plain()
+        assert grads == []
+        x.sin().sum().backward()
+    assert grads == ["outer"]
+
+
+def test_what_is_inside_an_operator_is_seen_after_a_scope_of_a_routine_as_before() -> None:
+    """A tool that wants the operator itself sees nothing of what it is made of."""
+
+    def opens(*tensors: Tensor) -> None:
+        with amanda.apply(ForwardWatch(["exp"])):
+            plain()
+
+    whole, parts = ForwardWatch(["linear", "mm"]), ForwardWatch(["mm", "t"])
+    opening = Change("insert_before_op", opens, ["t"])
+    with amanda.apply(whole, parts, opening):
+        nn.functional.linear(X.clone().requires_grad_(), torch.ones(2, 3))
+    assert [id.partition("#")[0] for id in whole.ran] == ["linear"]
+    assert [id.partition("#")[0] for id in parts.ran] == ["t", "mm"]

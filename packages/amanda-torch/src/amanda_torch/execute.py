@@ -125,14 +125,14 @@ def run_inside(engine: Engine, target: Target, keys: Any, args: Args, kwargs: Kw
     if inner is None:
         return target.run(*args, **kwargs)
     thread = local.thread
-    thread.engine = inner
+    outer, thread.engine = thread.engine, inner
     intercept(True)
     try:
         return target.resume(keys, *args, **kwargs)
     finally:
         intercept(False)
-        if thread.engine is inner:  # else a routine has left a scope
-            thread.engine = engine
+        if thread.engine is inner:  # else a routine has left a scope, or left one open
+            thread.engine = outer
 
 
 class Call:
