@@ -24,10 +24,21 @@ def _heeds_ctrl_c():
 
 @pytest.fixture
 def limit():
-    """Sets how many bytes a file of this process may have, as on a disk that is full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    """A ``with`` block in which a file of this process may have so many bytes: the disk is full.
+
+    It is over when the test is, and does not reach a file that the tests report to.
+    """
+
+    @contextlib.contextmanager
+    def limited(size):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    return limited
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ def test_touches_nothing_before_it_is_opened(tmp_path):
 
 @pytest.mark.parametrize("size", [5, 6, 50])
 def test_without_room_holds_nothing_and_says_so_once(document, limit, capsys, size):
-    limit(size)
-    for _ in range(2):
-        document.write(json.dumps(list(range(100))))
+    with limit(size):
+        for _ in range(2):
+            document.write(json.dumps(list(range(100))))
     assert json.loads(document.path.read_text()) is None
     shown = capsys.readouterr().err
     assert shown.count("\n") == 1

@@ -95,10 +95,10 @@ class TestTrouble:
     def test_a_full_disk_leaves_whole_entries(self, path, limit, room):
         log = Log(path, str, header="[", separator=",\n", footer="]")
         log.write("1")
-        limit(path.stat().st_size + room)
-        for number in range(2, 12):
-            log.write(str(number))
-        log.flush()
+        with limit(path.stat().st_size + room):
+            for number in range(2, 12):
+                log.write(str(number))
+            log.flush()
         # 3 bytes for each of 2 to 9, 4 for each of 10 and 11
         whole = min(room // 3, 8) + max(0, min((room - 24) // 4, 2))
         assert json.loads(path.read_text()) == list(range(1, 2 + whole))
@@ -108,10 +108,10 @@ class TestTrouble:
     def test_is_said_once(self, path, limit, capsys):
         log = Log(path, str)
         log.open()
-        limit(3)
-        for _ in range(2):
-            log.write("four")
-            log.flush()
+        with limit(3):
+            for _ in range(2):
+                log.write("four")
+                log.flush()
         shown = capsys.readouterr().err
         assert shown == f"amanda: {path}: File too large; recording stopped, the program goes on\n"
         assert log.state == f"{path} (incomplete: File too large)"
