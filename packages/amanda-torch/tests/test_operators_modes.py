@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import amanda
@@ -62,6 +63,26 @@ def both(mode: Any, tool: amanda.Tool, inside: bool) -> Any:
             return step()
     with mode, amanda.apply(tool):
         return step()
+
+
+@nestings
+def test_a_mode_sees_the_same_next_to_a_tool_that_looks_at_gradients(inside: bool) -> None:
+    alone, together = DispatchLog(), DispatchLog()
+    with alone:
+        step()
+    both(together, Observe(), inside)
+    assert together.seen == alone.seen
+
+
+def test_a_profile_lists_the_same_next_to_a_tool_that_looks_at_gradients() -> None:
+    def counts() -> Counter[str]:
+        with torch.profiler.profile() as profile:
+            step()
+        return Counter({e.key: e.count for e in profile.key_averages()})
+
+    plain = counts()
+    more = under(Observe(), counts) - plain
+    assert {key.rpartition(": ")[2] for key in more} == {"_BoundaryBackward"}
 
 
 @nestings

@@ -10,6 +10,7 @@ from amanda.by_operator import ByOperator
 
 from amanda_torch.straight import is_ours, straight_through
 from amanda_torch.thread import local
+from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,8 +71,9 @@ def watch_backward(
             continue
         execution = None
         if plan is None or plan.pending:
-            execution = shown([t.detach() for t in outputs])
-            execution.inputs = [t.detach() for t in execution.inputs]
+            with unshown():
+                execution = shown([t.detach() for t in outputs])
+                execution.inputs = [t.detach() for t in execution.inputs]
             execution.backward_operator = backward_operator
         _Watch(engine, operator, backward_operator, plan, execution).attach(node)
 

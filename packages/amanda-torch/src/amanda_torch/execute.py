@@ -15,7 +15,7 @@ from amanda.action import replaced
 from amanda.analysis import Execution
 from torch import Tensor
 
-from amanda_torch._internals import disable_modes, sequence_number, set_grad_enabled
+from amanda_torch._internals import sequence_number, set_grad_enabled
 from amanda_torch.backward import watch_backward
 from amanda_torch.frames import skip_frames
 from amanda_torch.gradient import Gradient, alias, edges
@@ -32,6 +32,7 @@ from amanda_torch.straight import (
     without_tangents,
 )
 from amanda_torch.thread import intercept, local
+from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -195,7 +196,7 @@ class Call:
 
     def _completed(self, plan: Plan, inputs: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Plan:
         """The plan with what pending analyses decide, to whom the operator is run once more."""
-        with torch.no_grad(), disable_modes():  # which must not count or keep this run
+        with torch.no_grad(), unshown():  # which must not count or keep this run
             outputs = outputs_of(self.target.run(*args, **kwargs))
         return self.engine.complete(plan, self.shown(inputs, args, kwargs, outputs))
 

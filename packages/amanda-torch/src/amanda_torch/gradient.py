@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from amanda_torch._internals import current_node, disable_modes, node_of, share_memory
+from amanda_torch._internals import current_node, node_of, share_memory
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.batches import Batches, layers
 from amanda_torch.straight import in_graph, is_strided_nested, straight_through
 from amanda_torch.thread import local
+from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -174,8 +175,9 @@ class Gradient:
     ) -> Execution | None:
         if self.plan is not None:
             return None
-        execution = shown([t.detach() for t in outputs])
-        execution.inputs = [t.detach() for t in execution.inputs]
+        with unshown():
+            execution = shown([t.detach() for t in outputs])
+            execution.inputs = [t.detach() for t in execution.inputs]
         return execution
 
     def _on_outputs(
@@ -256,7 +258,7 @@ def _probe(outputs: Sequence[Any], inputs: Sequence[Any], grads: Grads) -> Grads
     probing, local.thread.probing = local.thread.probing, True
     try:
         # The program's own run will tell of an anomaly, and is what its modes are to count.
-        with torch.autograd.set_detect_anomaly(False), disable_modes():
+        with torch.autograd.set_detect_anomaly(False), unshown():
             return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
     finally:
         local.thread.probing = probing

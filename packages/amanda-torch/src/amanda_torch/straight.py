@@ -14,6 +14,7 @@ from amanda_torch._internals import (
     set_forward_mode,
     unwrapped,
 )
+from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -162,12 +163,13 @@ def straight_through(
         passed = watch(every)
         return [passed[i] for i in chosen]
 
-    bound = _Boundary.apply(  # type: ignore[no-untyped-call]
-        None if watch is None else watch_chosen,
-        len(chosen),
-        *(originals[i] for i in chosen),
-        *(substitutes[i] for i in chosen),
-    )
+    with unshown():
+        bound = _Boundary.apply(  # type: ignore[no-untyped-call]
+            None if watch is None else watch_chosen,
+            len(chosen),
+            *(originals[i] for i in chosen),
+            *(substitutes[i] for i in chosen),
+        )
     result = list(substitutes)
     for i, tensor in zip(chosen, bound, strict=True):
         result[i] = tensor
