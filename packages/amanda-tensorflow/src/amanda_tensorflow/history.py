@@ -111,6 +111,7 @@ class Notes:
         number: one that no other graph ever has.
         function: a number for the Python function it was traced from, if it was.
         functions: graphs of functions that it calls and of which only definitions are known.
+        warned: whether it was said that some of its operators cannot be told apart.
     """
 
     __slots__ = (
@@ -124,6 +125,7 @@ class Notes:
         "scopes",
         "sections",
         "updates",
+        "warned",
     )
 
     def __init__(self) -> None:
@@ -137,6 +139,7 @@ class Notes:
         self.updates: set[str] = set()
         self.function: int | None = None
         self.functions: dict[str, Any] = {}
+        self.warned = False
 
     def computes_gradients(self) -> Callable[[int], bool]:
         """Tells by its id whether a node computes gradients, or was put there by this driver."""

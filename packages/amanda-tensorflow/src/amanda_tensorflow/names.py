@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import collections
 import re
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from amanda_tensorflow.history import GradientCall
+from amanda_tensorflow.history import GradientCall, notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SYMBOLIC = re.compile(r"(?:^|.*/)gradients(?:_\d+)?/(.+)_grad/[^/]+$")
 _TAPE = re.compile(r"^gradient_tape/(?:(.+)/)?[^/]+$")
@@ -45,11 +46,16 @@ def calls_by_name(
         operations: its operations, by the names of their nodes.
     """
     groups: dict[Any, list[str]] = collections.defaultdict(list)
+    alike: set[str] = set()
     forward_graph = _forward_graph(graph)
     for name, operation in operations.items():
-        forward = _forward(operation, forward_graph)
-        if forward is not None:
-            groups[forward].append(name)
+        candidates = _forward(operation, forward_graph)
+        if candidates:
+            groups[candidates[0]].append(name)
+        if len(candidates) > 1:
+            alike.update(candidate.name for candidate in candidates)
+    if alike:
+        _warn_of(graph, sorted(alike))
     for forward, names in groups.items():
         made = {operations[name] for name in names}
         known = _around(forward)
@@ -70,23 +76,37 @@ def calls_by_name(
         yield GradientCall(forward, coming[: len(forward.outputs)], grad_inputs), names
 
 
-def _forward(operation: Any, graph: Any) -> Any:
+def _warn_of(graph: Any, alike: Sequence[str]) -> None:
+    """Say so, once for a graph, where gradients may be taken for those of another operator."""
+    if not notes_of(graph).warned:
+        notes_of(graph).warned = True
+        warnings.warn(
+            f"nobody noted which operators the gradients in {graph.name or 'a graph'!r} belong to, "
+            f"and {', '.join(alike)} cannot be told apart there: the gradient of one may be taken "
+            "for that of another; import amanda_tensorflow before the graph is built, also where "
+            "a SavedModel is saved, or give each operator a name scope of its own",
+            stacklevel=2,
+        )
+
+
+def _forward(operation: Any, graph: Any) -> list[Any]:
+    """The operator that a gradient belongs to, followed by others that it might as well be."""
     symbolic = _SYMBOLIC.match(operation.name)
     if symbolic is not None:
-        return _operation(graph, symbolic[1])
+        return _found(graph, symbolic[1])
     tape = _TAPE.match(operation.name)
     if tape is None:
-        return None
+        return []
     scope = tape[1] or ""
-    exact = _operation(graph, scope)
-    if exact is not None:
+    exact = _found(graph, scope)
+    if exact:
         return exact
     read = {_source(tensor) for tensor in operation.inputs}
-    inside = [o for o in graph.get_operations() if o.name.rpartition("/")[0] == scope]
+    inside = [o for o in graph.get_operations() if o.inputs and o.name.rpartition("/")[0] == scope]
     named = [o for o in inside if operation.type == f"{o.type}Grad"]
     reading = [o for o in inside if read & _around(o)]
     both = [o for o in named if o in reading]
-    return next(iter(both or named or reading), None)
+    return both or named or reading
 
 
 def _forward_graph(graph: Any) -> Any:
@@ -97,11 +117,11 @@ def _forward_graph(graph: Any) -> Any:
     return graph
 
 
-def _operation(graph: Any, name: str) -> Any:
+def _found(graph: Any, name: str) -> list[Any]:
     try:
-        return graph.get_operation_by_name(name) if name else None
+        return [graph.get_operation_by_name(name)] if name else []
     except KeyError:
-        return None
+        return []
 
 
 def _around(operation: Any) -> set[Any]:

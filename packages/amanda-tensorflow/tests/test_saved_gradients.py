@@ -1,0 +1,51 @@
+"""A loaded SavedModel has gradients that nobody noted: what names cannot tell is said."""
+
+import warnings
+
+import amanda
+import pytest
+import tensorflow as tf
+from probes import Count
+
+
+def loaded(path, function):
+    """A training step that was saved, as it comes back."""
+    module = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([2])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.gradient(y, x)
+
+    module.step = step
+    tf.saved_model.save(module, path)
+    return tf.saved_model.load(path)
+
+
+def warned(module):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            with amanda.apply(Count(["Sin"])):
+                module.step(tf.ones([2]))
+    return [str(w.message) for w in caught if "cannot be told apart" in str(w.message)]
+
+
+def test_two_operators_that_read_the_same_are_warned_about_once(tmp_path):
+    (message,) = warned(loaded(tmp_path, lambda x: tf.sin(x) + tf.sin(x)))
+    assert "Sin, Sin_1 cannot be told apart" in message
+    assert "import amanda_tensorflow before" in message
+
+
+@pytest.mark.parametrize("apart", [tf.name_scope("one"), None], ids=["scopes", "alone"])
+def test_nothing_is_said_where_names_tell(tmp_path, apart):
+    def function(x):
+        if apart is None:
+            return tf.sin(x)
+        with apart:
+            y = tf.sin(x)
+        return y + tf.sin(x)
+
+    assert not warned(loaded(tmp_path, function))
