@@ -342,3 +342,58 @@ class TestVocabularies:
                 pass
             assert squared(tensor(3)).array == 18
         assert squared(tensor(3)).array == 9
+
+
+class TestInRoutines:
+    """Scopes that routines open and leave; what they have in force is in the conformance suite."""
+
+    @staticmethod
+    def before_multiplying(routine):
+        tool = Tool()
+        tool.add_inst_for_op(
+            lambda ctx: ctx.insert_before_op(lambda *_: routine()), ops=["multiply"]
+        )
+        return tool
+
+    def test_a_tool_that_is_in_force_around_the_routine_is_not_told_to_leave(self):
+        log, entered = [], []
+        tool = Multiplying("tool", log)
+
+        def opens():
+            if not entered:
+                entered.append(True)
+                with amanda.apply(tool):
+                    assert squared(tensor(3)).array == 18
+
+        with amanda.apply(tool, self.before_multiplying(opens)):
+            assert squared(tensor(3)).array == 18
+            assert log == []
+        assert entered
+        assert log == ["tool"]
+
+    def test_a_scope_that_is_left_open_is_in_force_after_the_routine_with_those_around_it(self):
+        log, stack = [], contextlib.ExitStack()
+        scopes = [amanda.apply(Labelled("inner", log))]
+
+        def opens():
+            if scopes:
+                stack.enter_context(scopes.pop())
+
+        opens = self.before_multiplying(opens)
+        with amanda.apply(Labelled("outer", log), opens):
+            squared(tensor(1))
+            log.clear()
+            squared(tensor(1))
+            assert log == ["outer", "inner"]
+            stack.close()
+            squared(tensor(1))
+            assert log == ["outer", "inner", "outer"]
+
+    def test_a_routine_may_leave_the_scope_around_it(self):
+        log, stack = [], contextlib.ExitStack()
+        stack.enter_context(amanda.apply(self.before_multiplying(stack.close)))
+        stack.enter_context(amanda.apply(Labelled("tool", log)))
+        squared(tensor(1))
+        log.clear()
+        assert squared(tensor(3)).array == 9
+        assert log == []

@@ -1,0 +1,33 @@
+"""Scopes that host routines open."""
+
+import amanda
+import pytest
+import tensorflow as tf
+from amanda_tensorflow import routines
+
+
+def opening(run):
+    def opens(*_):
+        with amanda.apply(amanda.Tool()):
+            run()
+
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: ctx.insert_before_op(opens), ops=["Tanh"])
+    return tool
+
+
+def test_a_scope_that_would_wait_forever_for_a_thread_is_refused(monkeypatch):
+    monkeypatch.setattr(routines, "_threads", lambda: 1)
+    function = tf.function(lambda x: tf.tanh(x))
+    ran = []
+    with (
+        amanda.apply(opening(lambda: ran.append(True))),
+        pytest.raises(amanda.RoutineError, match="set_inter_op_parallelism_threads") as raised,
+    ):
+        function(tf.constant([1.0]))
+    assert isinstance(raised.value.__cause__, amanda.UnsupportedError)
+    assert ran == []
+    monkeypatch.undo()
+    with amanda.apply(opening(lambda: ran.append(True))):
+        function(tf.constant([1.0]))
+    assert ran == [True]
