@@ -247,6 +247,18 @@ def test_an_update_within_a_module_is_the_optimizers_too() -> None:
     assert updates.analyzed == ["SignSGD/sign", "SignSGD/sign#2"]  # of weight and bias
 
 
+def test_what_torch_splits_for_sharding_is_not_the_programs() -> None:
+    """FSDP takes its parameters apart through the same Python functions as programs do."""
+    names: dict[str, Any] = {"torch": torch, "__name__": "torch.distributed.fsdp.pretended"}
+    exec("def views(x): return torch.split(x, 1), x.split(1)", names)
+    everything, splits = ForwardWatch(), ForwardWatch(["split", "split_with_sizes"])
+    with amanda.apply(everything, splits):
+        names["views"](X)
+        torch.split(X, 1)
+    assert len(splits.analyzed) == 3
+    assert everything.analyzed == splits.analyzed[2:]
+
+
 def test_nothing_is_left_in_the_frames_that_are_looked_at() -> None:
     class Loss:
         pass

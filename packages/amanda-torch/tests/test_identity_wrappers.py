@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -12,11 +13,13 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
     checkpoint_wrapper,
 )
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim.swa_utils import AveragedModel
 from watching import ForwardWatch, ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     Wrap = Callable[[nn.Module], nn.Module]
 
@@ -182,6 +185,28 @@ def test_a_wrapped_model_computes_what_it_does_without_tools(wrap: Wrap) -> None
     expected = inner_of(wrapper)(X)
     with amanda.apply(tool):
         assert torch.equal(wrapper(X), expected)
+
+
+@pytest.mark.parametrize("original", [True, False])
+def test_a_sharded_model_has_the_ids_of_the_model(tmp_path: Path, original: bool) -> None:
+    def sharded(module: nn.Module) -> nn.Module:
+        return FullyShardedDataParallel(
+            module, use_orig_params=original, device_id=torch.device("cpu")
+        )
+
+    gc.collect()  # the other model, a circle
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    try:
+        layers = sharded(nn.Linear(3, 3)), nn.Tanh(), nn.Sequential(nn.Linear(3, 3))
+        model, tool = sharded(nn.Sequential(*layers)), ForwardWatch()
+        with amanda.apply(tool):
+            for _ in range(2):
+                model(X).sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    assert tool.analyzed == ["0/linear", "1/tanh", "2.0/linear", "sum"]
 
 
 def test_two_wrapped_models_share_no_operator() -> None:

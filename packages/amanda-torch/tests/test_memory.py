@@ -11,7 +11,7 @@ import amanda
 import pytest
 import torch
 import torch._dynamo  # checkpoints import it, which leaves circles behind
-from amanda_torch import backward, identity
+from amanda_torch import backward, contexts, numbering
 from amanda_torch.thread import local
 from torch import Tensor, nn
 from torch.nn import functional
@@ -44,8 +44,8 @@ def sizes() -> dict[str, int]:
     outside = local.thread.outside
     assert outside is not None
     return {
-        "operators": len(identity._operators),
-        "modules": len(identity._contexts),
+        "operators": len(numbering.operators),
+        "modules": len(contexts._contexts),
         "backward operators": len(backward._backward_operators),
         "plans": len(engine.plans),
         "backward plans": len(engine._backward_plans),
@@ -55,9 +55,9 @@ def sizes() -> dict[str, int]:
         "places outside of modules": len(outside.sites),
         "code outside of modules": len(outside.pinned),
         "calls within modules": sum(
-            len(contexts.outside.children) + len(contexts.outside.stateless)
-            for contexts in identity._contexts.values()
-            if contexts.outside is not None
+            len(known.outside.children) + len(known.outside.stateless)
+            for known in contexts._contexts.values()
+            if known.outside is not None
         ),
     }
 
@@ -374,4 +374,4 @@ def test_a_closed_scope_leaves_operators_of_models_alone() -> None:
         MODEL(X)
         X.sin()
     gc.collect()
-    assert "sin" not in identity._operators
+    assert "sin" not in numbering.operators

@@ -14,8 +14,9 @@ from amanda.spelling import alike
 from torch import Tensor
 
 from amanda_torch._internals import disabled_torch_function
+from amanda_torch.contexts import Node
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
-from amanda_torch.identity import Node, Root
+from amanda_torch.numbering import Root
 from amanda_torch.parameters import is_parameter
 from amanda_torch.patches import Patches
 from amanda_torch.script import run_as_written

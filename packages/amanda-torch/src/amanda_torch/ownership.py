@@ -28,6 +28,8 @@ _MACHINERY = (
     "torch.testing.",
     "torch.utils.data.",
 )
+# What stands in front of operators in Python, for torch as for programs.
+_FRONTS = frozenset(("torch._tensor", "torch.functional", "torch.nn.functional"))
 # Packages whose frames lie between an optimizer and what it calls, whoever that belongs to.
 _BETWEEN = frozenset(("torch", "amanda", "amanda_torch", *sys.stdlib_module_names))
 
@@ -118,7 +120,9 @@ def _codes(function: Any) -> Iterator[CodeType | None]:
 
 def is_machinery(frame: FrameType | None) -> bool:
     """Whether a frame runs an operator for purposes of torch itself."""
-    while frame is not None and SPECIAL.get(id(frame.f_code)) is SKIPPED:
+    while frame is not None and (
+        SPECIAL.get(id(frame.f_code)) is SKIPPED or _module(frame) in _FRONTS
+    ):
         frame = frame.f_back
     return frame is not None and f"{_module(frame)}.".startswith(_MACHINERY)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from amanda.by_operator import ByOperator
     from amanda.engine import Engine
 
-    from amanda_torch.identity import Node
+    from amanda_torch.contexts import Node
 
 # A dispatch key that nothing else uses. While it is included in a thread, operators that have a
 # kernel on it arrive there first; all others fall through at no cost.
