@@ -23,6 +23,11 @@ _MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
 _CALL = 1
 
 
+def _place(ordered: tuple[tuple[int, int], str]) -> tuple[int, int]:
+    """Where a node runs; those at one place stay in the order that they were inserted in."""
+    return ordered[0]
+
+
 class Edits:
     """What is inserted into one frame.
 
@@ -75,7 +80,7 @@ class Edits:
             for call, children in frame.children.items()
             if any(child.ordered for child in children)
         ]
-        for (_, earlier), (_, later) in itertools.pairwise(sorted(order)):
+        for (_, earlier), (_, later) in itertools.pairwise(sorted(order, key=_place)):
             node = body.nodes[later]
             set_inputs(node, data_inputs(node), [*control_inputs(node), earlier])
 
