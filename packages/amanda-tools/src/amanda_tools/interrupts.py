@@ -62,8 +62,11 @@ def terminable() -> Iterator[list[int]]:
     given a list of the signals that came, since the program may catch the exception.
     """
     came: list[int] = []
+    process = os.getpid()
 
     def unwind(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != process:  # forked, and met by the signal before it was restored
+            end_by(number)
         came.append(number)
         raise Terminated(number)
 
