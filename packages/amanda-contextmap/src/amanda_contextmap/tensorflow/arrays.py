@@ -9,6 +9,7 @@ from __future__ import annotations
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.dtypes import CODES
+from amanda_contextmap.layout import MATRIX
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axis, constant, rule
 
@@ -115,6 +116,34 @@ def _off_and_on(op: Native) -> list[Any]:
     return [op.value("off_value"), op.value("on_value")]
 
 
+def _scattered(reduction: str) -> Rule:
+    return rule(
+        "ScatterND",
+        "data=tensor indices=indices updates=updates",
+        when=lambda op: op.get("bad_indices_policy", "") in ("", "DEFAULT", "ERROR"),
+        reduction=constant(reduction),
+    )
+
+
+def _lower(op: Native) -> bool:
+    return bool(op.value("num_lower") < 0 <= op.value("num_upper"))
+
+
+def _upper(op: Native) -> bool:
+    return bool(op.value("num_upper") < 0 <= op.value("num_lower"))
+
+
+def _drawn(type: str, **attrs: Any) -> Rule:
+    return rule(
+        type,
+        "",
+        ignores="seed seed2",
+        shape="shape",
+        dtype=lambda op: CODES[op.value("dtype")],
+        **attrs,
+    )
+
+
 def _dtype_code(op: Native) -> int | None:
     return CODES.get(dtype_name(op.value("DstT")))
 
@@ -157,6 +186,34 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     # indices
     "OneHot": rule("OneHot", "indices=indices depth=depth", values=_off_and_on, axis="axis"),
     "Range": rule("Range", "start=start limit=limit delta=delta"),
+    "Where": rule("NonZero", "X=condition", outputs="Y", layouts={"Y": MATRIX}),
+    "Unique": rule("Unique", "X=x", outputs="Y", ignores="out_idx", sorted=0),
+    "ReverseSequence": rule(
+        "ReverseSequence",
+        "input=input sequence_lens=seq_lengths",
+        when=lambda op: {op.value("seq_dim"), op.value("batch_dim")} == {0, 1},
+        time_axis="seq_dim",
+        batch_axis="batch_dim",
+    ),
+    "TensorScatterUpdate": _scattered("none"),
+    "TensorScatterAdd": _scattered("add"),
+    "TensorScatterMax": _scattered("max"),
+    "TensorScatterMin": _scattered("min"),
+    "MatrixBandPart": (
+        rule("Trilu", "input=input k=num_upper", when=_lower, upper=0),
+        rule("Trilu", "input=input", when=_upper, upper=1, k=lambda op: -op.value("num_lower")),
+    ),
+    # made from nothing
+    "Fill": rule("Expand", "input=value shape=dims", ignores="index_type"),
+    "RandomUniform": _drawn("RandomUniform", low=0.0, high=1.0),
+    "RandomStandardNormal": _drawn("RandomNormal", mean=0.0, scale=1.0),
+    "Multinomial": rule(
+        "Multinomial",
+        "input=logits",
+        ignores="seed seed2 output_dtype",
+        sample_size="num_samples",
+        dtype=lambda op: CODES[op.get("output_dtype", "int64")],
+    ),
     # data types, copies, constants
     "Cast": rule("Cast", "input=x", when=lambda op: not op.get("Truncate"), to=_dtype_code),
     "Identity": _IDENTITY,

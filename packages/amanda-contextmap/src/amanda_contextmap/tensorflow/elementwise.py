@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amanda_contextmap.layout import Reshaped
-from amanda_contextmap.rule import rule
+from amanda_contextmap.rule import constant, rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 def _same_shapes(op: Native) -> bool:
     """The older ``Select`` also takes a vector that chooses rows."""
     return op.rank("condition") == op.rank("t")
+
+
+def _of_integers(op: Native) -> bool:
+    return "int" in op.dtype("x")
+
+
+def _in_order(op: Native) -> bool:
+    """Where the least lies above the greatest, TensorFlow gives the least and ONNX the greatest."""
+    return bool(op.value("clip_value_min") <= op.value("clip_value_max"))
 
 
 def _bias(op: Native) -> Layout | None:
@@ -38,8 +47,8 @@ TABLE: dict[str, Rule] = {
     "Mul": rule("Mul", _BINARY),
     "Div": rule("Div", _BINARY),
     "RealDiv": rule("Div", _BINARY),
-    "TruncateDiv": rule("Div", _BINARY),
-    "FloorMod": rule("Mod", _BINARY, when=lambda op: "int" in op.dtype("x"), fmod=0),
+    "TruncateDiv": rule("Div", _BINARY, when=_of_integers),
+    "FloorMod": rule("Mod", _BINARY, when=_of_integers, fmod=0),
     "Mod": rule("Mod", _BINARY, fmod=1),
     "TruncateMod": rule("Mod", _BINARY, fmod=1),
     "Pow": rule("Pow", "X=x Y=y"),
@@ -69,7 +78,7 @@ TABLE: dict[str, Rule] = {
     "Asinh": rule("Asinh", "input=x"),
     "Acosh": rule("Acosh", "input=x"),
     "Atanh": rule("Atanh", "input=x"),
-    "ClipByValue": rule("Clip", "input=t min=clip_value_min max=clip_value_max"),
+    "ClipByValue": rule("Clip", "input=t min=clip_value_min max=clip_value_max", when=_in_order),
     # comparisons and logic
     "Equal": rule("Equal", _BINARY, when=lambda op: op.get("incompatible_shape_error", True)),
     "Less": rule("Less", _BINARY),
@@ -83,6 +92,8 @@ TABLE: dict[str, Rule] = {
     "BitwiseOr": rule("BitwiseOr", _BINARY),
     "BitwiseXor": rule("BitwiseXor", _BINARY),
     "Invert": rule("BitwiseNot", "X=x"),
+    "LeftShift": rule("BitShift", "X=x Y=y", direction=constant("LEFT")),
+    "RightShift": rule("BitShift", "X=x Y=y", direction=constant("RIGHT")),
     "IsNan": rule("IsNaN", "X=x"),
     "IsInf": rule("IsInf", "X=x"),
     "SelectV2": rule("Where", "condition=condition X=t Y=e"),

@@ -107,6 +107,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "BatchMatMul": _BATCHED,
     "BatchMatMulV2": _BATCHED,
     "BatchMatMulV3": _BATCHED,
+    "MatrixDeterminant": rule("Det", "X=input"),
     "Einsum": rule("Einsum", "Inputs=inputs", equation="equation"),
     "FusedBatchNorm": _BATCH_NORM,
     "FusedBatchNormV2": _BATCH_NORM,

@@ -50,6 +50,16 @@ def _last(of: str) -> Callable[[Native], Any]:
     return lambda op: op.rank(of) - 1
 
 
+def _cumulative(type: str) -> Rule:
+    return rule(
+        type,
+        "x=x axis=axis",
+        axis=axis("axis", "x"),
+        exclusive=lambda op: int(op.value("exclusive")),
+        reverse=lambda op: int(op.value("reverse")),
+    )
+
+
 def _indices(op: Native) -> Layout | None:
     """Indices are as ONNX has them, by default of a smaller type here."""
     dtype = op.get("index_type", "int32")
@@ -67,13 +77,10 @@ TABLE: dict[str, Rule] = {
     "ArgMin": _first_extreme("ArgMin"),
     "Softmax": rule("Softmax", "input=logits", axis=_last("logits")),
     "LogSoftmax": rule("LogSoftmax", "input=logits", axis=_last("logits")),
-    "Cumsum": rule(
-        "CumSum",
-        "x=x axis=axis",
-        axis=axis("axis", "x"),
-        exclusive=lambda op: int(op.value("exclusive")),
-        reverse=lambda op: int(op.value("reverse")),
-    ),
+    "Any": _reduction("ReduceMax"),  # of booleans
+    "All": _reduction("ReduceMin"),
+    "Cumsum": _cumulative("CumSum"),
+    "Cumprod": _cumulative("CumProd"),
     "TopKV2": rule(
         "TopK",
         "X=input K=k",

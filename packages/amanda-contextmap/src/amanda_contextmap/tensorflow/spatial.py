@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from amanda.context_map import Layout
 
     from amanda_contextmap.native import Native
-    from amanda_contextmap.rule import Rule
+    from amanda_contextmap.rule import Condition, Rule
 
     Attributes = Callable[[Native], Mapping[str, Any]]
 
@@ -205,11 +205,14 @@ def _average_pool(data: str) -> Rule:
 # Resizing
 
 
-def _resize(mode: str, *attributes: Attributes, **attrs: Any) -> Rule:
+def _resize(
+    mode: str, *attributes: Attributes, when: Condition | None = None, **attrs: Any
+) -> Rule:
     return rule(
         "Resize",
         "X=images sizes=size",
         *attributes,
+        when=when,
         outputs="Y",
         layouts={"X": CHANNELS_LAST, "Y": CHANNELS_LAST},
         mode=constant(mode),
@@ -217,6 +220,11 @@ def _resize(mode: str, *attributes: Attributes, **attrs: Any) -> Rule:
         coordinate_transformation_mode=_coordinates,
         **attrs,
     )
+
+
+def _of_single_precision(op: Native) -> bool:
+    """What is interpolated is of single precision, whatever the images are."""
+    return op.dtype("images") == "float32"
 
 
 def _coordinates(op: Native) -> str:
@@ -261,8 +269,8 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "AvgPool": _average_pool("value"),
     "AvgPool3D": _average_pool("input"),
     "ResizeNearestNeighbor": _resize("nearest", nearest_mode=_nearest),
-    "ResizeBilinear": _resize("linear"),
-    "ResizeBicubic": _resize("cubic", _cubic),
+    "ResizeBilinear": _resize("linear", when=_of_single_precision),
+    "ResizeBicubic": _resize("cubic", _cubic, when=_of_single_precision),
     "DepthToSpace": _blocks("DepthToSpace", mode=constant("DCR")),
     "SpaceToDepth": _blocks("SpaceToDepth"),
 }
