@@ -83,7 +83,8 @@ TABLE: dict[str, Rule] = {
     "Cumprod": _cumulative("CumProd"),
     "TopKV2": rule(
         "TopK",
-        "X=input K=k",
+        "X=input",
+        K="k",
         outputs="Values Indices",
         layouts={"Indices": _indices},
         axis=_last("input"),
