@@ -199,10 +199,11 @@ def versions(session: nox.Session, framework: str, version: str) -> None:
 
 @nox.session
 def vocabulary(session: nox.Session) -> None:
-    """Every sample that PyTorch has of its operators, held to ONNX's reference implementation."""
-    packages = ("core", "torch", "contextmap")
-    install(session, *TEST, "expecttest", "torch", "onnx", packages=packages)
-    pytest(session, "tests/sweeps/test_onnx_torch.py")
+    """Operators over arguments and types of data, held to ONNX's reference implementation."""
+    packages = ("core", "torch", "tensorflow", "contextmap")
+    install(session, *TEST, "expecttest", "torch", "tensorflow", "onnx", packages=packages)
+    for backend in ("torch", "tensorflow"):
+        pytest(session, f"tests/sweeps/test_onnx_{backend}.py")
 
 
 @nox.session

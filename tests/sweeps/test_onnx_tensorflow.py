@@ -79,7 +79,15 @@ UNARY = [
     "Sigmoid",
     "Tanh",
 ]
-FEATURES = ["Relu", "Relu6", "LeakyRelu", "Elu", "Selu", "Softplus", "Softsign"]
+FEATURES = [
+    "Relu",
+    "Relu6",
+    "LeakyRelu",
+    "Elu",
+    "Selu",
+    "Softplus",
+    "Softsign",
+]
 BINARY = [
     "Add",
     "AddV2",
@@ -109,7 +117,16 @@ BINARY = [
     "LeftShift",
     "RightShift",
 ]
-REDUCTIONS = ["Sum", "Mean", "Prod", "Max", "Min", "EuclideanNorm", "Any", "All"]
+REDUCTIONS = [
+    "Sum",
+    "Mean",
+    "Prod",
+    "Max",
+    "Min",
+    "EuclideanNorm",
+    "Any",
+    "All",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -153,22 +170,36 @@ SETTINGS = {  # a call and its setting
     "expand_dims": (lambda x, s: raw.ExpandDims(input=x, axis=s), -1),
     "concat": (lambda x, s: raw.ConcatV2(values=[x, x], axis=s), -2),
     "split": (lambda x, s: raw.Split(axis=s, value=x, num_split=3), 1),
-    "split by sizes": (lambda x, s: raw.SplitV(value=x, size_splits=s, axis=2, num_split=2), [1, 3]),
+    "split by sizes": (
+        lambda x, s: raw.SplitV(value=x, size_splits=s, axis=2, num_split=2),
+        [1, 3],
+    ),
     "slice": (lambda x, s: raw.Slice(input=x, begin=s, size=[1, -1, 2]), [1, 0, 1]),
-    "strided slice": (lambda x, s: raw.StridedSlice(input=x, begin=s, end=[2, 3], strides=[1, 2]),
-                      [0, 1]),
+    "strided slice": (
+        lambda x, s: raw.StridedSlice(input=x, begin=s, end=[2, 3], strides=[1, 2]),
+        [0, 1],
+    ),
     "one element": (
         lambda x, s: raw.StridedSlice(
-            input=x, begin=s, end=[0, 2], strides=[1, 1], begin_mask=1, end_mask=1,
+            input=x,
+            begin=s,
+            end=[0, 2],
+            strides=[1, 1],
+            begin_mask=1,
+            end_mask=1,
             shrink_axis_mask=2,
         ),
         [0, 1],
     ),
     "pad": (lambda x, s: raw.Pad(input=x, paddings=s), [[0, 1], [1, 0], [2, 2]]),
-    "pad with": (lambda x, s: raw.PadV2(input=x, paddings=s, constant_values=7.0),
-                 [[0, 1], [1, 0], [2, 2]]),
-    "mirror pad": (lambda x, s: raw.MirrorPad(input=x, paddings=s, mode="REFLECT"),
-                   [[0, 1], [1, 0], [2, 2]]),
+    "pad with": (
+        lambda x, s: raw.PadV2(input=x, paddings=s, constant_values=7.0),
+        [[0, 1], [1, 0], [2, 2]],
+    ),
+    "mirror pad": (
+        lambda x, s: raw.MirrorPad(input=x, paddings=s, mode="REFLECT"),
+        [[0, 1], [1, 0], [2, 2]],
+    ),
     "tile": (lambda x, s: raw.Tile(input=x, multiples=s), [1, 2, 3]),
     "broadcast": (lambda x, s: raw.BroadcastTo(input=x, shape=s), [5, 2, 3, 4]),
     "gather": (lambda x, s: raw.GatherV2(params=x, indices=[0, 1], axis=s), -1),
@@ -179,9 +210,14 @@ SETTINGS = {  # a call and its setting
     "cumprod": (lambda x, s: raw.Cumprod(x=x, axis=s, reverse=True), -1),
     "top k": (lambda x, s: raw.TopKV2(input=x, k=s), 2),
     "clip": (lambda x, s: raw.ClipByValue(t=x, clip_value_min=s, clip_value_max=0.5), -0.5),
-    "clip to nothing": (lambda x, s: raw.ClipByValue(t=x, clip_value_min=s, clip_value_max=0.5), 1.0),
-    "one hot": (lambda x, s: raw.OneHot(indices=tf.argmax(x, 1), depth=s, on_value=2.0,
-                                        off_value=-1.0), 5),
+    "clip to nothing": (
+        lambda x, s: raw.ClipByValue(t=x, clip_value_min=s, clip_value_max=0.5),
+        1.0,
+    ),
+    "one hot": (
+        lambda x, s: raw.OneHot(indices=tf.argmax(x, 1), depth=s, on_value=2.0, off_value=-1.0),
+        5,
+    ),
     "range": (lambda x, s: raw.Range(start=0.0, limit=s, delta=0.5), 3.0),
     "fill": (lambda x, s: raw.Fill(dims=s, value=x[0, 0, 0]), [2, 3]),
     "band": (lambda x, s: raw.MatrixBandPart(input=x, num_lower=s, num_upper=-1), 1),
@@ -194,15 +230,19 @@ SETTINGS = {  # a call and its setting
         lambda x, s: raw.ResizeNearestNeighbor(images=x[..., None], size=s, align_corners=False),
         [6, 8],
     ),
-    "reverse": (lambda x, s: raw.ReverseSequence(input=x, seq_lengths=s, seq_dim=1, batch_dim=0),
-                [2, 3]),
-    "scatter": (lambda x, s: raw.TensorScatterAdd(tensor=x, indices=s, updates=[1.0, 2.0]),
-                [[0, 1, 1], [1, 0, 2]]),
+    "reverse": (
+        lambda x, s: raw.ReverseSequence(input=x, seq_lengths=s, seq_dim=1, batch_dim=0),
+        [2, 3],
+    ),
+    "scatter": (
+        lambda x, s: raw.TensorScatterAdd(tensor=x, indices=s, updates=[1.0, 2.0]),
+        [[0, 1, 1], [1, 0, 2]],
+    ),
     "softmax along an axis": (lambda x, s: tf.nn.softmax(x, axis=1), 0),
     "squeeze": (lambda x, s: raw.Squeeze(input=x[:1], axis=[0]), 0),
     "where": (lambda x, s: raw.Where(condition=x > 0), 0),
     "unique": (lambda x, s: raw.Unique(x=tf.reshape(tf.round(x), [-1])), 0),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("known", [True, False])
