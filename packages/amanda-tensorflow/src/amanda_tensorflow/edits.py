@@ -23,6 +23,22 @@ _MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
 _CALL = 1
 
 
+def _runnable(frame: Frame) -> list[str]:
+    """The nodes of a frame in an order in which they can run, else in that of the program."""
+    order: dict[str, None] = {}
+    waiting = list(reversed(frame.inputs))
+    while waiting:
+        name = waiting[-1]
+        controls = [frame.node(o.name) for o in frame.operations[name].control_inputs]
+        before = [*(split(tensor)[0] for tensor in frame.inputs[name]), *controls]
+        missing = [n for n in before if n in frame.inputs and n not in order]
+        if missing and name not in order:
+            waiting += [n for n in missing if n is not None]
+        else:
+            order[waiting.pop()] = None
+    return list(order)
+
+
 def _place(ordered: tuple[tuple[int, int], str]) -> tuple[int, int]:
     """Where a node runs; those at one place stay in the order that they were inserted in."""
     return ordered[0]
@@ -73,7 +89,7 @@ class Edits:
         body, frame = self.frame.body, self.frame
         if not frame.ordered or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
             return
-        places = {name: place for place, name in enumerate(frame.inputs)}
+        places = {name: place for place, name in enumerate(_runnable(frame))}
         order = [(self._place_of(stage, places), name) for stage, name in self.ordered]
         order += [
             ((places[call], _CALL), call)
