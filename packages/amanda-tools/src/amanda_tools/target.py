@@ -166,7 +166,8 @@ def _set_first_path(folder: str | None) -> None:
 
     So it begins as it does when Python runs the target.
     """
-    if not sys.flags.safe_path:
+    safe = sys.flags.safe_path if sys.version_info >= (3, 11) else sys.flags.isolated
+    if not safe:
         sys.path[:1] = [] if folder is None else [folder]
 
 
