@@ -166,8 +166,11 @@ def _set_first_path(folder: str | None) -> None:
 
     So it begins as it does when Python runs the target.
     """
-    safe = sys.flags.safe_path if sys.version_info >= (3, 11) else sys.flags.isolated
-    if not safe:
+    if sys.version_info >= (3, 11):
+        keeps_none = sys.flags.safe_path
+    else:
+        keeps_none = bool(sys.flags.isolated)
+    if not keeps_none:
         sys.path[:1] = [] if folder is None else [folder]
 
 
