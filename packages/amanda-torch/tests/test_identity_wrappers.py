@@ -248,3 +248,9 @@ def test_a_module_without_a_truth_value_may_be_anywhere_in_a_model() -> None:
     called, methods = ids(lambda: model(X), lambda: method(model))
     assert called == ["0.0/linear", "1.0/relu"]
     assert methods == ["0.0/linear", "erf"]
+
+
+def test_a_wrapper_may_be_made_within_a_scope():
+    model = nn.Linear(3, 2)
+    ((*_, last),) = ids(lambda: AveragedModel(model)(X))
+    assert last == "linear"

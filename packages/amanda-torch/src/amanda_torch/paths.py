@@ -123,9 +123,8 @@ def unwrapped(module: _Module) -> _Module:
 
 
 def _wrapped(module: _Module) -> _Module | None:
-    if isinstance(module, _WRAPPERS):
-        inner = module.module
-        return inner if isinstance(inner, _Module) else None
+    if isinstance(module, _WRAPPERS):  # which may run operators before it holds what it wraps
+        return module._modules.get("module") if is_module(module) else None
     if type(module).__getattr__ is _Module.__getattr__ or isinstance(
         module, torch.jit.ScriptModule
     ):
