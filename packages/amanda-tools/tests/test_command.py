@@ -257,6 +257,19 @@ class TestTools:
         shown = command("run", "--ops", "lineer", "nothing.py").stderr
         assert "none of type lineer" in shown
 
+    def test_that_saw_nothing_do_not_mind_a_driver_that_cannot_tell_why(
+        self, tmp_path, in_process, toy, monkeypatch
+    ):
+        def unseen():
+            raise KeyError("lost")
+
+        monkeypatch.setattr(toy, "unseen", unseen)
+        (tmp_path / "nothing.py").write_text("")
+        code, _, shown = in_process(tmp_path, "run", "nothing.py")
+        assert code == 0
+        assert "amanda: toy's driver cannot tell what tools did not see: KeyError: 'lost'" in shown
+        assert "no operator ran under the tools" in shown
+
     def test_say_once_and_plainly_which_types_that_are_asked_for_never_ran(self, command):
         command.write("model.py", MODEL)
         shown = command("run", "--ops", "linear,Relu,nosuch", "model.py").stderr

@@ -74,6 +74,19 @@ class TestRefusal:
         assert message in err
         assert {name: (tmp_path / name).read_text() for name in files} == files
 
+    def test_of_a_tool_that_cannot_open_its_file_leaves_those_of_all(self, tmp_path, in_process):
+        (tmp_path / "old").write_text(OLD)
+        (tmp_path / "mine.py").write_text(CANNOT_OPEN)
+        (tmp_path / "good.py").write_text("print('ran')")
+        tools = ["trace:out=old", "profile:out=new", "mine:CannotOpen", "flops:out=other"]
+        lines = [part for tool in tools for part in ("--tool", tool)]
+        code, out, err = in_process(tmp_path, "run", *lines, "good.py")
+        assert (code, out) == (2, "")
+        assert err == "amanda: CannotOpen: no room\n"
+        assert (tmp_path / "old").read_text() == OLD
+        left = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}
+        assert left == {"old", "mine.py", "good.py"}
+
     def test_of_a_program_that_does_not_compile_too(self, tmp_path, in_process):
         (tmp_path / "wrong.py").write_text("x = = 1")
         (tmp_path / "old").write_text(OLD)
@@ -98,6 +111,11 @@ MINE = """
 import amanda
 class Failing(amanda.Tool):
     def __init__(self): raise KeyError("no")
+"""
+CANNOT_OPEN = """
+import amanda
+class CannotOpen(amanda.Tool):
+    def open(self): raise OSError("no room")
 """
 LEAVES = """
 import amanda

@@ -1,6 +1,7 @@
 """Ctrl-C at the wrong moment."""
 
 import multiprocessing
+import os
 import signal
 import time
 
@@ -107,3 +108,29 @@ class TestTerminable:
             child.terminate()
             child.join()
         assert child.exitcode == -signal.SIGTERM
+
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_a_forked_process_ends_at_once_however_early_the_signal_comes(self):
+        with terminable() as came:
+            for _ in range(100):
+                child = os.fork()
+                if child == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                os.kill(child, signal.SIGTERM)
+                assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        assert came == []
+
+    @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+    def test_a_fork_leaves_the_program_s_own_blocking_of_signals_as_it_was(self):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+        try:
+            with terminable():
+                child = os.fork()
+                blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+                if child == 0:
+                    os._exit(blocked != {signal.SIGHUP})
+                assert os.waitpid(child, 0)[1] == 0
+                assert blocked == {signal.SIGHUP}
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from amanda import AmandaWarning
 
 from amanda_tensorflow._internals import pywrap_tfe
 from amanda_tensorflow.identity import ON_REQUEST
@@ -126,7 +127,7 @@ class EagerOperators:
 
     def _tell(self, reason: str) -> None:
         self.unseen = reason
-        warnings.warn(reason, stacklevel=_depth_of_program())
+        warnings.warn(reason, AmandaWarning, stacklevel=_depth_of_program())
 
 
 def _is_on_the_side() -> bool:

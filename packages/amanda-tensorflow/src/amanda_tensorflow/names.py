@@ -12,6 +12,8 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from amanda import AmandaWarning
+
 from amanda_tensorflow.history import GradientCall, notes_of
 
 if TYPE_CHECKING:
@@ -85,6 +87,7 @@ def _warn_of(graph: Any, alike: Sequence[str]) -> None:
             f"and {', '.join(alike)} cannot be told apart there: the gradient of one may be taken "
             "for that of another; import amanda_tensorflow before the graph is built, also where "
             "a SavedModel is saved, or give each operator a name scope of its own",
+            AmandaWarning,
             stacklevel=2,
         )
 

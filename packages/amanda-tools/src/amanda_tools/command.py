@@ -19,7 +19,7 @@ from amanda_tools.flops import Flops
 from amanda_tools.interrupts import Terminated, end_by
 from amanda_tools.launch import Outcome, launch, show
 from amanda_tools.notice import described, plainly_warned, printable, refused, say
-from amanda_tools.output import HasFile
+from amanda_tools.output import HasFile, all_or_none
 from amanda_tools.profile import Profile
 from amanda_tools.registry import (
     Option,
@@ -140,10 +140,11 @@ def run(
     if types is not None:
         for tool in tools:
             tool.restrict(types)
-    for tool in tools:
-        if isinstance(tool, HasFile):
-            with refused(type(tool).__name__):  # its name may be anything
-                tool.open()
+    with refused("a file to write"), all_or_none():
+        for tool in tools:
+            if isinstance(tool, HasFile):
+                with refused(type(tool).__name__):  # its name may be anything
+                    tool.open()
     outcome = launch(program, args, tools)
     if outcome.forked:
         return outcome  # the process that it comes from reports
@@ -157,7 +158,12 @@ def run(
 def _why_nothing(types: frozenset[str] | None) -> str:
     """What may have kept the tools from seeing any operator."""
     for driver in known_drivers():
-        if (reason := driver.unseen()) is not None:
+        try:
+            reason = driver.unseen()
+        except Exception as error:  # it may be anybody's
+            say(f"{driver.backend}'s driver cannot tell what tools did not see: {described(error)}")
+            continue
+        if reason is not None:
             return reason
     if types is None:
         return "does `amanda doctor` know why?"

@@ -62,11 +62,8 @@ def terminable() -> Iterator[list[int]]:
     given a list of the signals that came, since the program may catch the exception.
     """
     came: list[int] = []
-    process = os.getpid()
 
     def unwind(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != process:  # forked, and met by the signal before it was restored
-            end_by(number)
         came.append(number)
         raise Terminated(number)
 
@@ -99,10 +96,32 @@ def _restore(number: int) -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _restore_all() -> None:
-    for number in list(_unwinding):
-        _restore(number)
+class _Fork(threading.local):
+    """A fork in this thread: signals wait from before it until the child has restored them.
+
+    One that came in between would be handled in the child, where Python forgets it.
+    """
+
+    def __init__(self) -> None:
+        self.let_through: set[int] | None = None
+
+    def begin(self) -> None:
+        if _unwinding:
+            self.let_through = signal.pthread_sigmask(signal.SIG_BLOCK, _unwinding)
+
+    def end(self) -> None:
+        if self.let_through is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.let_through)
+            self.let_through = None
+
+    def end_in_child(self) -> None:
+        for number in list(_unwinding):
+            _restore(number)
+        self.end()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restore_all)
+    _fork = _Fork()
+    os.register_at_fork(
+        before=_fork.begin, after_in_parent=_fork.end, after_in_child=_fork.end_in_child
+    )

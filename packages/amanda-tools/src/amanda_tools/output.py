@@ -54,22 +54,29 @@ class Output:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = _of_this_process(Path(os.path.expanduser(path)).absolute())
         self._file: int | None = None
+        self._waiting: list[tuple[bytes, int]] | None = None  # what is not written yet
         self._close: weakref.finalize[..., Output] | None = None
         _check(self.path)
 
     def open(self) -> None:
         """Make it empty, and have no other process write it from now on.
 
+        Within :func:`all_or_none` it is made empty, and written, when the ``with`` block ends.
+
         Raises:
             OSError: that is not possible, or another process is writing it.
         """
         _check(self.path)
+        new = not self.path.exists()
         file = _beyond_standard(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666))
         try:
             status = os.fstat(file)
             _give_up(status)
             _lock(file, self.path)
-            if stat.S_ISREG(status.st_mode):
+            if _together is not None:
+                self._waiting = []
+                _together.append((self, new))
+            elif stat.S_ISREG(status.st_mode):
                 os.ftruncate(file, 0)
         except BaseException:
             os.close(file)
@@ -91,6 +98,9 @@ class Output:
             OSError: a part of it may be written.
         """
         file = self._opened_file()
+        if self._waiting is not None:
+            self._waiting.append((data, at))
+            return
         os.lseek(file, at, os.SEEK_SET)
         while data:
             data = data[os.write(file, data) :]
@@ -111,10 +121,43 @@ class Output:
                 return status.st_size
         raise OSError(errno.ENOENT, "it was removed", str(self.path))
 
+    def _begin(self) -> None:
+        """Make it empty and write what waits to be written."""
+        waiting, self._waiting = self._waiting, None
+        if self._file is None or waiting is None:  # given up for another
+            return
+        if stat.S_ISREG(os.fstat(self._file).st_mode):
+            os.ftruncate(self._file, 0)
+        for data, at in waiting:
+            self.write(data, at)
+
     def _opened_file(self) -> int:
         if self._file is None:
             raise OSError(errno.EBUSY, "another tool writes it by now", str(self.path))
         return self._file
+
+
+@contextlib.contextmanager
+def all_or_none() -> Iterator[None]:
+    """Have the files that are opened in a ``with`` block made only if all of it succeeds.
+
+    Until then they are as they were, and locked.
+    """
+    global _together
+    _together = opened = []
+    try:
+        yield
+    except BaseException:
+        for output, new in opened:
+            if new:
+                with contextlib.suppress(OSError):
+                    os.unlink(os.path.realpath(output.path))
+            output.close()
+        raise
+    finally:
+        _together = None
+    for output, _ in opened:
+        output._begin()
 
 
 def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
@@ -129,6 +172,8 @@ def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> boo
 
 
 _opened: weakref.WeakSet[Output] = weakref.WeakSet()
+# Those that are opened together, and whether their files are new; None outside of all_or_none().
+_together: list[tuple[Output, bool]] | None = None
 
 
 def _leave_to_parent() -> None:
