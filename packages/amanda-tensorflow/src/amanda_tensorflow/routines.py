@@ -193,7 +193,9 @@ class Stage:
             self.result_shapes = [output.shape for output in outputs]
 
     def fix(self, positions: Sequence[int]) -> None:
-        """Have no routine replace the tensors at some positions."""
+        """Have no routine before or after the operator replace the tensors at some positions."""
+        if self.replaces:
+            return
         self._fixed = frozenset(positions)
         self.results = [i for i in self.results if i not in self._fixed]
         self.result_dtypes = [self.dtypes[i] for i in self.results]

@@ -144,7 +144,8 @@ def all_or_none() -> Iterator[None]:
     Until then they are as they were, and locked.
     """
     global _together
-    _together = opened = []
+    opened: list[tuple[Output, bool]] = []
+    _together = opened
     try:
         yield
     except BaseException:
