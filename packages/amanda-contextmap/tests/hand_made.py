@@ -1,7 +1,7 @@
 """Operators made by hand, without any framework."""
 
 from amanda import Operator, ValueUnavailableError
-from amanda.analysis import Execution
+from amanda.driving import Execution
 
 
 class Tensor:

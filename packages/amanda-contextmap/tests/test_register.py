@@ -2,7 +2,7 @@
 
 import amanda
 import pytest
-from amanda.context_map import context_map
+from amanda.driving import context_map
 from amanda_contextmap import register, rule
 from hand_made import Tensor, translated
 

@@ -1,9 +1,9 @@
 """A backend whose tensors are numbers, for the engine to be looked at without one."""
 
 from amanda import Driver, Operator
-from amanda.analysis import Execution
-from amanda.by_operator import ByOperator
-from amanda.engine import Engine, Scope
+from amanda._analysis import Execution
+from amanda._by_operator import ByOperator
+from amanda._engine import Engine, Scope
 
 
 class FakeDriver(Driver):

@@ -2,7 +2,7 @@
 
 import pytest
 from amanda import ActionError, Operator, RoutineError, Tool
-from amanda.action import Action, Point, checked_indices, run_replacement, run_routines
+from amanda._action import Action, Point, checked_indices, run_replacement, run_routines
 from hypothesis import given
 from hypothesis import strategies as st
 

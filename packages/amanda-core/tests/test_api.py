@@ -1,9 +1,11 @@
 """What a tool's author may rely on: names and signatures of the published system, and ours."""
 
 import inspect
+import pkgutil
 
 import amanda
-import amanda.tool
+import amanda.driving
+import amanda.testing
 import pytest
 from amanda import OpContext, Tool
 
@@ -12,31 +14,56 @@ def parameters(function):
     return list(inspect.signature(function).parameters)
 
 
+TOOL_AUTHORS = [
+    *("ActionError", "AmandaError", "AmandaWarning", "DependencyCycleError", "Driver"),
+    *("IncompatibleVersionError", "MissingContextMapError", "MissingDriverError", "OpContext"),
+    *("Operator", "RoutineError", "Tool", "UnsupportedError", "ValueUnavailableError", "apply"),
+    *("cache_disabled", "cache_enabled", "clear_cache", "disabled", "enabled"),
+    *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
+]
+DRIVER_AUTHORS = [
+    *("Action", "Announcement", "BackwardPlan", "ByOperator", "ContextMap", "Driver", "Engine"),
+    *("Execution", "GradientPlan", "Layout", "Operator", "Plan", "Point", "PrivateNames"),
+    *("Translation", "alike", "announced", "context_map", "entry_points_of", "frameworks"),
+    *("install_hint", "known_drivers", "register_driver", "replaced", "run_routines"),
+    *("unregister_driver", "versions_tested"),
+]
+SUITE = [
+    *("Adapter", "Caching", "Conformance", "Contexts", "Errors", "Gradients", "Identity"),
+    *("InPlace", "Model", "Order", "Program", "ReturnValues", "Scopes", "Step", "Untouched"),
+    "WayBack",
+]
+
+
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("Tool", "OpContext", "Operator", "apply"),
-        *("enabled", "disabled", "is_enabled"),
-        *("cache_enabled", "cache_disabled", "is_cache_enabled", "clear_cache"),
-        *("AmandaError", "AmandaWarning", "RoutineError", "ActionError", "UnsupportedError"),
-        *("ValueUnavailableError", "DependencyCycleError"),
-        *("MissingDriverError", "MissingContextMapError", "IncompatibleVersionError"),
-        *("Driver", "register_driver", "unregister_driver"),
-    ],
+    ("module", "names"),
+    [(amanda, TOOL_AUTHORS), (amanda.driving, DRIVER_AUTHORS), (amanda.testing, SUITE)],
 )
-def test_published(name):
-    assert name in amanda.__all__
-    assert hasattr(amanda, name)
+def test_what_is_public(module, names):
+    assert sorted(module.__all__) == names
+    assert [name for name in names if not hasattr(module, name)] == []
 
 
-def test_everything_that_is_public_exists():
-    assert [name for name in amanda.__all__ if not hasattr(amanda, name)] == []
+def test_the_other_modules_are_private():
+    modules = {module.name for module in pkgutil.iter_modules(amanda.__path__)}
+    assert {name for name in modules if not name.startswith("_")} == {
+        *("driving", "testing"),
+        *("driver", "tool"),  # which stand for names that were published
+    }
+
+
+def test_errors_are_named_as_users_import_them():
+    errors = [getattr(amanda, n) for n in amanda.__all__ if n.endswith(("Error", "Warning"))]
+    assert {error.__module__ for error in errors} == {"amanda"}
 
 
 def test_apply_is_also_found_in_the_tool_module():
     assert amanda.tool.apply is amanda.apply
-    with pytest.raises(AttributeError, match="no attribute 'aply'"):
-        amanda.tool.aply  # noqa: B018
+    assert amanda.tool.Tool is amanda.Tool
+
+
+def test_the_driver_class_is_also_found_in_the_driver_module():
+    assert amanda.driver.Driver is amanda.Driver
 
 
 class TestTool:

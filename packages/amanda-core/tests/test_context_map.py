@@ -4,12 +4,12 @@ import amanda
 import numpy as np
 import pytest
 from amanda import Tool
-from amanda.action import Action, Point
-from amanda.context_map import TranslatedAnalysis, Translation
+from amanda._action import Action, Point
+from amanda._context_map import TranslatedAnalysis, Translation
+from amanda._tool import View
 from amanda.testing import Program
 from amanda.testing.adapter import assert_close, numbers
 from amanda.testing.models import W1, W2, X, perceptron, plain_gradients, sigmoid
-from amanda.tool import View
 from fake_backend import FakeDriver, execution, operator
 from numpy_backend.adapter import NumpyAdapter
 

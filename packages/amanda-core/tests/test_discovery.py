@@ -71,7 +71,7 @@ def test_a_driver_is_loaded_when_its_framework_is_imported_already(site):
     site.driver("gluon")
     assert site.run("""
         import gluon, amanda
-        from amanda.registry import known_drivers
+        from amanda._registry import known_drivers
         print([driver.backend for driver in known_drivers()])
         tool = amanda.Tool()
         tool.add_inst_for_op(print)
@@ -87,7 +87,7 @@ def test_scopes_of_two_threads_wait_for_the_same_driver(site):
     site.driver("gluon", DRIVER + "import time; time.sleep(0.2)\n")
     assert site.run("""
         import gluon, amanda, threading
-        from amanda.registry import known_drivers
+        from amanda._registry import known_drivers
         tool = amanda.Tool()
         tool.add_inst_for_op(print)
         seen = []
@@ -110,7 +110,7 @@ def test_a_driver_whose_framework_is_not_imported_is_left_alone(site):
     site.driver("gluon")
     assert site.run("""
         import sys, amanda
-        from amanda.registry import announced
+        from amanda._registry import announced
         with amanda.apply(amanda.Tool()):
             print("gluon" in sys.modules, "amanda_gluon" in sys.modules)
         print([a.framework for a in announced()])

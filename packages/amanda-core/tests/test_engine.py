@@ -6,8 +6,8 @@ import weakref
 import amanda
 import pytest
 from amanda import Tool
-from amanda.by_operator import ByOperator
-from amanda.engine import Scope
+from amanda._by_operator import ByOperator
+from amanda._engine import Scope
 from fake_backend import FakeDriver, engine, execution, operator
 
 

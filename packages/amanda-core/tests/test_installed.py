@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 from amanda import AmandaWarning
-from amanda.installed import entry_points_of, warn_once
+from amanda._installed import entry_points_of, warn_once
 
 
 @pytest.fixture

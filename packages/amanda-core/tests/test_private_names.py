@@ -5,7 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import amanda
 import pytest
-from amanda.private_names import PrivateNames, VersionRange, versions_tested
+from amanda._private_names import PrivateNames, VersionRange, versions_tested
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ class TestScript:
         command.write(
             "spawns.py",
             "import amanda, multiprocessing\n"
-            "def work(x): return x * x, len(amanda.scope._thread.state.tools)\n"
+            "def work(x): return x * x, len(amanda._scope._thread.state.tools)\n"
             "if __name__ == '__main__':\n"
             "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
             "        print(work(2), *pool.map(work, [3]))\n",
@@ -170,7 +170,7 @@ class TestEnd:
         )
         result = command("run", "--tool", "mine:Bad", "model.py")
         assert result.returncode == 1
-        assert "amanda.errors.RoutineError: Bad: Bad.fail at before_op of operator" in result.stderr
+        assert "amanda.RoutineError: Bad: Bad.fail at before_op of operator" in result.stderr
         assert "mine.py" in result.stderr
 
     def test_a_failed_script_leaves_what_was_recorded(self, command):

@@ -17,7 +17,7 @@ import amanda
 from toy import Toy
 toy = Toy()
 amanda.register_driver(toy)
-amanda.scope._refresh()
+amanda._scope._refresh()
 def work(times=3):
     for _ in range(times):
         toy.forward("layer/relu", 10)

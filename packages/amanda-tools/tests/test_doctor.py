@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from amanda.registry import announced
+from amanda.driving import announced
 from amanda_tools import doctor
 from rich.console import Console
 

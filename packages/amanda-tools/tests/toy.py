@@ -3,7 +3,7 @@
 import contextlib
 
 import amanda
-from amanda.analysis import Execution
+from amanda.driving import Execution
 
 
 class Tensor:

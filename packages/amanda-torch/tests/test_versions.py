@@ -248,11 +248,11 @@ def test_a_version_that_lacks_a_name_does_not_break_the_import_of_the_program():
     program = """
         import sys, warnings, amanda
         import importlib.abc, importlib.machinery
-        import amanda.private_names as private_names
-        find = private_names.PrivateNames.find
+        from amanda.driving import PrivateNames
+        find = PrivateNames.find
         def lacking(self, path, *members):
             return find(self, path.replace("_is_alias_of", "_is_alias_of_no_more"), *members)
-        private_names.PrivateNames.find = lacking
+        PrivateNames.find = lacking
         tool = amanda.Tool()
         tool.add_inst_for_op(print)
         with warnings.catch_warnings(record=True) as caught, amanda.apply(tool):

@@ -14,7 +14,7 @@ from amanda_contextmap.layout import Chain, Merged, Moved, Reshaped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from amanda.context_map import Layout
+    from amanda.driving import Layout
 
     from amanda_contextmap.native import Native
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from amanda.context_map import Layout
+    from amanda.driving import Layout
 
     Axes = int | tuple[int, ...]
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from amanda import Driver
-    from amanda.analysis import Execution
+    from amanda.driving import Execution
 
 
 class Native:

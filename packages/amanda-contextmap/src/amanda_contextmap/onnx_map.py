@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amanda.context_map import Translation
+from amanda.driving import Translation
 
 from amanda_contextmap.native import Native, dtype_name
 from amanda_contextmap.schema import mismatch
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from amanda import Driver
-    from amanda.analysis import Execution
+    from amanda.driving import Execution
 
     from amanda_contextmap.rule import Rule
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import amanda
-from amanda.context_map import context_map
+from amanda.driving import context_map
 
 from amanda_contextmap.onnx_map import OnnxMap
 

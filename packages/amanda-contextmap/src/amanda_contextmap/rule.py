@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 
 from amanda import ValueUnavailableError
-from amanda.context_map import Translation
+from amanda.driving import Translation
 
 from amanda_contextmap.layout import Cast
 from amanda_contextmap.schema import only
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from amanda.context_map import Layout
+    from amanda.driving import Layout
 
     from amanda_contextmap.native import Native
 

@@ -4,10 +4,12 @@ A :class:`Tool` registers analysis routines that look at each operator of a mode
 instrumentation routines before, after or instead of it; :func:`apply` puts tools in force.
 """
 
-from amanda.context import OpContext
-from amanda.driver import Driver
-from amanda.engine import clear_cache
-from amanda.errors import (
+from amanda import driver as driver  # names that were published as modules
+from amanda import tool as tool
+from amanda._context import OpContext
+from amanda._driver import Driver
+from amanda._engine import clear_cache
+from amanda._errors import (
     ActionError,
     AmandaError,
     AmandaWarning,
@@ -19,9 +21,9 @@ from amanda.errors import (
     UnsupportedError,
     ValueUnavailableError,
 )
-from amanda.operator import Operator
-from amanda.registry import register_driver, unregister_driver
-from amanda.scope import (
+from amanda._operator import Operator
+from amanda._registry import register_driver, unregister_driver
+from amanda._scope import (
     apply,
     cache_disabled,
     cache_enabled,
@@ -30,7 +32,7 @@ from amanda.scope import (
     is_cache_enabled,
     is_enabled,
 )
-from amanda.tool import Tool
+from amanda._tool import Tool
 
 __version__ = "0.1.0"
 

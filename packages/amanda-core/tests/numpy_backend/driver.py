@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from amanda import Driver, Operator
-from amanda.analysis import Execution
+from amanda.driving import Execution
 
 from numpy_backend import framework
 from numpy_backend.framework import Grads, Kernel, Parameter, Tensor
@@ -18,8 +18,7 @@ from numpy_backend.identity import Identities
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from amanda.action import Action
-    from amanda.engine import Engine
+    from amanda.driving import Action, Engine
 
     from numpy_backend.framework import Backward, Interceptor, Module
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import tensorflow  # noqa: F401  # its modules below are found only once it is imported as a whole
-from amanda.private_names import PrivateNames
+from amanda.driving import PrivateNames
 
 _find = PrivateNames("amanda-tensorflow", "tensorflow").find
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda.action import Point
-from amanda.analysis import Execution
+from amanda.driving import Execution, Point
 
 from amanda_tensorflow.body import input_names, split
 from amanda_tensorflow.identity import ON_REQUEST, operators_of
@@ -20,8 +19,7 @@ from amanda_tensorflow.state import keeps_state
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from amanda.action import Action
-    from amanda.engine import Engine
+    from amanda.driving import Action, Engine
 
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.history import GradientCall

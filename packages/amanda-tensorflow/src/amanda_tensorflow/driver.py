@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 from amanda import Driver, UnsupportedError, ValueUnavailableError
-from amanda.spelling import alike
+from amanda.driving import alike
 
 from amanda_tensorflow import namespace, routines
 from amanda_tensorflow._internals import context
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from amanda import Operator
-    from amanda.action import Action
-    from amanda.analysis import Execution
-    from amanda.context_map import Layout
-    from amanda.engine import Engine
+    from amanda.driving import Action, Engine, Execution, Layout
 
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.values import Values

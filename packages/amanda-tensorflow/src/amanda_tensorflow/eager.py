@@ -17,7 +17,7 @@ from amanda_tensorflow.identity import ON_REQUEST
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amanda.engine import Engine
+    from amanda.driving import Engine
 
     from amanda_tensorflow.driver import TensorFlowDriver
 

@@ -6,7 +6,7 @@ import collections
 import itertools
 from typing import TYPE_CHECKING
 
-from amanda.action import Point
+from amanda.driving import Point
 
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
 

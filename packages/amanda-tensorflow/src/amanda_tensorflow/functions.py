@@ -32,7 +32,7 @@ from amanda_tensorflow.values import FunctionValues
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amanda.engine import Engine
+    from amanda.driving import Engine
 
     from amanda_tensorflow.decisions import Decisions
     from amanda_tensorflow.driver import TensorFlowDriver

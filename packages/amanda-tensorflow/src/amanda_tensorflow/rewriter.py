@@ -10,7 +10,7 @@ from __future__ import annotations
 import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amanda.action import Point
+from amanda.driving import Point
 
 from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split

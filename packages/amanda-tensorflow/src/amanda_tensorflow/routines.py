@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 from amanda import UnsupportedError
-from amanda.action import Point, run_routines
+from amanda.driving import Point, run_routines
 
 from amanda_tensorflow._internals import (
     context,
@@ -29,7 +29,7 @@ from amanda_tensorflow.body import Body, data_inputs, set_inputs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from amanda.action import Action
+    from amanda.driving import Action
 
     from amanda_tensorflow.identity import TensorFlowOperator
 

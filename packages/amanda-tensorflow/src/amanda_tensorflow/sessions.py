@@ -36,7 +36,7 @@ from amanda_tensorflow.values import SessionValues
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from amanda.engine import Engine
+    from amanda.driving import Engine
 
     from amanda_tensorflow.decisions import Decisions
     from amanda_tensorflow.driver import TensorFlowDriver

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import amanda
 import click
-from amanda.registry import known_drivers
+from amanda.driving import known_drivers
 from amanda.tool import in_order
 from rich.console import Console
 from rich.table import Table

@@ -15,9 +15,7 @@ from importlib.metadata import (
 from typing import TYPE_CHECKING
 
 import amanda
-from amanda.installed import entry_points_of
-from amanda.private_names import versions_tested
-from amanda.registry import announced, frameworks, install_hint
+from amanda.driving import announced, entry_points_of, frameworks, install_hint, versions_tested
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
@@ -25,7 +23,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amanda.registry import Announcement
+    from amanda.driving import Announcement
     from rich.console import RenderableType
 
 _PACKAGES = ("amanda-core", "amanda-contextmap", "amanda-tools")

@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
-from amanda.registry import announced
+from amanda.driving import announced
 
 from amanda_tools.interrupts import Terminated, terminable
 from amanda_tools.notice import described, emit, refused, say

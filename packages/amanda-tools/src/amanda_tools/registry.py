@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 import click
-from amanda.installed import entry_points_of
+from amanda.driving import entry_points_of
 
 from amanda_tools.notice import described, refused
 from amanda_tools.output import same_file

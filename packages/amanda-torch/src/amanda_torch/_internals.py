@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda.private_names import PrivateNames
+from amanda.driving import PrivateNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from amanda import Operator, UnsupportedError
-from amanda.by_operator import ByOperator
+from amanda.driving import ByOperator
 
 from amanda_torch.straight import is_ours, straight_through
 from amanda_torch.thread import local
@@ -15,10 +15,7 @@ from amanda_torch.unshown import unshown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amanda.action import Action
-    from amanda.analysis import Execution
-    from amanda.engine import Engine
-    from amanda.plan import BackwardPlan
+    from amanda.driving import Action, BackwardPlan, Engine, Execution
     from torch import Tensor
     from torch.autograd.graph import Node
 

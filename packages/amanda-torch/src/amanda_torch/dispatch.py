@@ -24,7 +24,7 @@ from amanda_torch.thread import KEY, KEY_NAME, local
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from amanda.engine import Engine
+    from amanda.driving import Engine
 
 # What torch's own C++ calls on tensors that are still being made, or to ask about a tensor: a
 # Python kernel in between would break it, and no tool means them by "all operators".

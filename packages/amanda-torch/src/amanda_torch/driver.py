@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import amanda
 import array_api_compat.torch
 import torch
-from amanda.spelling import alike
+from amanda.driving import alike
 from torch import Tensor
 
 from amanda_torch._internals import disabled_torch_function
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from types import FrameType
 
-    from amanda.analysis import Execution
-    from amanda.engine import Engine
+    from amanda.driving import Engine, Execution
 
 
 class Variable(Tensor):

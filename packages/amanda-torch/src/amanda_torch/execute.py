@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from amanda import AmandaError, UnsupportedError
-from amanda.action import replaced
-from amanda.analysis import Execution
+from amanda.driving import Execution, replaced
 from torch import Tensor
 
 from amanda_torch._internals import sequence_number, set_grad_enabled
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from amanda import Operator
-    from amanda.action import Action
-    from amanda.engine import Engine
-    from amanda.plan import Plan
+    from amanda.driving import Action, Engine, Plan
 
     from amanda_torch.signature import Args, Kwargs, Signature
 

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import Operator
-    from amanda.analysis import Execution
-    from amanda.engine import Engine
-    from amanda.plan import GradientPlan
+    from amanda.driving import Engine, Execution, GradientPlan
     from torch.autograd.graph import Node
 
     from amanda_torch.batches import Layer

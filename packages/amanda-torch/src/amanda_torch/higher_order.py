@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from amanda import Operator
-    from amanda.action import Action
+    from amanda.driving import Action
 
 _MODULES = ("torch._higher_order_ops.", "torch.nn.attention.flex_attention")
 _compute_keyset = ops_module._compute_keyset

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import CodeType
 
-    from amanda.by_operator import ByOperator
-    from amanda.engine import Engine
+    from amanda.driving import ByOperator, Engine
 
     from amanda_torch.contexts import Node
 

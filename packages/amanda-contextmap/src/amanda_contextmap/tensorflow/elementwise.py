@@ -7,7 +7,7 @@ from amanda_contextmap.rule import constant, rule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from amanda.context_map import Layout
+    from amanda.driving import Layout
 
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule

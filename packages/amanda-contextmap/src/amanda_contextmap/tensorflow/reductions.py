@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from amanda.context_map import Layout
+    from amanda.driving import Layout
 
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule

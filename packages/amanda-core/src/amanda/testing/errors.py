@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import amanda
-from amanda.registry import native_vocabularies
+from amanda._registry import native_vocabularies
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
 from amanda.testing.probes import Executions, Insert, Watch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from amanda.errors import AmandaWarning
+from amanda._errors import AmandaWarning
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from amanda.operator import Operator
+    from amanda._operator import Operator
 
 
 class ByOperator(dict[int, "Any"]):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from amanda.action import Action, Point, name_of
-from amanda.errors import ActionError
+from amanda._action import Action, Point, name_of
+from amanda._errors import ActionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from amanda.operator import Operator
-    from amanda.tool import Subscription
+    from amanda._operator import Operator
+    from amanda._tool import Subscription
 
     # Each action with the rank of the subscription that decided it.
     Decisions = tuple[tuple[int, Action], ...]

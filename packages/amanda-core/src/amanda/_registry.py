@@ -1,7 +1,7 @@
 """The registry: which drivers there are, told by what installed packages say of themselves.
 
 A driver announces itself by an entry point in the group ``amanda.drivers`` whose value is a
-:class:`~amanda.driver.Driver` object and whose name is the import name of its framework, which is
+:class:`~amanda.driving.Driver` object and whose name is the import name of its framework, which is
 the backend's name and that of its vocabulary too. One that speaks another vocabulary says so
 behind a colon: ``frame:words``. To tell this imports nothing: a driver is loaded once its framework
 is imported. One that cannot be loaded is named in a warning and left out.
@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 import threading
 
-from amanda.errors import MissingDriverError
-from amanda.installed import entry_points_of, warn_once
+from amanda._errors import MissingDriverError
+from amanda._installed import entry_points_of, warn_once
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from types import ModuleType
 
-    from amanda.driver import Driver
+    from amanda._driver import Driver
 
 # Frameworks that have a driver, and what to install for it.
 _PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
@@ -55,7 +55,7 @@ class Announcement:
         Raises:
             MissingDriverError: from whatever keeps it from being loaded.
         """
-        from amanda.driver import Driver
+        from amanda._driver import Driver
 
         try:
             driver = self._entry.load()

@@ -11,7 +11,7 @@ import importlib
 import re
 from typing import Any, NamedTuple
 
-from amanda.errors import IncompatibleVersionError
+from amanda._errors import IncompatibleVersionError
 
 
 class PrivateNames:

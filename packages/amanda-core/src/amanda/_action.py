@@ -5,16 +5,16 @@ from __future__ import annotations
 import enum
 import operator as builtin_operator
 
-from amanda.errors import ActionError, RoutineError
-from amanda.routine import call
+from amanda._errors import ActionError, RoutineError
+from amanda._routine import call
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from amanda.operator import Operator
-    from amanda.tool import Tool
+    from amanda._operator import Operator
+    from amanda._tool import Tool
 
 _NO_KWARGS: Mapping[str, Any] = {}
 

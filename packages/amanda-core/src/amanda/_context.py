@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from amanda.action import Action, Point, checked_indices, checked_options, name_of
-from amanda.errors import ActionError, UnsupportedError, ValueUnavailableError
-from amanda.tool import View
+from amanda._action import Action, Point, checked_indices, checked_options, name_of
+from amanda._errors import ActionError, UnsupportedError, ValueUnavailableError
+from amanda._tool import View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Any
 
-    from amanda.analysis import Analysis, Execution
-    from amanda.driver import Driver
-    from amanda.operator import Operator
-    from amanda.tool import Tool
+    from amanda._analysis import Analysis, Execution
+    from amanda._driver import Driver
+    from amanda._operator import Operator
+    from amanda._tool import Tool
 
 
 class OpContext(dict[str, "Any"]):

@@ -8,54 +8,56 @@ Maps announce themselves by an entry point in the group ``amanda.context_maps`` 
 
 from __future__ import annotations
 
-from amanda.action import Action, Point, name_of
-from amanda.analysis import Analysis, Execution
-from amanda.errors import ActionError, MissingContextMapError, UnsupportedError
-from amanda.installed import entry_points_of
-from amanda.tool import View
+from typing import TYPE_CHECKING, Any, Protocol
 
-TYPE_CHECKING = False
+from amanda._action import Action, Point, name_of
+from amanda._analysis import Analysis, Execution
+from amanda._errors import ActionError, MissingContextMapError, UnsupportedError
+from amanda._installed import entry_points_of
+from amanda._tool import View
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any, Protocol
 
-    from amanda.driver import Driver
-    from amanda.tool import Tool
+    from amanda._driver import Driver
+    from amanda._tool import Tool
 
-    class Layout(Protocol):
-        """How a tensor is seen in another order of its axes.
 
-        Both turn a tensor of the backend, by its array namespace, and both are differentiable.
+class Layout(Protocol):
+    """How a tensor is seen in another order of its axes.
+
+    Both turn a tensor of the backend, by its array namespace, and both are differentiable.
+    """
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor as the vocabulary has it."""
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """A tensor of the vocabulary as the backend has it."""
+
+
+class ContextMap(Protocol):
+    """Translates one backend's vocabulary into another one."""
+
+    def native_types(self, types: frozenset[str]) -> frozenset[str] | None:
+        """Types of the backend that may be one of ``types`` in this map's vocabulary.
+
+        None when that cannot be said, and all operators must be looked at.
         """
 
-        def to_canonical(self, tensor: Any, xp: Any) -> Any:
-            """The tensor as the vocabulary has it."""
+    def types(self) -> frozenset[str]:
+        """The types of this map's vocabulary that an operator of the backend may be.
 
-        def to_native(self, tensor: Any, xp: Any) -> Any:
-            """A tensor of the vocabulary as the backend has it."""
+        A map may lack this; nothing is then guessed of misspelt ones.
+        """
 
-    class ContextMap(Protocol):
-        """Translates one backend's vocabulary into another one."""
+    def translate(self, execution: Execution, driver: Driver) -> Translation:
+        """What an execution is in this map's vocabulary.
 
-        def native_types(self, types: frozenset[str]) -> frozenset[str] | None:
-            """Types of the backend that may be one of ``types`` in this map's vocabulary.
-
-            None when that cannot be said, and all operators must be looked at.
-            """
-
-        def types(self) -> frozenset[str]:
-            """The types of this map's vocabulary that an operator of the backend may be.
-
-            A map may lack this; nothing is then guessed of misspelt ones.
-            """
-
-        def translate(self, execution: Execution, driver: Driver) -> Translation:
-            """What an execution is in this map's vocabulary.
-
-            Args:
-                execution: as the backend shows it, on its forward side.
-                driver: the backend's driver, which tells parameters and known values.
-            """
+        Args:
+            execution: as the backend shows it, on its forward side.
+            driver: the backend's driver, which tells parameters and known values.
+        """
 
 
 class Translation:

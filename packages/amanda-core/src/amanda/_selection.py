@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import weakref
 
-from amanda.errors import AmandaWarning
-from amanda.spelling import alike, in_another_style
-from amanda.vocabulary import is_understood, selected, speaks_natively
+from amanda._errors import AmandaWarning
+from amanda._spelling import alike, in_another_style
+from amanda._vocabulary import is_understood, selected, speaks_natively
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from amanda.driver import Driver
-    from amanda.engine import Scope
-    from amanda.tool import Tool
+    from amanda._driver import Driver
+    from amanda._engine import Scope
+    from amanda._tool import Tool
 
 
 def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[Driver]) -> None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from amanda.context_map import context_map
-from amanda.errors import MissingContextMapError
-from amanda.installed import warn_once
-from amanda.registry import native_vocabularies
-from amanda.spelling import alike
-from amanda.tool import View
+from amanda._context_map import context_map
+from amanda._errors import MissingContextMapError
+from amanda._installed import warn_once
+from amanda._registry import native_vocabularies
+from amanda._spelling import alike
+from amanda._tool import View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from amanda.analysis import Execution
-    from amanda.context_map import Translation
-    from amanda.driver import Driver
-    from amanda.tool import Subscription, Tool
+    from amanda._analysis import Execution
+    from amanda._context_map import Translation
+    from amanda._driver import Driver
+    from amanda._tool import Subscription, Tool
 
 
 class Sighting:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import threading
 import weakref
 
-from amanda.action import name_of, run_replacement, run_routines
-from amanda.analysis import Analysis
-from amanda.by_operator import ByOperator
-from amanda.context import OpContext
-from amanda.context_map import TranslatedAnalysis
-from amanda.errors import AmandaError, RoutineError
-from amanda.plan import BackwardPlan, GradientPlan, Plan
-from amanda.routine import call
-from amanda.tool import View
-from amanda.vocabulary import (
+from amanda._action import name_of, run_replacement, run_routines
+from amanda._analysis import Analysis
+from amanda._by_operator import ByOperator
+from amanda._context import OpContext
+from amanda._context_map import TranslatedAnalysis
+from amanda._errors import AmandaError, RoutineError
+from amanda._plan import BackwardPlan, GradientPlan, Plan
+from amanda._routine import call
+from amanda._tool import View
+from amanda._vocabulary import (
     Sighting,
     forward_types,
     misspelt,
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
-    from amanda.action import Action
-    from amanda.analysis import Execution
-    from amanda.driver import Driver
-    from amanda.operator import Operator
-    from amanda.plan import Decisions
-    from amanda.tool import Subscription, Tool
+    from amanda._action import Action
+    from amanda._analysis import Execution
+    from amanda._driver import Driver
+    from amanda._operator import Operator
+    from amanda._plan import Decisions
+    from amanda._tool import Subscription, Tool
 
 
 class Scope:
@@ -234,7 +234,7 @@ class Engine:
     def run(
         self, actions: Sequence[Action], tensors: Sequence[Any], operator: Operator
     ) -> Sequence[Any]:
-        """Run routines in order; see :func:`amanda.action.run_routines`."""
+        """Run routines in order; see :func:`amanda._action.run_routines`."""
         return run_routines(actions, tensors, operator, self.driver.refusal)
 
     def replace(
@@ -244,7 +244,7 @@ class Engine:
         outputs: Sequence[Any],
         operator: Operator,
     ) -> Sequence[Any]:
-        """Run a replacement; see :func:`amanda.action.run_replacement`."""
+        """Run a replacement; see :func:`amanda._action.run_replacement`."""
         return run_replacement(action, inputs, outputs, operator, self.driver.refusal)
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:

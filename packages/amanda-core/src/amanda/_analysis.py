@@ -7,10 +7,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-    from amanda.action import Action
-    from amanda.driver import Driver
-    from amanda.operator import Operator
-    from amanda.tool import Tool, View
+    from amanda._action import Action
+    from amanda._driver import Driver
+    from amanda._operator import Operator
+    from amanda._tool import Tool, View
 
 
 class Execution:

@@ -7,21 +7,21 @@ import copy
 import os
 import threading
 
-from amanda.by_operator import ByOperator
-from amanda.engine import Engine, Scope
-from amanda.errors import AmandaError
-from amanda.registry import ImportWatch, known_drivers, leave_out, loaded_drivers
-from amanda.routine import in_routine_first
-from amanda.selection import warn_of_unmatched
-from amanda.tool import Tool, in_order
-from amanda.vocabulary import check_understood, is_understood
+from amanda._by_operator import ByOperator
+from amanda._engine import Engine, Scope
+from amanda._errors import AmandaError
+from amanda._registry import ImportWatch, known_drivers, leave_out, loaded_drivers
+from amanda._routine import in_routine_first
+from amanda._selection import warn_of_unmatched
+from amanda._tool import Tool, in_order
+from amanda._vocabulary import check_understood, is_understood
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
-    from amanda.driver import Driver
+    from amanda._driver import Driver
 
 
 class _State:

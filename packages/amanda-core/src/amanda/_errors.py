@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # importing typing would take a third of the time that this package does
+from typing import TYPE_CHECKING, TypeVar
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_ErrorT = TypeVar("_ErrorT", bound=type[Exception])
 
+
+def _public(error: _ErrorT) -> _ErrorT:
+    """Have tracebacks name an error as users import it."""
+    error.__module__ = "amanda"
+    return error
+
+
+@_public
 class AmandaError(Exception):
     """Base class of every error that Amanda raises."""
 
 
+@_public
 class AmandaWarning(UserWarning):
     """Category of every warning of Amanda's: of what tools do not see or do otherwise."""
 
 
+@_public
 class RoutineError(AmandaError):
     """A routine of a tool failed, or returned what cannot be used.
 
@@ -35,18 +47,22 @@ class RoutineError(AmandaError):
         self.point = point
 
 
+@_public
 class ActionError(AmandaError, ValueError):
     """An analysis routine asked for an insertion that makes no sense for this operator."""
 
 
+@_public
 class UnsupportedError(AmandaError, NotImplementedError):
     """The backend cannot do what was asked; raised when it is planned, before anything runs."""
 
 
+@_public
 class ValueUnavailableError(AmandaError, LookupError):
     """The value is not known at this point of the analysis."""
 
 
+@_public
 class DependencyCycleError(AmandaError, ValueError):
     """Tools depend on each other in a circle.
 
@@ -59,13 +75,16 @@ class DependencyCycleError(AmandaError, ValueError):
         self.cycle = tuple(cycle)
 
 
+@_public
 class MissingDriverError(AmandaError, ImportError):
     """No driver is installed for the framework in use."""
 
 
+@_public
 class IncompatibleVersionError(AmandaError, ImportError):
     """A driver lacks something in the installed version of its framework."""
 
 
+@_public
 class MissingContextMapError(AmandaError, ImportError):
     """No context map translates the backend's vocabulary into the one that a tool speaks."""

@@ -1,0 +1,114 @@
+"""What makes one framework's execution mode obey the tools.
+
+A driver reports to an :class:`amanda.driving.Engine` what runs, and carries out the plans that it
+answers with. How drivers are found is said in :mod:`amanda.driving`.
+"""
+
+from __future__ import annotations
+
+import abc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+    from amanda._action import Action
+    from amanda._analysis import Execution
+    from amanda._context_map import Layout
+    from amanda._engine import Engine
+    from amanda._operator import Operator
+
+
+class Driver(abc.ABC):
+    """Base class of drivers.
+
+    Attributes:
+        backend: the backend's name, e.g. ``torch``.
+        vocabulary: the names it speaks for operators, inputs and attributes.
+        xp: array namespace for its tensors.
+    """
+
+    backend: str
+    vocabulary: str
+
+    @property
+    @abc.abstractmethod
+    def xp(self) -> Any:
+        """Array namespace (Python array API) for the backend's tensors."""
+
+    @abc.abstractmethod
+    def activate(self, engine: Engine | None) -> None:
+        """From now on this thread runs under ``engine``; None for no tools at all."""
+
+    def suspend(self) -> Any:
+        """Set aside what is in force in this thread, as a routine is about to open a scope.
+
+        From now on the thread is as if it had never had tools, nor were running a routine.
+        Returns what :meth:`resume` is given when the routine has ended.
+        """
+        return None
+
+    def resume(self, suspended: Any, engine: Engine | None) -> None:
+        """Undo :meth:`suspend`: the thread is in a routine of the scopes around it once more.
+
+        Args:
+            suspended: what :meth:`suspend` returned.
+            engine: as for :meth:`activate`; what was in force before unless the routine left a
+                scope that it had not entered, or did not leave one that it had.
+        """
+        self.activate(engine)
+
+    @abc.abstractmethod
+    def value(self, tensor: Any) -> Any:
+        """A tensor as a NumPy array.
+
+        Raises:
+            ValueUnavailableError: it is known only at execution.
+        """
+
+    @abc.abstractmethod
+    def variable(self, initial: Any, execution: Execution) -> Any:
+        """State that routines may read and that a tool may ``.assign()``."""
+
+    @abc.abstractmethod
+    def refusal(self, original: Any, substitute: Any) -> str | None:
+        """Why ``substitute`` cannot stand for ``original``; None if it can.
+
+        ``original`` is None where there is nothing to compare with: there was no gradient, or
+        the routine is differentiable, and may return any tensor.
+        """
+
+    def is_parameter(self, tensor: Any) -> bool:
+        """Whether a tensor is a parameter of the model, or a read, cast or view of one."""
+        return False
+
+    def turned(self, tensor: Any, layout: Layout) -> Any:
+        """A tensor as an analysis routine sees it that speaks a vocabulary of another layout."""
+        return layout.to_canonical(tensor, self.xp)
+
+    def unseen(self) -> str | None:
+        """Why tools saw nothing of operators that ran in their scopes, and the way out.
+
+        None if there were none of these, as far as the driver can tell.
+        """
+        return None
+
+    def check_action(self, operator: Operator, action: Action) -> None:  # noqa: B027
+        """Raise :class:`UnsupportedError` for an action that this backend cannot carry out."""
+
+    def canonical_type(self, type: str) -> str:
+        """A type as ``operator.type`` spells it, for another name that the framework has for it."""
+        return type
+
+    def alike(self, type: str) -> Collection[str]:
+        """For a type that the backend does not have, those of its own that may be meant.
+
+        They are watched, so that a misspelt type can be told from one that does not run.
+        """
+        return ()
+
+    def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
+        """Types of the forward operators to intercept for a tool that wants the backward of
+        ``types``, which may name forward or backward operators; None for all of them."""
+        return None

@@ -1,0 +1,253 @@
+"""A tool: analysis routines and their state."""
+
+from __future__ import annotations
+
+import enum
+import functools
+
+from amanda._errors import AmandaError, DependencyCycleError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any, TypeVar
+
+    from amanda._context import OpContext
+
+    Analysis = Callable[[OpContext], None]
+    _ToolT = TypeVar("_ToolT", bound="Tool")
+
+# The namespaces of the published system, and the vocabularies they mean.
+_NAMESPACES = {"amanda": None, "amanda/pytorch": "torch", "amanda/tensorflow": "tensorflow"}
+
+
+class View(enum.Enum):
+    """What a subscription looks at."""
+
+    FORWARD = "forward operators"
+    BACKWARD = "backward operators, each by its own type"
+    GRADIENT = "the gradient of an operator as a whole"
+
+
+class Subscription:
+    """An analysis routine and the operators that it wants; ``ops`` is None for all of them.
+
+    ``only`` restricts it further: what a user of the tool wants to have looked at.
+    """
+
+    __slots__ = ("callback", "on_request", "only", "ops", "require_outputs", "tool", "view")
+
+    def __init__(
+        self,
+        tool: Tool,
+        callback: Analysis,
+        view: View,
+        ops: frozenset[str] | None,
+        require_outputs: bool = False,
+        on_request: bool = False,
+    ) -> None:
+        self.tool = tool
+        self.callback = callback
+        self.view = view
+        self.ops = ops
+        self.require_outputs = require_outputs
+        self.on_request = on_request
+        self.only: frozenset[str] | None = None
+
+
+class _SetByInit:
+    """Stands for what ``Tool.__init__`` sets, to say so where a subclass has not called it."""
+
+    def __get__(self, tool: Tool | None, cls: type[Tool]) -> Any:
+        raise AttributeError(f"{cls.__name__}.__init__ has to call super().__init__() first")
+
+
+class Tool:
+    """Base class of every tool.
+
+    A subclass registers analysis routines in its ``__init__`` and is put in force by
+    :func:`amanda.apply`. What it registers later holds in scopes that are opened after that.
+
+    Args:
+        namespace: the vocabulary that the tool speaks: ``torch``, ``tensorflow``, ``onnx``. By
+            default it speaks whatever the backend at hand does. A tool that speaks one backend's
+            own vocabulary sees nothing of the others.
+        layout: how a tool that speaks another vocabulary than the backend's sees tensors:
+            ``canonical``, as that vocabulary has them, or ``native``, as the backend does.
+
+    Attributes:
+        innermost: its routines run next to the operator, the last ones before it and the first
+            ones after it, whatever else is in force. It is for tools that measure the operator.
+        lists_candidates: the types that it names are all that it knows, of which a model has few;
+            by default one that never runs in a scope is taken for a mistake, and warned of.
+    """
+
+    innermost = False
+    lists_candidates = False
+    subscriptions: list[Subscription] = _SetByInit()  # type: ignore[assignment]
+    dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
+
+    def __init__(self, namespace: str | None = None, *, layout: str = "canonical") -> None:
+        if layout not in ("canonical", "native"):
+            raise ValueError(f"layout is 'canonical' or 'native', not {layout!r}")
+        self.layout = layout
+        self.vocabulary: str | None = _NAMESPACES.get(namespace or "amanda", namespace)
+        self.subscriptions = []
+        self.dependencies = []
+        self._built: dict[type[Tool], Tool] = {}
+
+    @functools.cached_property  # so that a tool may have a name of its own
+    def name(self) -> str:
+        """The tool's name in messages: that of its class, unless it is given another."""
+        return type(self).__name__
+
+    def add_inst_for_op(
+        self,
+        callback: Analysis,
+        backward: bool = False,
+        require_outputs: bool = False,
+        *,
+        ops: Iterable[str] | None = None,
+        on_request: bool = False,
+    ) -> None:
+        """Register an analysis routine for operators.
+
+        Args:
+            callback: called with an :class:`OpContext` once per operator.
+            backward: look at backward operators, each by its own type, instead of forward ones.
+            require_outputs: call it when the outputs (the input gradients, with ``backward``) of
+                the first execution are known. It may then insert after the operator; an operator
+                that cannot be run again to take effect at once refuses other insertions.
+            ops: the operator types it wants, all by default. Types that no tool wants are never
+                intercepted. With ``backward``, the types of the backward operators or of the
+                forward operators that they belong to.
+            on_request: without ``ops``, look also at what is hidden from a tool that does not
+                name its type, such as the operators of an optimizer.
+        """
+        view = View.BACKWARD if backward else View.FORWARD
+        self._subscribe(callback, view, ops, require_outputs, on_request)
+
+    def add_inst_for_gradient(
+        self, callback: Analysis, *, ops: Iterable[str] | None = None
+    ) -> None:
+        """Register an analysis routine for the gradient of an operator as a whole.
+
+        However many backward operators compute it, ``ctx.grad_outputs`` lines up with the
+        operator's outputs and ``ctx.grad_inputs`` with its inputs, None where no gradient flows.
+
+        Args:
+            callback: called with an :class:`OpContext` once per operator, at its first backward.
+            ops: the types of (forward) operators it wants, all by default.
+        """
+        self._subscribe(callback, View.GRADIENT, ops)
+
+    def depends_on(self, *tools: Tool | type[Tool]) -> None:
+        """Have other tools in force, ahead of this one, whenever this one is.
+
+        A dependency given as a class is the tool of that class that is in the scope anyway, or
+        is built (without arguments) when a scope first needs one. All tools of a scope that ask
+        for a class share one, which stays with them for later scopes; see :meth:`dependency`.
+        """
+        for tool in tools:
+            if not isinstance(tool, Tool) and not (
+                isinstance(tool, type) and issubclass(tool, Tool)
+            ):
+                raise TypeError(f"{self.name} depends on {tool!r}, which is not a tool")
+            self.dependencies.append(tool)
+
+    def dependency(self, cls: type[_ToolT]) -> _ToolT:
+        """The tool of class ``cls`` that this one depends on.
+
+        Raises:
+            AmandaError: there is none, or it is given as a class and no scope has built it yet.
+        """
+        for dependency in self.direct_dependencies():
+            if isinstance(dependency, cls):
+                return dependency
+        raise AmandaError(f"{self.name} has no dependency {cls.__name__} that is built")
+
+    def direct_dependencies(self) -> list[Tool]:
+        """The tools that this one asked for, without those that no scope has built yet."""
+        tools = [self._built.get(d) if isinstance(d, type) else d for d in self.dependencies]
+        return [tool for tool in tools if tool is not None]
+
+    def invalidate(self) -> None:
+        """Have this tool's analysis routines run again, at the next execution of each operator."""
+        from amanda._engine import invalidate
+
+        invalidate(self)
+
+    def restrict(self, ops: Iterable[str]) -> None:
+        """Have it look at operators of these types alone, of those that it wants."""
+        for subscription in self.subscriptions:
+            subscription.only = frozenset(ops)
+
+    def leave(self) -> None:
+        """Called when the scope that put this tool in force has been left; does nothing here.
+
+        A tool that writes files completes them here. It may be put in force again afterwards. A
+        process that was forked within the scope does not call it.
+        """
+
+    def _subscribe(
+        self,
+        callback: Analysis,
+        view: View,
+        ops: Iterable[str] | None,
+        require_outputs: bool = False,
+        on_request: bool = False,
+    ) -> None:
+        if not callable(callback):
+            raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
+        if isinstance(ops, str):
+            raise TypeError(f"{self.name}: ops is a list of operator types; write ops=[{ops!r}]")
+        types = None if ops is None else frozenset(ops)
+        for type in types or ():
+            if not isinstance(type, str):
+                raise TypeError(f"{self.name}: ops names operator types, {type!r} is not a name")
+        self.subscriptions.append(
+            Subscription(self, callback, view, types, require_outputs, on_request)
+        )
+
+
+def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
+    """Tools with all they depend on, each once, dependencies first.
+
+    Args:
+        roots: tools in the order in which they were applied.
+        present: tools already in force; they come first and serve as dependencies.
+
+    Raises:
+        DependencyCycleError: naming the tools along the cycle.
+    """
+    order: list[Tool] = list(present)
+    path: list[Tool] = []
+    shared: dict[type[Tool], Tool] = {}
+    instances = [*present, *roots]
+    for tool in instances:  # which grows by all that they depend on
+        shared.setdefault(type(tool), tool)
+        instances += (t for t in tool.direct_dependencies() if t not in instances)
+
+    def visit(tool: Tool) -> None:
+        if tool in path:
+            cycle = [*path[path.index(tool) :], tool]
+            raise DependencyCycleError([t.name for t in cycle])
+        if tool in order:
+            return
+        path.append(tool)
+        for dependency in tool.dependencies:
+            if isinstance(dependency, type):
+                tool._built[dependency] = resolve(dependency)
+                dependency = tool._built[dependency]
+            visit(dependency)
+        path.pop()
+        order.append(tool)
+
+    def resolve(cls: type[Tool]) -> Tool:
+        if cls not in shared:
+            shared[cls] = cls()
+        return shared[cls]
+
+    for root in roots:
+        visit(root)
+    return order

@@ -1,0 +1,87 @@
+"""What the author of a driver imports: how one framework's execution mode obeys the tools.
+
+A *driver* intercepts the operators of a framework and says which is which; the *engine* asks the
+tools about each of them once, and answers with a *plan*; the driver carries the plan out. Data
+flows in that one direction, and a driver decides nothing.
+
+What a driver promises:
+
+- It subclasses :class:`Driver` and announces an object of that class by an entry point in the group
+  ``amanda.drivers``, or by :func:`register_driver`. Loading it imports its framework and patches
+  nothing.
+- :meth:`Driver.activate` is called in each thread whose tools change, with the :class:`Engine` to
+  run under. With None the framework runs in that thread as if there were no driver.
+- It makes one :class:`Operator` for each place in a model and keeps it as long as that lives. What
+  the engine knows of an operator is kept under its ``serial`` and is gone when it is;
+  :class:`ByOperator` is such a table, for what the driver keeps itself.
+- At an execution it takes the operator's :class:`Plan` from ``engine.plans``. Where there is none
+  it describes the execution (:class:`Execution`) and has :meth:`Engine.analyze` make one. It then
+  runs what the plan lists, in that order; each :class:`Action` there names its routine and the
+  tensors it selects. On the way back it does the same by a :class:`BackwardPlan` for each backward
+  operator and a :class:`GradientPlan` for the gradient of an operator as a whole.
+- It calls the code of tools through the engine (:meth:`Engine.run`, :meth:`Engine.replace`) or, in
+  a graph, by :func:`run_routines` and :func:`replaced`, which check what comes back. While such
+  code runs nothing is intercepted.
+- What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
+  :meth:`Driver.check_action`, before anything runs.
+- The names that it uses of its framework, and that the framework does not document, it looks up
+  when it is loaded by :class:`PrivateNames`.
+
+:mod:`amanda.testing` holds a driver to all of this, and ``docs/writing-a-driver.md`` walks through
+a small one. Errors are those of :mod:`amanda`. A context map, which translates the vocabulary of a
+driver, is a :class:`ContextMap`.
+
+The rest tells what is installed: :func:`announced` drivers, those loaded (:func:`known_drivers`),
+:func:`frameworks` that have one, and what any package announces (:func:`entry_points_of`).
+"""
+
+from amanda._action import Action, Point, replaced, run_routines
+from amanda._analysis import Execution
+from amanda._by_operator import ByOperator
+from amanda._context_map import ContextMap, Layout, Translation, context_map
+from amanda._driver import Driver
+from amanda._engine import Engine
+from amanda._installed import entry_points_of
+from amanda._operator import Operator
+from amanda._plan import BackwardPlan, GradientPlan, Plan
+from amanda._private_names import PrivateNames, versions_tested
+from amanda._registry import (
+    Announcement,
+    announced,
+    frameworks,
+    install_hint,
+    known_drivers,
+    register_driver,
+    unregister_driver,
+)
+from amanda._spelling import alike
+
+__all__ = [
+    "Action",
+    "Announcement",
+    "BackwardPlan",
+    "ByOperator",
+    "ContextMap",
+    "Driver",
+    "Engine",
+    "Execution",
+    "GradientPlan",
+    "Layout",
+    "Operator",
+    "Plan",
+    "Point",
+    "PrivateNames",
+    "Translation",
+    "alike",
+    "announced",
+    "context_map",
+    "entry_points_of",
+    "frameworks",
+    "install_hint",
+    "known_drivers",
+    "register_driver",
+    "replaced",
+    "run_routines",
+    "unregister_driver",
+    "versions_tested",
+]

@@ -1,0 +1,34 @@
+"""What the packages use of one another."""
+
+import ast
+import importlib.util
+import pathlib
+
+import pytest
+
+PUBLIC = {"amanda", "amanda.driving", "amanda.testing", "amanda.tool"}
+
+
+def imported(package):
+    """The modules of core that a package imports from, each with the names, file by file."""
+    (folder,) = importlib.util.find_spec(package).submodule_search_locations
+    for path in sorted(pathlib.Path(folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                yield path.name, node.module, [alias.name for alias in node.names]
+            elif isinstance(node, ast.Import):
+                yield from ((path.name, alias.name, []) for alias in node.names)
+
+
+@pytest.mark.parametrize(
+    "package", ["amanda_torch", "amanda_tensorflow", "amanda_contextmap", "amanda_tools"]
+)
+def test_nothing_private_of_core(package):
+    core = [
+        (file, module, names)
+        for file, module, names in imported(package)
+        if module.partition(".")[0] == "amanda"
+    ]
+    assert core
+    assert [found for found in core if found[1] not in PUBLIC] == []
+    assert [found for found in core if any(name.startswith("_") for name in found[2])] == []
