@@ -6,7 +6,7 @@ import sys
 PROGRAM = """
 import sys
 import amanda_contextmap, amanda_contextmap.torch, amanda_contextmap.tensorflow
-print(sorted({"torch", "tensorflow", "numpy", "onnx", "typing"} & set(sys.modules)))
+print(sorted({"torch", "tensorflow", "numpy", "onnx"} & set(sys.modules)))
 """
 
 
