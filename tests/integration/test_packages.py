@@ -3,9 +3,12 @@
 import ast
 import importlib.util
 import pathlib
+import re
 
+import amanda.testing
 import pytest
 
+SEMANTICS = pathlib.Path(__file__).parents[2] / "docs" / "semantics.md"
 PUBLIC = {"amanda", "amanda.driving", "amanda.testing", "amanda.tool"}
 
 
@@ -32,3 +35,13 @@ def test_nothing_private_of_core(package):
     assert core
     assert [found for found in core if found[1] not in PUBLIC] == []
     assert [found for found in core if any(name.startswith("_") for name in found[2])] == []
+
+
+def test_the_conformance_suite_names_what_is_written_about_it():
+    suite = pathlib.Path(amanda.testing.__file__).parent
+    sources = [path.read_text("utf-8") for path in suite.glob("*.py")]
+    named = {anchor for s in sources for anchor in re.findall(r"docs/semantics\.md#([\w-]+)", s)}
+    headings = re.findall(r"^## (.*)$", SEMANTICS.read_text("utf-8"), re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert len(named) == 8
+    assert named == anchors

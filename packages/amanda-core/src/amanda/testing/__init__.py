@@ -58,4 +58,4 @@ __all__ = [
 class Conformance(
     Order, ReturnValues, Gradients, WayBack, Identity, Caching, Scopes, Untouched, Errors, Contexts
 ):
-    """S1 to S8 of the design, and what a context shows."""
+    """S1 to S8 of ``docs/semantics.md``, and what a context shows."""

@@ -26,7 +26,7 @@ class _Marker:
 
 
 class Caching:
-    """S5."""
+    """S5, deciding once: ``docs/semantics.md#s5-caching``."""
 
     adapter: Adapter
 

@@ -23,7 +23,7 @@ HALVES = Program("""
 
 
 class Contexts:
-    """The context."""
+    """What a context shows of an operator, and the state that it holds for routines."""
 
     adapter: Adapter
 

@@ -25,7 +25,7 @@ BACKWARD = (
 
 
 class Errors:
-    """S8."""
+    """S8, what goes wrong: ``docs/semantics.md#s8-errors``."""
 
     adapter: Adapter
 

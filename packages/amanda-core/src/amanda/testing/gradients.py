@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Gradients:
-    """S3: routines are not differentiated, unless they ask for it."""
+    """S3, routines are not differentiated unless they ask: ``docs/semantics.md#s3-gradients``."""
 
     adapter: Adapter
 

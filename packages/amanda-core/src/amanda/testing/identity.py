@@ -41,7 +41,7 @@ def ids_of_a_perceptron(adapter: Adapter) -> list[str]:
 
 
 class Identity:
-    """S4."""
+    """S4, which operator is which: ``docs/semantics.md#s4-identity``."""
 
     adapter: Adapter
 

@@ -24,7 +24,9 @@ X, B = numbers(2, 3, seed=30), numbers(3, seed=31)
 
 
 class InPlace:
-    """S2 and S3 for operators that write into one of their inputs."""
+    """S2 and S3 for operators that write into one of their inputs:
+    ``docs/semantics.md#s2-return-values`` and ``docs/semantics.md#s3-gradients``.
+    """
 
     adapter: Adapter
 

@@ -63,7 +63,7 @@ def _dependencies_first(applied: list[int], depends: list[list[int]]) -> list[in
 
 
 class Order:
-    """S1."""
+    """S1, the order of routines: ``docs/semantics.md#s1-order``."""
 
     adapter: Adapter
 

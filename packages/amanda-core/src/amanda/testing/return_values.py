@@ -27,7 +27,7 @@ A, B = numbers(2, 3, seed=3), numbers(2, 3, seed=4)
 
 
 class ReturnValues:
-    """S2."""
+    """S2, what routines return: ``docs/semantics.md#s2-return-values``."""
 
     adapter: Adapter
 

@@ -47,7 +47,7 @@ def in_a_thread(call: Callable[[], object]) -> None:
 
 
 class Scopes:
-    """S6."""
+    """S6, where tools are in force: ``docs/semantics.md#s6-scopes``."""
 
     adapter: Adapter
 

@@ -42,7 +42,7 @@ KINDS = ("matmul", "add", "unstack", "sigmoid", "relu", "multiply", "select")
 
 
 class Untouched:
-    """S7."""
+    """S7, what observing leaves as it was: ``docs/semantics.md#s7-untouched-results``."""
 
     adapter: Adapter
 

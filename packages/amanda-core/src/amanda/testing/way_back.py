@@ -37,7 +37,9 @@ SELECT = Program("""
 
 
 class WayBack:
-    """S3: the gradient of an operator as a whole, and its backward operators one by one."""
+    """S3, the gradient of an operator as a whole, and its backward operators one by one:
+    ``docs/semantics.md#s3-gradients``.
+    """
 
     adapter: Adapter
 
