@@ -59,13 +59,13 @@ class Prune(amanda.Tool):
         self.add_inst_for_op(self.analyze, ops=LAYERS)
 
     def analyze(self, ctx):
-        if ctx.weight is None:
+        if ctx.weight_index is None:
             return
-        weight = np.abs(ctx.value(ctx.weight))
+        weight = np.abs(ctx.value(ctx.weight_index))
         rows = weight.reshape(len(weight), -1)
         kept = rows >= np.median(rows, axis=1, keepdims=True)
         mask = ctx.variable("mask", kept.reshape(weight.shape).astype(weight.dtype))
-        ctx.insert_before_op(lambda w: w * mask, inputs=[ctx.weight])
+        ctx.insert_before_op(lambda w: w * mask, inputs=[ctx.weight_index])
 
 
 class QuantizeWeights(amanda.Tool):
@@ -83,8 +83,8 @@ class QuantizeWeights(amanda.Tool):
             scale = xp.max(xp.abs(weight), axis=axes, keepdims=True) / 127
             return xp.round(weight / scale) * scale
 
-        if ctx.weight is not None:
-            ctx.insert_before_op(fake_quantize, inputs=[ctx.weight])
+        if ctx.weight_index is not None:
+            ctx.insert_before_op(fake_quantize, inputs=[ctx.weight_index])
 
 
 class WeightGradients(amanda.Tool):

@@ -30,7 +30,7 @@ class Seen:
     def __init__(self, ctx):
         self.roles = list(ctx.input_names)
         self.attrs = dict(ctx.attrs)
-        self.weight = ctx.weight
+        self.weight = ctx.weight_index
 
     def before(self, *inputs):
         self.inputs = [tensor.numpy() for tensor in inputs]

@@ -28,7 +28,7 @@ class Seen:
         self.inputs = [array(t) for t in ctx.inputs]
         self.attrs = dict(ctx.attrs)
         self.outputs = [array(t) for t in ctx.outputs]
-        self.weight = ctx.weight
+        self.weight = ctx.weight_index
 
 
 def array(tensor):

@@ -71,7 +71,7 @@ class TestWeights:
             def before(x, w):
                 shapes[ctx.op.name.rpartition("/")[2]] = tuple(x.shape), tuple(w.shape)
 
-            assert ctx.weight == 1
+            assert ctx.weight_index == 1
             ctx.insert_before_op(before)
 
         with amanda.apply(watching(look, ["Conv", "Gemm"])):
@@ -102,9 +102,9 @@ class TestWeights:
             shapes = []
 
             def look(ctx):
-                assert ctx.weight == 1
+                assert ctx.weight_index == 1
                 ctx.insert_before_op(
-                    lambda w: shapes.append(tuple(w.shape)) or 2 * w, inputs=[ctx.weight]
+                    lambda w: shapes.append(tuple(w.shape)) or 2 * w, inputs=[ctx.weight_index]
                 )
 
             with tf.compat.v1.Session() as session:

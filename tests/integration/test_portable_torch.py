@@ -87,7 +87,7 @@ class TestWeights:
         x, shapes = torch.randn(2, 3, 4), []
 
         def look(ctx):
-            assert ctx.weight == 1
+            assert ctx.weight_index == 1
             np.testing.assert_array_equal(ctx.value(1), weight.detach().numpy().T)
             ctx.insert_before_op(lambda w: shapes.append(tuple(w.shape)) or 2 * w, inputs=["B"])
 
@@ -122,7 +122,7 @@ class TestWhichInputIsTheWeight:
     def test_a_parameter_however_it_is_read(self, read):
         found = []
         weight = nn.Parameter(torch.randn(5, 4))
-        with amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["Gemm"])):
+        with amanda.apply(watching(lambda ctx: found.append(ctx.weight_index), ["Gemm"])):
             F.linear(torch.randn(3, 4), read(weight))
         assert found == [1]
 
@@ -131,7 +131,7 @@ class TestWhichInputIsTheWeight:
     def test_also_without_gradients(self, read, frozen):
         found = []
         weight = nn.Parameter(torch.randn(5, 4), requires_grad=not frozen)
-        tool = watching(lambda ctx: found.append(ctx.weight), ["Gemm"])
+        tool = watching(lambda ctx: found.append(ctx.weight_index), ["Gemm"])
         with amanda.apply(tool), torch.no_grad():
             F.linear(torch.randn(3, 4), read(weight))
         assert found == [1]
@@ -139,7 +139,7 @@ class TestWhichInputIsTheWeight:
     def test_also_in_inference_mode(self):
         found = []
         weight = nn.Parameter(torch.randn(4, 5))
-        tool = watching(lambda ctx: found.append(ctx.weight), ["Gemm"])
+        tool = watching(lambda ctx: found.append(ctx.weight_index), ["Gemm"])
         with amanda.apply(tool), torch.inference_mode():
             F.linear(torch.randn(3, 4), weight.T.contiguous())
         assert found == [1]
@@ -147,7 +147,7 @@ class TestWhichInputIsTheWeight:
     def test_a_copy_of_an_activation_without_gradients_is_none(self):
         found = []
         with (
-            amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["Gemm"])),
+            amanda.apply(watching(lambda ctx: found.append(ctx.weight_index), ["Gemm"])),
             torch.no_grad(),
         ):
             F.linear(torch.randn(3, 4), torch.randn(5, 4).double().float().clone())
@@ -156,14 +156,16 @@ class TestWhichInputIsTheWeight:
     def test_an_activation_is_none(self):
         found = []
         x = (torch.randn(3, 4) @ nn.Parameter(torch.randn(4, 4))).T
-        with amanda.apply(watching(lambda ctx: found.append(ctx.weight), ["MatMul", "Add"])):
+        with amanda.apply(watching(lambda ctx: found.append(ctx.weight_index), ["MatMul", "Add"])):
             _ = x @ x.T + x.sum()
         assert found == [None, None]
 
     def test_also_on_the_way_back(self):
         found = []
         model = network()
-        with amanda.apply(on_gradient(lambda ctx: found.append(ctx.weight), ["Conv", "Gemm"])):
+        with amanda.apply(
+            on_gradient(lambda ctx: found.append(ctx.weight_index), ["Conv", "Gemm"])
+        ):
             model(X).sum().backward()
         assert found == [1, 1, 1]
 

@@ -43,8 +43,8 @@ class Mask(amanda.Tool):
         self.add_inst_for_op(self.analyze, ops=["MatMul"])
 
     def analyze(self, ctx):
-        if ctx.weight is not None:
-            ctx.insert_before_op(lambda w: w * 0.5, inputs=[ctx.weight], pure=self.pure)
+        if ctx.weight_index is not None:
+            ctx.insert_before_op(lambda w: w * 0.5, inputs=[ctx.weight_index], pure=self.pure)
 
 
 def network(jit_compile=False, name="net"):

@@ -26,8 +26,8 @@ class Count(amanda.Tool):
 
     def analyze(self, ctx):
         self.counts[ctx.op_id] = 0
-        if ctx.weight is not None:
-            self.weights[ctx.op_id] = ctx.value(ctx.weight).shape
+        if ctx.weight_index is not None:
+            self.weights[ctx.op_id] = ctx.value(ctx.weight_index).shape
         ctx.insert_before_op(self.bump, id=ctx.op_id)
 
     def bump(self, *tensors, id):

@@ -20,7 +20,7 @@ class Operator:
     def __init__(self, ctx):
         self.id, self.type, self.scope = ctx.op.id, ctx.op.type, ctx.op.scope
         self.roles, self.attrs = list(ctx.input_names), dict(ctx.attrs)
-        self.weight = ctx.weight
+        self.weight = ctx.weight_index
         self.inputs = None if self.roles else []
         self.outputs = None
 

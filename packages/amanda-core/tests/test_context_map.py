@@ -97,7 +97,7 @@ class TestContext:
 
     def test_the_weight_has_its_index_there(self):
         weights = []
-        forward(tool(lambda ctx: weights.append(ctx.weight), ["MATMUL", "SIGMOID"]))
+        forward(tool(lambda ctx: weights.append(ctx.weight_index), ["MATMUL", "SIGMOID"]))
         assert weights == [0, None, 0]
 
     def test_another_layout_does_not_exist(self):

@@ -275,7 +275,8 @@ class TestValues:
             seen = []
             tool = amanda.Tool()
             tool.add_inst_for_op(
-                lambda ctx: seen.append((ctx.value(0), ctx.value(1), ctx.weight)), ops=["MatMul"]
+                lambda ctx: seen.append((ctx.value(0), ctx.value(1), ctx.weight_index)),
+                ops=["MatMul"],
             )
             with amanda.apply(tool):
                 session.run(y)

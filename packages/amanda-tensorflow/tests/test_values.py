@@ -42,8 +42,8 @@ class Weights(amanda.Tool):
         self.add_inst_for_op(self.analyze, ops=ops)
 
     def analyze(self, ctx):
-        if ctx.weight is not None:
-            self.values.append(ctx.value(ctx.weight))
+        if ctx.weight_index is not None:
+            self.values.append(ctx.value(ctx.weight_index))
 
 
 def times_two(w):

@@ -76,10 +76,6 @@ class Analysis:
         """An input as a NumPy array."""
         return self.driver.value(self.execution.inputs[index])
 
-    def weight(self) -> int | None:
-        """Index of the first input that is a parameter."""
-        return next((i for i, is_parameter in enumerate(self.parameters) if is_parameter), None)
-
     def insert(self, action: Action) -> None:
         """Take an action; its indices are those of ``execution``."""
         self.driver.check_action(self.execution.operator, action)

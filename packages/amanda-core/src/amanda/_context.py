@@ -162,10 +162,20 @@ class OpContext(dict[str, "Any"]):
         return self._now.value(position)
 
     @property
+    def parameters(self) -> list[int]:
+        """Indices of the inputs that are parameters of the model, also through reads, casts,
+        transposes and views of them."""
+        return [i for i, is_parameter in enumerate(self._now.parameters) if is_parameter]
+
+    @property
+    def weight_index(self) -> int | None:
+        """The first of :attr:`parameters`; None if there are none."""
+        return next(iter(self.parameters), None)
+
+    @property
     def weight(self) -> int | None:
-        """Index of the input that is a parameter of the model (the first, if several are), also
-        through reads, casts, transposes and views of it; None if there is none."""
-        return self._now.weight()
+        """The name that :attr:`weight_index` had."""
+        return self.weight_index
 
     # What a routine may use
 

@@ -110,9 +110,24 @@ class Contexts:
     def test_the_weight_is_the_input_that_is_a_parameter(self) -> None:
         weights = []
         types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
-        with amanda.apply(Watch(lambda ctx: weights.append(ctx.weight), types)):
+        with amanda.apply(Watch(lambda ctx: weights.append(ctx.weight_index), types)):
             perceptron(self.adapter).forward({"x": X})
         assert sorted(weights, key=str) == [1, 1, None]
+
+    def test_all_inputs_that_are_parameters_have_their_indices(self) -> None:
+        found = []
+        scaled = Program("""
+            a = both/multiply(u, v)
+            b = one/multiply(x, a)
+            y = last/multiply(b, v)
+        """)
+        model = self.adapter.build(scaled, {"u": numbers(3), "v": numbers(3, seed=1)})
+        types = [self.adapter.types["multiply"]]
+        with amanda.apply(
+            Watch(lambda ctx: found.append((ctx.parameters, ctx.weight_index)), types)
+        ):
+            model.forward({"x": numbers(3, seed=2)})
+        assert sorted(found) == [([], None), ([0, 1], 0), ([1], 1)]
 
     def test_outputs_are_shown_when_they_are_required(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
