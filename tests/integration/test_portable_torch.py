@@ -266,6 +266,78 @@ class TestVocabulary:
         assert shapes == [(1, 4, 4, 4)]
 
 
+def products(run, ops=("Gemm", "MatMul"), **options):
+    """The operators that a tool is shown, and the sum of what their first outputs hold."""
+    shown, sums = [], []
+
+    def look(ctx):
+        shown.append((ctx.op.type, ctx.op.id))
+        ctx.insert_after_op(lambda y: sums.append(y.sum().item()), outputs=[0])
+
+    tool = watching(look, list(ops), **options)
+    with amanda.apply(tool):
+        run()
+    return shown, sums
+
+
+class TestOneNativeTypeForSeveral:
+    """Who takes an operator as one is told by what it is there, not by its native type."""
+
+    def test_an_einsum_that_is_no_layer_shows_the_product_inside(self):
+        a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
+        shown, sums = products(lambda: torch.einsum("bij,bjk->bik", a, b))
+        assert shown == [("MatMul", "bmm")]
+        assert sums == pytest.approx([(a @ b).sum().item()], rel=1e-5)
+
+    def test_an_einsum_that_is_a_layer_is_one(self):
+        x, weight = torch.randn(6, 4), nn.Parameter(torch.randn(4, 5))
+        shown, sums = products(lambda: torch.einsum("ij,jk->ik", x, weight))
+        assert shown == [("Gemm", "einsum")]
+        assert sums == pytest.approx([(x @ weight).sum().item()], rel=1e-5)
+
+    def test_both_at_one_place_of_two_models(self):
+        class Contract(nn.Module):
+            def __init__(self, weight):
+                super().__init__()
+                self.weight = weight
+
+            def forward(self, x):
+                return torch.einsum("bij,bjk->bik", x, self.weight).relu()
+
+        class Project(Contract):
+            def forward(self, x):
+                return torch.einsum("bij,jk->bik", x, self.weight)
+
+        x = torch.randn(2, 3, 4)
+        model = nn.Sequential(Project(nn.Parameter(torch.randn(4, 4))), Contract(x.mT))
+        for _ in range(2):  # also from the plan that was kept
+            shown, _ = products(lambda: model(x))
+            assert shown == [("Gemm", "0/einsum"), ("MatMul", "1/bmm")]
+
+    def test_a_tool_that_wants_it_hides_it_from_no_other(self):
+        a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
+        other, native = [], Tool()
+        native.add_inst_for_op(lambda ctx: other.append(ctx.op.id), ops=["einsum", "bmm"])
+        with amanda.apply(native):
+            shown, _ = products(lambda: torch.einsum("bij,bjk->bik", a, b))
+        assert shown == [("MatMul", "bmm")]
+        assert other == ["einsum"]
+
+    def test_the_gradient_is_that_of_the_product_inside(self):
+        a, b = torch.randn(2, 3, 4, requires_grad=True), torch.randn(2, 4, 5)
+        grads, tool = [], Tool(namespace="onnx")
+
+        def look(ctx):
+            grads.append((ctx.op.id, ctx.grad_inputs[0].reshape(2, 3, 4).clone()))
+
+        tool.add_inst_for_gradient(look, ops=["Gemm", "MatMul"])
+        with amanda.apply(tool):
+            torch.einsum("bij,bjk->bik", a, b).sum().backward()
+        ((id, grad),) = grads
+        assert id == "bmm"
+        torch.testing.assert_close(grad, torch.ones(2, 3, 5) @ b.mT)
+
+
 class TestMappingTools:
     """The published way: a tool writes into the context what another one reads there."""
 

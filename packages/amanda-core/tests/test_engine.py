@@ -7,6 +7,7 @@ import amanda
 import pytest
 from amanda import Tool
 from amanda._by_operator import ByOperator
+from amanda._context_map import Translation, _maps
 from amanda._engine import Scope
 from fake_backend import FakeDriver, engine, execution, operator
 
@@ -106,6 +107,28 @@ class TestInside:
         inner.invalidate()
         inside.analyze(shown)
         assert inner.asked == ["a/matmul"] * 2
+
+    def test_which_of_several_translations_it_is_decides_for_each_operator(self, monkeypatch):
+        class ByInputs:
+            """Says ``PAIR`` of an operator with two inputs, ``OTHER`` of any other."""
+
+            def native_types(self, types):
+                return frozenset({"contract"})
+
+            def translate(self, execution, driver):
+                count = len(execution.inputs)
+                return Translation("PAIR" if count == 2 else "OTHER", range(count), (), {})
+
+        monkeypatch.setitem(_maps, ("fake", "loud"), ByInputs())
+        tool, native = Tool(namespace="loud"), Noting(["contract", "relu"])
+        tool.add_inst_for_op(lambda ctx: None, ops=["PAIR"])
+        found = engine(tool, native)
+        assert found.inside("contract") is None
+        assert found.analyze(execution(operator("contract"))).inside is None
+        inside = found.analyze(execution(operator("contract"), inputs=(1, 2, 3))).inside
+        assert inside.wanted == {"contract"}
+        inside.analyze(execution(operator("relu")))
+        assert native.asked == ["a/contract", "a/contract"]
 
     def test_the_cache_is_off_inside_too(self):
         found = engine(Noting(["linear"]), Noting(["matmul"]))

@@ -123,31 +123,44 @@ class Engine:
         """The engine for operators that run inside one of this type; None when nobody looks.
 
         A tool that wants an operator takes it as one; only tools that do not want it look inside.
+        Which ones want an operator that was analyzed is known better: see :attr:`Plan.inside`.
         """
         try:
             return self._inside[type]
         except KeyError:
             pass
         with self._lock:
-            satisfied = {
-                s.tool
-                for s in self._subscriptions
-                if (ops := forward_types(s, self.driver)) is None or type in ops
-            }
-            rest = tuple(s for s in self._subscriptions if s.tool not in satisfied)
-            engine: Engine | None
-            if not rest:
-                engine = None
-            elif len(rest) == len(self._subscriptions):
-                engine = self
-            elif rest in self._by_subscriptions:
-                engine = self._by_subscriptions[rest]
-            else:
-                engine = Engine(self.driver, rest, self._owners, self._scope, self.contexts)
-                engine.set_caching(self.caching)
-                self._by_subscriptions[rest] = engine
-            self._inside[type] = engine
+            engine = self._inside[type] = self._without(self._may_want(type))
             return engine
+
+    def _may_want(self, type: str) -> list[Subscription]:
+        return [
+            s
+            for s in self._subscriptions
+            if (ops := forward_types(s, self.driver)) is None or type in ops
+        ]
+
+    def _inside_of(self, operator: Operator) -> Engine | None:
+        """The engine for what runs inside an operator, which may be another one in translation."""
+        if not self.vocabularies:
+            return self.inside(operator.type)
+        translations = self._sightings[operator.serial].translations
+        wanting = self._may_want(operator.type)
+        return self._without(s for s in wanting if wants_translated(s, self.driver, translations))
+
+    def _without(self, wanting: Iterable[Subscription]) -> Engine | None:
+        """The engine of all tools but those of these subscriptions; None if there are no others."""
+        satisfied = {s.tool for s in wanting}
+        rest = tuple(s for s in self._subscriptions if s.tool not in satisfied)
+        if not rest:
+            return None
+        if len(rest) == len(self._subscriptions):
+            return self
+        if rest not in self._by_subscriptions:
+            engine = Engine(self.driver, rest, self._owners, self._scope, self.contexts)
+            engine.set_caching(self.caching)
+            self._by_subscriptions[rest] = engine
+        return self._by_subscriptions[rest]
 
     # Forward operators
 
@@ -390,6 +403,7 @@ class Engine:
             pending,
             backward=bool(self._matching(View.BACKWARD, operator)),
             gradient=bool(self._matching(View.GRADIENT, operator)),
+            inside=self._inside_of(operator),
         )
 
 

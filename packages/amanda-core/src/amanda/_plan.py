@@ -7,6 +7,7 @@ from amanda._errors import ActionError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from amanda._engine import Engine
     from amanda._operator import Operator
     from amanda._tool import Subscription
 
@@ -23,6 +24,8 @@ class Plan:
             :meth:`Engine.complete`.
         backward: whether a tool wants to see the operator's backward operators.
         gradient: whether a tool wants to see its gradient as a whole.
+        inside: the engine for operators that run inside this one; None when nobody looks. A tool
+            that wants this one takes it as one; only tools that do not want it look inside.
         idle: whether the operator may simply run.
     """
 
@@ -33,6 +36,7 @@ class Plan:
         "decisions",
         "gradient",
         "idle",
+        "inside",
         "pending",
         "replace",
     )
@@ -44,11 +48,13 @@ class Plan:
         pending: tuple[Subscription, ...],
         backward: bool,
         gradient: bool,
+        inside: Engine | None,
     ) -> None:
         self.decisions = decisions
         self.pending = pending
         self.backward = backward
         self.gradient = gradient
+        self.inside = inside
         self.before = _at(Point.BEFORE_OP, decisions)
         self.replace = _only(Point.REPLACE_OP, decisions, operator)
         self.after = _at(Point.AFTER_OP, decisions)

@@ -91,14 +91,16 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
             if engine is None:  # a thread of autograd
                 return target.run(*args, **kwargs)
             if not engine.wants(type):
-                return run_inside(engine, target, keys, args, kwargs)
+                return run_inside(engine.inside(type), target, keys, args, kwargs)
             # With other tensors among its inputs it is another operator.
             key = (type, arrange(args, numbers)) if shifting or numbers else type
             operator = locate(type, key, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
-            if plan is not None and plan.idle and engine.inside(type) is None:
-                return target.run(*args, **kwargs)
-            return Call(engine, target, operator, keys).execute(plan, args, kwargs)
+            if plan is not None and plan.idle:
+                if plan.inside is None:
+                    return target.run(*args, **kwargs)
+                return run_inside(plan.inside, target, keys, args, kwargs)
+            return Call(engine, target, operator, plan, keys).execute(args, kwargs)
         finally:
             intercept(thread.engine is not None)
 
@@ -112,14 +114,13 @@ def execute(engine: Engine, target: Target, args: Args, kwargs: Kwargs) -> Any:
     intercept(False)
     try:
         plan = engine.plans.get(operator.serial)
-        return Call(engine, target, operator, None).execute(plan, args, kwargs)
+        return Call(engine, target, operator, plan, None).execute(args, kwargs)
     finally:
         intercept(thread.engine is not None)
 
 
-def run_inside(engine: Engine, target: Target, keys: Any, args: Args, kwargs: Kwargs) -> Any:
-    """Run an operator itself; only tools that do not want it see what it is made of."""
-    inner = engine.inside(target.type)
+def run_inside(inner: Engine | None, target: Target, keys: Any, args: Args, kwargs: Kwargs) -> Any:
+    """Run an operator itself; the tools of ``inner`` see what it is made of."""
     if inner is None:
         return target.run(*args, **kwargs)
     thread = local.thread
@@ -136,24 +137,25 @@ def run_inside(engine: Engine, target: Target, keys: Any, args: Args, kwargs: Kw
 class Call:
     """One execution of an operator under the tools in force."""
 
-    __slots__ = ("engine", "keys", "operator", "target")
+    __slots__ = ("engine", "keys", "operator", "plan", "target")
 
-    def __init__(self, engine: Engine, target: Target, operator: Operator, keys: Any) -> None:
+    def __init__(
+        self, engine: Engine, target: Target, operator: Operator, plan: Plan | None, keys: Any
+    ) -> None:
         self.engine = engine
         self.target = target
         self.operator = operator
+        self.plan = plan
         self.keys = keys
 
-    def execute(self, plan: Plan | None, args: Args, kwargs: Kwargs) -> Any:
+    def execute(self, args: Args, kwargs: Kwargs) -> Any:
         """Run the operator by its plan, or by the one that is now made."""
-        signature = self.target.signature
-        if plan is not None and plan.idle:
-            return self.run(args, kwargs)
+        signature, plan = self.target.signature, self.plan
         inputs = signature.tensors(args, kwargs)
         if opaque(inputs):
             return self.run(args, kwargs)
         if plan is None:
-            plan = self.engine.analyze(self.shown(inputs, args, kwargs))
+            plan = self.plan = self.engine.analyze(self.shown(inputs, args, kwargs))
         if plan.pending and signature.repeatable:
             plan = self._completed(plan, inputs, args, kwargs)
         if plan.idle:
@@ -177,7 +179,9 @@ class Call:
 
     def run(self, args: Args, kwargs: Kwargs) -> Any:
         """Run the operator itself."""
-        return run_inside(self.engine, self.target, self.keys, args, kwargs)
+        plan, target = self.plan, self.target
+        inner = self.engine.inside(target.type) if plan is None else plan.inside
+        return run_inside(inner, target, self.keys, args, kwargs)
 
     def shown(
         self,
