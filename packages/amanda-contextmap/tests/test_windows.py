@@ -1,7 +1,7 @@
 """Paddings, against what they are defined by."""
 
 from amanda_contextmap import windows
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sizes = st.integers(1, 40)
@@ -9,6 +9,7 @@ steps = st.integers(1, 5)
 kernels = st.integers(1, 7)
 
 
+@settings(deadline=None)
 @given(sizes, kernels, steps, steps)
 def test_same_gives_the_size_over_the_stride_rounded_up(size, kernel, stride, dilation):
     (reach,) = windows.span([kernel], [dilation])
@@ -17,6 +18,7 @@ def test_same_gives_the_size_over_the_stride_rounded_up(size, kernel, stride, di
     assert outputs == -(-size // stride)
 
 
+@settings(deadline=None)
 @given(sizes, kernels, steps, steps)
 def test_same_pads_no_more_than_it_needs(size, kernel, stride, dilation):
     (reach,) = windows.span([kernel], [dilation])
@@ -26,6 +28,7 @@ def test_same_pads_no_more_than_it_needs(size, kernel, stride, dilation):
         assert last_window_ends == size + total
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 9)))
 def test_split_puts_the_odd_element_last(totals):
     pads = windows.split(totals)

@@ -3,7 +3,7 @@
 import pytest
 from amanda import ActionError, Operator, RoutineError, Tool
 from amanda._action import Action, Point, checked_indices, run_replacement, run_routines
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 OPERATOR = Operator(id="a/conv2d", type="conv2d", name="conv2d", scope="a", backend="test")
@@ -29,16 +29,19 @@ class TestIndices:
     def test_none_is_all(self):
         assert self.check(None, 3) is None
 
+    @settings(deadline=None)
     @given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.permutations(range(n)))))
     def test_any_order_is_kept(self, count_and_indices):
         count, indices = count_and_indices
         assert self.check(indices, count) == tuple(indices)
 
+    @settings(deadline=None)
     @given(st.integers(1, 9), st.data())
     def test_negative_ones_count_from_the_end(self, count, data):
         index = data.draw(st.integers(-count, -1))
         assert self.check([index], count) == (range(count)[index],)
 
+    @settings(deadline=None)
     @given(st.integers(0, 9), st.integers())
     def test_those_out_of_range_are_refused(self, count, index):
         if -count <= index < count:
@@ -47,6 +50,7 @@ class TestIndices:
             with pytest.raises(ActionError, match=rf"inputs={index} is out of range"):
                 self.check([index], count)
 
+    @settings(deadline=None)
     @given(st.integers(1, 9), st.data())
     def test_the_same_tensor_twice_is_refused(self, count, data):
         index = data.draw(st.integers(0, count - 1))
@@ -95,6 +99,7 @@ class TestRoutines:
         assert run([action(lambda a, b: (b, a))], tensors) == [2, 1]
         assert tensors == [1, 2]
 
+    @settings(deadline=None)
     @given(
         st.lists(st.integers(), min_size=1, max_size=6).flatmap(
             lambda tensors: st.tuples(
@@ -131,6 +136,7 @@ class TestRoutines:
     def test_none_among_the_tensors_is_passed_as_it_is(self):
         assert run([action(lambda a, b: (a is None, b))], [None, 1]) == [True, 1]
 
+    @settings(deadline=None)
     @given(st.integers(1, 5), st.integers(0, 6))
     def test_the_number_returned_must_be_that_of_those_selected(self, expected, given):
         returned = action(lambda *tensors: (0,) * given)

@@ -4,7 +4,7 @@ import amanda
 import pytest
 from amanda import Tool
 from amanda._tool import in_order
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
@@ -57,6 +57,7 @@ class TestInstances:
         c.depends_on(a)
         assert in_order([c, b], present=[a, b]) == [a, b, c]
 
+    @settings(deadline=None)
     @given(
         edges=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=15),
         applied=st.permutations(range(7)),

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import amanda
 import pytest
 from amanda import AmandaError, Tool
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_backend import framework
 from numpy_backend.framework import Tensor
@@ -141,6 +141,7 @@ BLOCKS = st.recursive(
 
 
 class TestNesting:
+    @settings(deadline=None)
     @given(blocks=st.lists(BLOCKS, max_size=4))
     def test_each_run_has_the_tools_around_it_and_no_others(self, blocks):
         log = []

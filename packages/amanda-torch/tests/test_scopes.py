@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -206,6 +208,28 @@ def test_a_scope_that_a_routine_leaves_open_is_in_force_after_it() -> None:
             plain()
         plain()
     assert (len(outer.ran), len(inner.ran)) == (2, 2)
+
+
+def test_nothing_is_kept_of_a_scope_that_a_routine_left_open() -> None:
+    inner, stack = ForwardWatch(["exp"]), contextlib.ExitStack()
+    kept: list[weakref.ref[Any]] = []
+
+    def enter(*tensors: Tensor) -> None:
+        stack.enter_context(amanda.apply(inner))
+        engine = local.thread.engine
+        assert engine is not None
+        kept.append(weakref.ref(engine.contexts))
+
+    gc.collect()
+    gc.disable()  # until it runs, the ids of operators of the scope would be taken
+    try:
+        with amanda.apply(Change("insert_before_op", enter, ["sin"])):
+            X.sin()
+            with stack:
+                plain()
+        assert [contexts() for contexts in kept] == [None]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("insertion", ["insert_before_op", "insert_on_grad_outputs"])

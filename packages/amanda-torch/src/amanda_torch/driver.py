@@ -90,8 +90,9 @@ class TorchDriver(amanda.Driver):
         """Go on in the routine; what intercepted before it takes notice of what is in force."""
         self._interception.serve(None)  # which leaves the kernels for the next time
         self._patches.hold(False)
-        run_as_written(local.thread, False)
-        local.thread = suspended.thread
+        ended, local.thread = local.thread, suspended.thread
+        run_as_written(ended, False)
+        ended.engine = ended.in_force = None  # the routine may have left a scope open
         if engine is not suspended.thread.in_force:
             self._put_in_force(engine)
         intercept(suspended.intercepting)
