@@ -325,7 +325,7 @@ class Rewriter:
             node = body.nodes[name]
             data = edits.inputs_of.get(name) or [self._read(edits, name, t) for t in inputs]
             added = list(node.input)[len(inputs) :]  # what passing values down has added
-            data += [tensor for tensor in added if not tensor.startswith("^")]
+            data = [*data, *(tensor for tensor in added if not tensor.startswith("^"))]
             control = [edits.last.get(n, n) for n in control_inputs(node)]
             control += edits.waits.get(name, ())
             if node.op not in STRUCTURE:
