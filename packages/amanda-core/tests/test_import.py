@@ -1,4 +1,7 @@
-"""What `import amanda` costs, told by what it imports."""
+"""What `import amanda` costs, told by what it imports.
+
+It may take 60 ms in a bare interpreter, most of it for `typing` and `dataclasses`.
+"""
 
 import json
 import os

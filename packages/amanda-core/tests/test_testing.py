@@ -32,6 +32,7 @@ DEAF = IDLE | {
     "test_a_gradient_is_analyzed_once_in_a_scope",
     "test_outputs_that_are_required_do_not_change_that",
     "test_every_scope_analyzes_anew",
+    "test_all_inputs_that_are_parameters_have_their_indices",
     "test_coming_back_from_a_nested_scope_finds_what_was_decided",
     "test_disabling_for_a_while_forgets_nothing",
     *("test_invalidate_asks_that_tool_alone_again", "test_invalidate_asks_about_gradients_again"),

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import enum
 import operator as builtin_operator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from amanda._errors import ActionError, RoutineError
 from amanda._routine import call
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any
 
     from amanda._operator import Operator
     from amanda._tool import Tool
-
-_NO_KWARGS: Mapping[str, Any] = {}
 
 
 class Point(enum.Enum):
@@ -119,6 +117,7 @@ def checked_options(
             raise ActionError(f"{where}: the routine takes no {option!r}{hint}") from None
 
 
+@dataclass(slots=True, eq=False)
 class Action:
     """A routine inserted at one point of one operator; never changed.
 
@@ -127,35 +126,17 @@ class Action:
     would be needed to substitute something.
     """
 
-    __slots__ = (
-        "differentiable",
-        "indices",
-        "kwargs",
-        "observes",
-        "point",
-        "pure",
-        "routine",
-        "tool",
-    )
+    point: Point
+    routine: Callable[..., Any]
+    tool: Tool
+    indices: tuple[int, ...] | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    pure: bool = False
+    differentiable: bool = False
+    observes: bool = field(init=False)
 
-    def __init__(
-        self,
-        point: Point,
-        routine: Callable[..., Any],
-        tool: Tool,
-        indices: tuple[int, ...] | None = None,
-        kwargs: Mapping[str, Any] = _NO_KWARGS,
-        pure: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        self.point = point
-        self.routine = routine
-        self.tool = tool
-        self.indices = indices
-        self.kwargs = kwargs
-        self.pure = pure
-        self.differentiable = differentiable
-        annotations = getattr(routine, "__annotations__", {})
+    def __post_init__(self) -> None:
+        annotations = getattr(self.routine, "__annotations__", {})
         self.observes = annotations.get("return", ...) in (None, "None")
 
     def error(self, reason: str, operator: Operator) -> RoutineError:

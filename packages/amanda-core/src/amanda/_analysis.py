@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
     from amanda._action import Action
     from amanda._driver import Driver
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from amanda._tool import Tool, View
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Execution:
     """What a driver shows of one execution for analysis; all tensors are the backend's own.
 
@@ -20,57 +22,29 @@ class Execution:
     tell by computing them.
     """
 
-    __slots__ = (
-        "attrs",
-        "backward_operator",
-        "grad_inputs",
-        "grad_outputs",
-        "input_names",
-        "inputs",
-        "operator",
-        "outputs",
-    )
-
-    def __init__(
-        self,
-        operator: Operator,
-        inputs: Sequence[Any],
-        input_names: Sequence[str] = (),
-        attrs: Mapping[str, Any] | None = None,
-        outputs: Sequence[Any] | None = None,
-        backward_operator: Operator | None = None,
-        grad_outputs: Sequence[Any] | None = None,
-        grad_inputs: Sequence[Any] | Callable[[], Sequence[Any]] | None = None,
-    ) -> None:
-        self.operator = operator
-        self.inputs = inputs
-        self.input_names = input_names
-        self.attrs: Mapping[str, Any] = {} if attrs is None else attrs
-        self.outputs = outputs
-        self.backward_operator = backward_operator
-        self.grad_outputs = grad_outputs
-        self.grad_inputs = grad_inputs
+    operator: Operator
+    inputs: Sequence[Any]
+    input_names: Sequence[str] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Sequence[Any] | None = None
+    backward_operator: Operator | None = None
+    grad_outputs: Sequence[Any] | None = None
+    grad_inputs: Sequence[Any] | Callable[[], Sequence[Any]] | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Analysis:
-    """One call of one analysis routine: what it may look at, and what it has inserted so far."""
+    """One call of one analysis routine: what it may look at, and what it has inserted so far.
 
-    __slots__ = ("actions", "driver", "execution", "parameters", "tool", "view")
+    ``parameters`` says of each input whether it is a parameter of the model.
+    """
 
-    def __init__(
-        self,
-        driver: Driver,
-        tool: Tool,
-        view: View,
-        execution: Execution,
-        parameters: Sequence[bool],
-    ) -> None:
-        self.driver = driver
-        self.tool = tool
-        self.view = view
-        self.execution = execution
-        self.parameters = parameters  # which of the inputs are parameters of the model
-        self.actions: list[Action] = []
+    driver: Driver
+    tool: Tool
+    view: View
+    execution: Execution
+    parameters: Sequence[bool]
+    actions: list[Action] = field(default_factory=list, init=False)
 
     def value(self, index: int) -> Any:
         """An input as a NumPy array."""

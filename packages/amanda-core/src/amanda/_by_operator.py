@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from amanda._operator import Operator
 
 
-class ByOperator(dict[int, "Any"]):
+class ByOperator(dict[int, Any]):
     """A dict keyed by ``operator.serial`` that forgets an operator when it is gone."""
 
     __slots__ = ("__weakref__", "_alive")

@@ -7,11 +7,10 @@ answers with. How drivers are found is said in :mod:`amanda.driving`.
 from __future__ import annotations
 
 import abc
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from typing import Any
 
     from amanda._action import Action
     from amanda._analysis import Execution

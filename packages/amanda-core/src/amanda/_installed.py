@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 from amanda._errors import AmandaWarning
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 

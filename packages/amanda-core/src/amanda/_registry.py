@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from amanda._errors import MissingDriverError
 from amanda._installed import entry_points_of, warn_once
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
 
 
+@dataclass(slots=True, eq=False)
 class Announcement:
     """What an installed package says of the driver in it.
 
@@ -39,15 +41,19 @@ class Announcement:
             metadata do not tell.
     """
 
-    __slots__ = ("_entry", "framework", "module", "package", "vocabulary")
+    _entry: EntryPoint
+    framework: str = field(init=False)
+    vocabulary: str = field(init=False)
+    module: str = field(init=False)
+    package: str = field(init=False)
 
-    def __init__(self, entry: EntryPoint) -> None:
-        self._entry = entry
+    def __post_init__(self) -> None:
+        entry = self._entry
         self.framework, _, vocabulary = entry.name.partition(":")
         self.vocabulary = vocabulary or self.framework
         self.module = entry.value.partition(":")[0].strip()
         distribution = getattr(entry, "dist", None)
-        self.package: str = self.module if distribution is None else distribution.name
+        self.package = self.module if distribution is None else distribution.name
 
     def load(self) -> Driver:
         """The driver.

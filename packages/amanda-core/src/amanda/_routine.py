@@ -6,11 +6,10 @@ A scope that a routine opens is its own: its tools, and only they, are in force 
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
 
 def _nothing_to_restore() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import os
 import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from amanda._by_operator import ByOperator
 from amanda._engine import Engine, Scope
@@ -16,44 +17,26 @@ from amanda._selection import warn_of_unmatched
 from amanda._tool import Tool, in_order
 from amanda._vocabulary import check_understood, is_understood
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
 
     from amanda._driver import Driver
 
 
+@dataclass(slots=True, eq=False)
 class _State:
-    """What is in force in a thread; never changed, only exchanged for another."""
+    """What is in force in a thread; never changed, only exchanged for another.
 
-    __slots__ = ("caching", "contexts", "enabled", "engines", "owners", "scope", "tools")
+    States that differ in their switches alone share the engines.
+    """
 
-    def __init__(
-        self,
-        tools: tuple[Tool, ...],
-        owners: Mapping[Tool, Scope],
-        scope: Scope,
-        contexts: ByOperator,
-        enabled: bool = True,
-        caching: bool = True,
-    ) -> None:
-        self.tools = tools
-        self.owners = owners
-        self.scope = scope
-        self.contexts = contexts
-        self.engines: dict[Driver, Engine | None] = {}
-        self.enabled = enabled
-        self.caching = caching
-
-    def but(self, *, enabled: bool | None = None, caching: bool | None = None) -> _State:
-        """The same tools, with other switches."""
-        state = copy.copy(self)  # the engines are shared
-        if enabled is not None:
-            state.enabled = enabled
-        if caching is not None:
-            state.caching = caching
-        return state
+    tools: tuple[Tool, ...]
+    owners: Mapping[Tool, Scope]
+    scope: Scope
+    contexts: ByOperator
+    enabled: bool = True
+    caching: bool = True
+    engines: dict[Driver, Engine | None] = field(default_factory=dict)
 
     def engine(self, driver: Driver) -> Engine | None:
         """The engine for a driver, None when no tool is in force on it."""
@@ -75,14 +58,12 @@ class _State:
         return engine if self.enabled else None
 
 
+@dataclass(slots=True, eq=False)
 class _Layer:
     """A block that was entered: how it changes what is in force, and what was before it."""
 
-    __slots__ = ("before", "change")
-
-    def __init__(self, change: Callable[[_State], _State], before: _State) -> None:
-        self.change = change
-        self.before = before
+    change: Callable[[_State], _State]
+    before: _State
 
 
 class _Thread(threading.local):
@@ -154,14 +135,14 @@ def apply(*tools: Tool) -> Iterator[None]:
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
     """Have the tools in force at work again within a ``disabled()`` block."""
-    with _switched(lambda state: state.but(enabled=True)):
+    with _switched(lambda state: replace(state, enabled=True)):
         yield
 
 
 @contextlib.contextmanager
 def disabled() -> Iterator[None]:
     """Have no tool at work in this thread for a ``with`` block."""
-    with _switched(lambda state: state.but(enabled=False)):
+    with _switched(lambda state: replace(state, enabled=False)):
         yield
 
 
@@ -173,14 +154,14 @@ def is_enabled() -> bool:
 @contextlib.contextmanager
 def cache_enabled() -> Iterator[None]:
     """Keep what analysis routines decide, within a ``cache_disabled()`` block."""
-    with _switched(lambda state: state.but(caching=True)):
+    with _switched(lambda state: replace(state, caching=True)):
         yield
 
 
 @contextlib.contextmanager
 def cache_disabled() -> Iterator[None]:
     """Ask the analysis routines anew at every execution, for a ``with`` block."""
-    with _switched(lambda state: state.but(caching=False)):
+    with _switched(lambda state: replace(state, caching=False)):
         yield
 
 

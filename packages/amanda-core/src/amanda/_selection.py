@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
+from typing import TYPE_CHECKING
 
 from amanda._errors import AmandaWarning
 from amanda._spelling import alike, in_another_style
 from amanda._vocabulary import is_understood, selected, speaks_natively
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 

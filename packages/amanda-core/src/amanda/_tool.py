@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import enum
 import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amanda._errors import AmandaError, DependencyCycleError
+from amanda._published import NAMESPACES
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from typing import Any, TypeVar
 
     from amanda._context import OpContext
 
     Analysis = Callable[[OpContext], None]
     _ToolT = TypeVar("_ToolT", bound="Tool")
-
-# The namespaces of the published system, and the vocabularies they mean.
-_NAMESPACES = {"amanda": None, "amanda/pytorch": "torch", "amanda/tensorflow": "tensorflow"}
 
 
 class View(enum.Enum):
@@ -29,30 +27,20 @@ class View(enum.Enum):
     GRADIENT = "the gradient of an operator as a whole"
 
 
+@dataclass(slots=True, eq=False)
 class Subscription:
     """An analysis routine and the operators that it wants; ``ops`` is None for all of them.
 
     ``only`` restricts it further: what a user of the tool wants to have looked at.
     """
 
-    __slots__ = ("callback", "on_request", "only", "ops", "require_outputs", "tool", "view")
-
-    def __init__(
-        self,
-        tool: Tool,
-        callback: Analysis,
-        view: View,
-        ops: frozenset[str] | None,
-        require_outputs: bool = False,
-        on_request: bool = False,
-    ) -> None:
-        self.tool = tool
-        self.callback = callback
-        self.view = view
-        self.ops = ops
-        self.require_outputs = require_outputs
-        self.on_request = on_request
-        self.only: frozenset[str] | None = None
+    tool: Tool
+    callback: Analysis
+    view: View
+    ops: frozenset[str] | None
+    require_outputs: bool = False
+    on_request: bool = False
+    only: frozenset[str] | None = None
 
 
 class _SetByInit:
@@ -91,7 +79,7 @@ class Tool:
         if layout not in ("canonical", "native"):
             raise ValueError(f"layout is 'canonical' or 'native', not {layout!r}")
         self.layout = layout
-        self.vocabulary: str | None = _NAMESPACES.get(namespace or "amanda", namespace)
+        self.vocabulary: str | None = NAMESPACES.get(namespace or "amanda", namespace)
         self.subscriptions = []
         self.dependencies = []
         self._built: dict[type[Tool], Tool] = {}

@@ -1,0 +1,213 @@
+"""What an analysis routine sees of an operator, and the state that is kept for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from amanda._action import checked_indices
+from amanda._errors import ValueUnavailableError
+from amanda._tool import View
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from amanda._analysis import Analysis
+    from amanda._driver import Driver
+    from amanda._operator import Operator
+    from amanda._tool import Tool
+
+
+class Observation(dict[str, Any]):
+    """What an analysis routine sees of an operator, and the state that is kept for it."""
+
+    __slots__ = ("_analysis", "_driver", "_operator", "_states", "_variables")
+
+    def __init__(self, operator: Operator, driver: Driver) -> None:
+        super().__init__()
+        # a record: the context is kept for as long as the operator lives, and must not keep it
+        self._operator = operator.record()
+        self._driver = driver
+        self._analysis: Analysis | None = None
+        self._states: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
+        self._variables: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
+
+    # What the operator is
+
+    @property
+    def op(self) -> Operator:
+        """The forward operator, also on the backward side."""
+        if self._analysis is not None:
+            return self._analysis.execution.operator.record()
+        return self._operator
+
+    @property
+    def op_id(self) -> str:
+        """Id of the forward operator."""
+        return self._operator.id
+
+    @property
+    def backward_op(self) -> Operator | None:
+        """The backward operator; None on the forward side and for a gradient as a whole."""
+        backward_operator = self._now.execution.backward_operator
+        return None if backward_operator is None else backward_operator.record()
+
+    @property
+    def backward_op_id(self) -> str | None:
+        """Id of the backward operator, if there is one."""
+        backward_op = self.backward_op
+        return None if backward_op is None else backward_op.id
+
+    def is_forward(self) -> bool:
+        """Whether this is the analysis of a forward operator."""
+        return self._now.view is View.FORWARD
+
+    def is_backward(self) -> bool:
+        """Whether this is the analysis of a backward operator or of a gradient as a whole."""
+        return self._now.view is not View.FORWARD
+
+    # What it is given and gives
+
+    @property
+    def inputs(self) -> Sequence[Any]:
+        """The tensors that the forward operator is given, in schema order, lists flattened."""
+        return self._now.execution.inputs
+
+    @property
+    def input_names(self) -> Sequence[str]:
+        """The schema's names of the inputs; elements of a list are ``tensors[0]`` and so on."""
+        return self._now.execution.input_names
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The arguments that are no tensors, as plain Python values; absent tensors as None."""
+        return self._now.execution.attrs
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """The tensors that the forward operator returned.
+
+        Raises:
+            ValueUnavailableError: it has not run yet; register with ``require_outputs=True``.
+        """
+        return self._known(
+            self._now.execution.outputs,
+            "the outputs of {} are not known before it runs; register the analysis routine with "
+            "require_outputs=True",
+        )
+
+    @property
+    def grad_outputs(self) -> Sequence[Any]:
+        """Gradients that come in, None where none flows; aligned with the outputs for a gradient
+        as a whole, with what the backward operator takes otherwise.
+
+        Raises:
+            ValueUnavailableError: on the forward side.
+        """
+        return self._known(
+            self._now.execution.grad_outputs, "the forward side of {} has no gradients"
+        )
+
+    @property
+    def grad_inputs(self) -> Sequence[Any]:
+        """Gradients that go out, None where none flows; aligned with the inputs for a gradient as
+        a whole, with what the backward operator returns otherwise.
+
+        Raises:
+            ValueUnavailableError: on the forward side, or before a backward operator has run;
+                register with ``require_outputs=True``.
+        """
+        execution = self._now.execution
+        if callable(execution.grad_inputs):
+            execution.grad_inputs = execution.grad_inputs()
+        return self._known(
+            execution.grad_inputs,
+            "the input gradients of {} are not known before it runs; register the analysis "
+            "routine with require_outputs=True",
+        )
+
+    def input(self, name: str) -> Any:
+        """The input of that name, a list of tensors for a list, None for one that is absent.
+
+        Raises:
+            ValueUnavailableError: the operator has no input of that name.
+        """
+        names = list(self.input_names)
+        if name in names:
+            return self.inputs[names.index(name)]
+        elements = [t for n, t in zip(names, self.inputs, strict=True) if n.startswith(name + "[")]
+        if elements:
+            return elements
+        if name in self.attrs and self.attrs[name] is None:
+            return None
+        raise ValueUnavailableError(f"{self.op_id} has no input {name!r}; it has {names}")
+
+    def value(self, index: int | str) -> Any:
+        """The input of that index or name as a NumPy array, if it is known during the analysis.
+
+        Raises:
+            ValueUnavailableError: it is known only at execution.
+        """
+        chosen = checked_indices(
+            [index], len(self.inputs), self.input_names, what="input", where=self.op_id
+        )
+        (position,) = chosen or ()
+        return self._now.value(position)
+
+    @property
+    def parameters(self) -> list[int]:
+        """Indices of the inputs that are parameters of the model, also through reads, casts,
+        transposes and views of them."""
+        return [i for i, is_parameter in enumerate(self._now.parameters) if is_parameter]
+
+    @property
+    def weight_index(self) -> int | None:
+        """The first of :attr:`parameters`; None if there are none."""
+        return next(iter(self.parameters), None)
+
+    @property
+    def weight(self) -> int | None:
+        """The name that :attr:`weight_index` had."""
+        return self.weight_index
+
+    # What a routine may use
+
+    @property
+    def xp(self) -> Any:
+        """Array namespace (Python array API) for the backend's tensors; also in a routine."""
+        return self._driver.xp
+
+    def state(self, tool: Tool) -> dict[str, Any]:
+        """What a tool keeps at this operator, which no other tool gets to see by accident.
+
+        It lives as long as the context and the tool do, and is there in routines too, on the
+        forward and on the backward side.
+        """
+        return self._states.setdefault(tool, {})
+
+    def variable(self, name: str, initial: Any) -> Any:
+        """State of this tool at this operator, which routines read and the tool may ``.assign()``.
+
+        The same name gives the same variable again, whatever ``initial`` then is.
+        """
+        now = self._now
+        variables = self._variables.setdefault(now.tool, {})
+        if name not in variables:
+            variables[name] = now.driver.variable(initial, now.execution)
+        return variables[name]
+
+    # The engine's side
+
+    @property
+    def _now(self) -> Analysis:
+        if self._analysis is None:
+            raise ValueUnavailableError(
+                f"the context of {self.op_id} shows tensors and takes insertions only during an "
+                "analysis routine; keep what a routine needs in ctx.state(tool) or pass it along"
+            )
+        return self._analysis
+
+    def _known(self, tensors: Sequence[Any] | None, otherwise: str) -> Sequence[Any]:
+        if tensors is None:
+            raise ValueUnavailableError(otherwise.format(self.op_id))
+        return tensors
