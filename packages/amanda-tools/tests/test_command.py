@@ -217,18 +217,20 @@ class TestTools:
         "        return f'{self.label}: {sorted(set(self.types))}'\n"
     )
 
-    def test_of_the_user_s_own_are_found_in_this_folder(self, command):
+    def test_of_the_user_s_own_are_found_in_this_folder(self, command, in_process):
         command.write("mine.py", self.MINE)
         command.write("scripts/model.py", MODEL)
-        shown = command("run", "--tool", "mine:Count:label=seen", "scripts/model.py").stderr
+        arguments = ("run", "--tool", "mine:Count:label=seen", "scripts/model.py")
+        _, _, shown = in_process(command.folder, *arguments)
         assert "seen: ['linear', 'ones', 'relu', 'sum', 'uniform_']" in shown
 
-    def test_that_the_readme_shows_contribute_to_what_is_printed(self, command):
+    def test_that_the_readme_shows_contribute_to_what_is_printed(self, command, in_process):
         readme = (Path(__file__).parents[1] / "README.md").read_text()
         (tool,) = re.findall(r"```python\n(import amanda\n[^`]*class Sparsity.*?)```", readme, re.S)
         command.write("my_tools.py", tool)
         command.write("model.py", MODEL.replace("torch.ones(2, 4)", "-torch.ones(2, 4) / 0"))
-        shown = command("run", "--tool", "my_tools:Sparsity:types=relu,gelu", "model.py").stderr
+        arguments = ("run", "--tool", "my_tools:Sparsity:types=relu,gelu", "model.py")
+        _, _, shown = in_process(command.folder, *arguments)
         assert re.search(r"Type +Zeros", shown)
         assert re.search(r"sparsity: \d zeros", shown)
 
@@ -242,9 +244,9 @@ class TestTools:
         assert {row["operator"] for row in rows} == {"0/linear", "1/relu"}
         assert {row["direction"] for row in rows} == {"forward", "backward"}
 
-    def test_are_flops_and_profile_unless_told(self, command):
+    def test_are_flops_and_profile_unless_told(self, command, in_process):
         command.write("model.py", MODEL)
-        shown = command("run", "model.py").stderr
+        _, _, shown = in_process(command.folder, "run", "model.py")
         # linear: 2 * 2 * 4 * 3, and as much for the gradient of the weight
         assert "48 forward, 48 backward" in shown
         assert "Forward" in shown
@@ -270,9 +272,11 @@ class TestTools:
         assert "amanda: toy's driver cannot tell what tools did not see: KeyError: 'lost'" in shown
         assert "no operator ran under the tools" in shown
 
-    def test_say_once_and_plainly_which_types_that_are_asked_for_never_ran(self, command):
+    def test_say_once_and_plainly_which_types_that_are_asked_for_never_ran(
+        self, command, in_process
+    ):
         command.write("model.py", MODEL)
-        shown = command("run", "--ops", "linear,Relu,nosuch", "model.py").stderr
+        _, _, shown = in_process(command.folder, "run", "--ops", "linear,Relu,nosuch", "model.py")
         (line,) = (line for line in shown.splitlines() if "never ran" in line)
         assert line.startswith("amanda: types of operators that never ran")
         assert "did you mean 'relu'?" in line
