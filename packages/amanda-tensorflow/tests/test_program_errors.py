@@ -1,13 +1,16 @@
 """Errors of the program's own graph are those that it would see without tools."""
 
 import contextlib
+import traceback
 
 import amanda
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from probes import Count, times
 from tensorflow.compat import v1
+from tensorflow.python.util import traceback_utils
 
 TOOLS = [lambda: Count(), lambda: times(1.0, ["Mul"], pure=True)]
 each_tool = pytest.mark.parametrize("tool", TOOLS, ids=["host", "pure"])
@@ -53,3 +56,85 @@ def test_a_function_names_its_node_and_where_it_was_made(tool):
     assert "__amanda_" not in shown
     assert shown.splitlines()[-1] == expected.splitlines()[-1]
     assert shown.count("Detected at node") == expected.count("Detected at node")
+
+
+def frames(error):
+    """Files and lines of a traceback."""
+    return [(entry.filename, entry.lineno) for entry in traceback.extract_tb(error.__traceback__)]
+
+
+def raised(run, kind):
+    with pytest.raises(kind) as caught:
+        run()
+    return caught.value
+
+
+@each_tool
+@pytest.mark.parametrize("filtering", [True, False])
+def test_a_traceback_is_as_short_as_without_tools(tool, filtering):
+    @tf.function
+    def function(x):
+        return tf.debugging.check_numerics(x * 2.0, "odd")
+
+    function(tf.zeros([2]))
+
+    def run():
+        function(tf.constant([1.0, np.nan]))
+
+    try:
+        if not filtering:
+            tf.debugging.disable_traceback_filtering()
+        plain = frames(raised(run, tf.errors.InvalidArgumentError))
+        with amanda.apply(tool()):
+            under = frames(raised(run, tf.errors.InvalidArgumentError))
+            assert tf.debugging.is_traceback_filtering_enabled() is filtering
+    finally:
+        tf.debugging.enable_traceback_filtering()
+    if filtering:
+        assert under == plain
+    else:
+        assert len(under) > len(plain) > 4
+
+
+class Failing(amanda.Tool):
+    def __init__(self):
+        super().__init__()
+        self.add_inst_for_op(lambda ctx: ctx.insert_before_op(self.fail), ops=["MatMul"])
+
+    def fail(self, *tensors):
+        raise KeyError("lost")
+
+
+def in_a_function():
+    tf.function(lambda x: tf.matmul(x, x))(tf.ones([2, 2]))
+
+
+def predicting():
+    keras.Sequential([keras.Input((2,)), keras.layers.Dense(2)]).predict(np.ones((2, 2)), verbose=0)
+
+
+def in_a_layer_that_calls_a_function():
+    class Layer(keras.layers.Layer):
+        def call(self, x):
+            return function(x)
+
+    function = tf.function(lambda x: tf.matmul(x, x))
+    Layer()(tf.ones([2, 2]))
+
+
+@pytest.mark.parametrize("program", [in_a_function, predicting, in_a_layer_that_calls_a_function])
+def test_a_routine_s_error_keeps_its_cause(program):
+    with amanda.apply(Failing()):
+        error = raised(program, amanda.RoutineError)
+    assert repr(error.__cause__) == "KeyError('lost')"
+    assert "Arguments received" not in str(error)
+    files = [file for file, _ in frames(error)]
+    assert not any("polymorphic_function" in file for file in files)
+
+
+def test_nothing_of_that_is_left_after_the_scope():
+    before = traceback_utils._process_traceback_frames
+    with amanda.apply(Failing()):
+        raised(in_a_function, amanda.RoutineError)
+        assert traceback_utils._process_traceback_frames is not before
+    assert traceback_utils._process_traceback_frames is before

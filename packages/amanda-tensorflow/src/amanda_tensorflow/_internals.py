@@ -75,6 +75,8 @@ errors: Any = _find(
     "InvalidArgumentError",
     "NotFoundError",
 )
+# Where TensorFlow shortens the tracebacks of errors, and takes away their causes.
+traceback_utils: Any = _find("tensorflow.python.util.traceback_utils", "_process_traceback_frames")
 # Routines on the host, called with eager tensors, and kept as long as the graph that calls them.
 script_ops: Any = _find("tensorflow.python.ops.script_ops", "EagerFunc", "_py_funcs.insert")
 # Variables: a tool's are of this class; reading one without the class.

@@ -14,6 +14,8 @@ from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, spli
 from amanda_tensorflow.history import last_id, notes_of
 from amanda_tensorflow.state import (
     draws_random_numbers,
+    has_name_of_its_own,
+    is_kept_by_node_name,
     is_reproducible,
     keeps_state,
     share_by_name,
@@ -162,8 +164,19 @@ class Copies:
         """
         if name in self._loops:
             # an original that reads what a copied loop computes from its results is a cycle
-            if is_reproducible(self._body.nodes[name]):
+            node = self._body.nodes[name]
+            if is_reproducible(node):
                 self.alone.append(name)
+            elif not (
+                draws_random_numbers(node.op)
+                or has_name_of_its_own(node)
+                or is_kept_by_node_name(node)
+            ):
+                raise UnsupportedError(
+                    f"{name!r} ({node.op}) holds state of its own inside a loop in which tools "
+                    "insert routines; create it outside of the loop, or give it a shared_name, or "
+                    "exclude the operators of the loop by ops="
+                )
             return
         inputs = self._inputs(name)
         taken = all(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from amanda import Driver, UnsupportedError, ValueUnavailableError
+from amanda import AmandaError, Driver, UnsupportedError, ValueUnavailableError
 from amanda.driving import alike
 
-from amanda_tensorflow import namespace, routines
+from amanda_tensorflow import namespace, routines, tracebacks
 from amanda_tensorflow._internals import context
 from amanda_tensorflow.eager import EagerOperators
 from amanda_tensorflow.functions import Functions
@@ -21,7 +20,6 @@ from amanda_tensorflow.values import ToolVariable, is_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
-    from types import ModuleType
 
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Layout
@@ -32,28 +30,6 @@ if TYPE_CHECKING:
     Patch = tuple[Any, str, Any, Any]  # where, which attribute, what it was, what it becomes
 
 
-class _Causes:
-    """Has TensorFlow and Keras leave exceptions as they are: they would take away the cause."""
-
-    def __init__(self) -> None:
-        self._filtering: list[tuple[ModuleType, bool]] = []
-
-    def keep(self, keep: bool) -> None:
-        """Keep the causes of exceptions in this thread, or do again what was done before."""
-        if not keep:
-            while self._filtering:
-                module, filtering = self._filtering.pop()
-                if filtering:
-                    module.enable_traceback_filtering()
-            return
-        known = [module for module, _ in self._filtering]
-        modules: list[Any] = [tf.debugging, getattr(sys.modules.get("keras"), "config", None)]
-        for module in modules:
-            if module is not None and module not in known:
-                self._filtering.append((module, module.is_traceback_filtering_enabled()))
-                module.disable_traceback_filtering()
-
-
 class _State:
     """What a thread is at: within a scope that a routine opens, it begins anew.
 
@@ -61,14 +37,12 @@ class _State:
         depth: how many such scopes are open.
         engine: the tools in force, None for none.
         showing: what tools are looking at.
-        causes: whether exceptions are left as they are.
     """
 
     def __init__(self, depth: int = 0) -> None:
         self.depth = depth
         self.engine: Engine | None = None
         self.showing: tuple[Values, Frame, str | None, Sequence[Any]] | None = None
-        self.causes = _Causes()
 
 
 class _Thread(threading.local):
@@ -111,7 +85,6 @@ class TensorFlowDriver(Driver):
         before, state.engine = state.engine, engine
         if before is not None and before is not engine:
             self.eager.left(before)
-        state.causes.keep(engine is not None)
         with self._lock:
             if engine is None:
                 self._active.discard((threading.get_ident(), state.depth))
@@ -150,6 +123,17 @@ class TensorFlowDriver(Driver):
                 ]
                 for owner, name, _, replacement in self._patches:
                     setattr(owner, name, replacement)
+
+    def shorten_traceback(self, error: Exception) -> None:
+        """Have TensorFlow and Keras shorten an error's traceback, and leave the rest of it."""
+        if isinstance(error, AmandaError):
+            tracebacks.mark(error)
+        with self._lock:
+            if self._patches:
+                for patch in tracebacks.patches():
+                    owner, name, _, replacement = patch
+                    setattr(owner, name, replacement)
+                    self._patches.append(patch)
 
     def engine(self) -> Engine | None:
         """The engine in force here; none while a tool's own code runs."""

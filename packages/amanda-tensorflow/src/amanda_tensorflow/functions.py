@@ -280,7 +280,11 @@ class Functions:
             if function._bound_context.executing_eagerly():
                 engine = self._driver.engine()
                 if engine is not None or _Versions.alive:
-                    outputs = self._call(function, args, engine)
+                    try:
+                        outputs = self._call(function, args, engine)
+                    except Exception as error:
+                        self._driver.shorten_traceback(error)
+                        raise
                     if outputs is not None:
                         return outputs
             elif _Versions.alive and (signature := _stashed_versions(args)):

@@ -5,7 +5,8 @@ their nodes under the names that they get there, with numbers in them. To learn 
 session is asked to run a conditional whose inputs are dead, as those of a branch are that is not
 taken: then nothing runs, and the session tells what it would have run.
 
-What is inside a loop or a called function has no such name, or would make a cycle.
+What is inside a loop or a called function has no such name, or would make a cycle; what is created
+there, and has no name of its own, cannot be shared.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from amanda import UnsupportedError
 
 from amanda_tensorflow._internals import config_pb2, session_lib
 from amanda_tensorflow.body import data_inputs, split
-from amanda_tensorflow.state import is_reproducible, keeps_state
+from amanda_tensorflow.state import (
+    draws_random_numbers,
+    has_name_of_its_own,
+    is_reproducible,
+    keeps_state,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -41,6 +48,7 @@ class Held(NamedTuple):
         outputs: how many tensors it makes.
         reproducible: whether it draws the same random numbers in every process.
         reachable: whether the original can run in its place.
+        op: its type, where a copy of it would have another state, None for a random stream.
     """
 
     calls: tuple[str, ...]
@@ -51,6 +59,7 @@ class Held(NamedTuple):
     outputs: int
     reproducible: bool
     reachable: bool
+    op: str | None
 
     @property
     def path(self) -> str:
@@ -64,6 +73,9 @@ class Below:
     Attributes:
         held: those whose originals can run.
         alone: the seeded random operators whose copies run, so that their streams begin anew.
+
+    Raises:
+        UnsupportedError: a copy would create what it does not share with the original.
     """
 
     def __init__(self, root: Frame, copies: Copies) -> None:
@@ -76,6 +88,13 @@ class Below:
                 for held in (one for frame in frames for one in _held_in(frame, can_run)):
                     if held.reachable:
                         self.held.append(held)
+                    elif held.op is not None:
+                        raise UnsupportedError(
+                            f"{held.path!r} ({held.op}) holds state of its own inside a function "
+                            "in which tools insert routines, or which waits for them; create it "
+                            "outside of the function, or give it a shared_name, or exclude those "
+                            "operators by ops="
+                        )
                     elif held.reproducible:
                         self.alone.append(held.path)
 
@@ -176,6 +195,7 @@ def _held_in(
                 len(frame.body.dtypes(node)),
                 is_reproducible(node),
                 reachable and bool(before) and not frame.operations[name].control_inputs,
+                None if draws_random_numbers(node.op) or has_name_of_its_own(node) else node.op,
             )
     for call, children in frame.children.items():
         for child in children:

@@ -61,11 +61,31 @@ def share_by_name(node: Any, name: str) -> None:
         node: NodeDef of the copy.
         name: name of the original.
     """
-    op_def = op_def_registry.get(node.op)
-    if op_def is None or not op_def.is_stateful or keeps_state(node.op):
-        return
-    if any(attr.name == "shared_name" for attr in op_def.attr) and not node.attr["shared_name"].s:
+    if _takes_a_name(node.op) and not has_name_of_its_own(node):
         node.attr["shared_name"].s = name.encode()
+
+
+def has_name_of_its_own(node: Any) -> bool:
+    """Whether a node has its state kept under a name that it gives, and that copies have too."""
+    return _takes_a_name(node.op) and bool(node.attr["shared_name"].s)
+
+
+def is_kept_by_node_name(node: Any) -> bool:
+    """Whether the state of a node is kept under the name of the node, and not by itself alone."""
+    if not _takes_a_name(node.op) or "Iterator" in node.op:
+        return False
+    by_choice = "use_node_name_sharing"
+    return by_choice not in node.attr or bool(node.attr[by_choice].b)
+
+
+@functools.cache
+def _takes_a_name(op: str) -> bool:
+    op_def = op_def_registry.get(op)
+    return (
+        op_def is not None
+        and op_def.is_stateful
+        and any(attr.name == "shared_name" for attr in op_def.attr)
+    )
 
 
 def note_new_streams(where: str, operators: list[str]) -> None:
