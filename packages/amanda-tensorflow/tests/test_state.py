@@ -410,3 +410,77 @@ def test_a_routine_before_a_conditional_runs_before_those_in_it():
         with amanda.apply(tool):
             session.run(drawn)
     assert seen == ["If", "RandomShuffle"]
+
+
+# What is created inside of a loop or function is created again in a copy of it
+
+
+def counted(name, element):
+    """How long a queue is that is created here, since FIFOQueue would create it outside."""
+    queue = tf.raw_ops.FIFOQueueV2(component_types=[tf.int32], shared_name=name or "", name="mine")
+    with tf.control_dependencies([tf.raw_ops.QueueEnqueueV2(handle=queue, components=[element])]):
+        return tf.raw_ops.QueueSizeV2(handle=queue)
+
+
+def created_in_a_loop(name):
+    return tf.while_loop(lambda i, n: i < 2, lambda i, n: (i + 1, counted(name, i + n)), [0, 0])[1]
+
+
+def created_in_a_function(name):
+    return tf.function(lambda i: counted(name, i))(tf.constant(1) + 1)
+
+
+def created_in_a_branch(name):
+    taken = v1.placeholder_with_default(True, [])
+    return tf.cond(taken, lambda: created_in_a_function(name), lambda: 0)
+
+
+def table_in_a_loop(name):
+    def step(i, n):
+        table = tf.raw_ops.MutableHashTableV2(
+            key_dtype=tf.int32,
+            value_dtype=tf.int32,
+            shared_name=name or "",
+            use_node_name_sharing=True,
+        )
+        key = n + i
+        put = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=[key], values=[1])
+        with tf.control_dependencies([put]):
+            return i + 1, tf.cast(tf.raw_ops.LookupTableSizeV2(table_handle=table), tf.int32)
+
+    return tf.while_loop(lambda i, n: i < 2, step, [0, 5])[1]
+
+
+CREATED = [created_in_a_loop, created_in_a_function, created_in_a_branch]
+
+
+@pytest.mark.parametrize("created", CREATED)
+def test_what_is_created_inside_is_refused_by_name_before_it_runs(created, control_flow):
+    with tf.Graph().as_default(), v1.Session() as session:
+        size = created(None)
+        first = session.run(size)
+        with (
+            amanda.apply(Look()),
+            pytest.raises(amanda.UnsupportedError, match=r"mine.*shared_name"),
+        ):
+            session.run(size)
+        with amanda.apply(Look(ops=["Conv2D"])):
+            assert session.run(size) == 2 * first
+        assert session.run(size) == 3 * first
+
+
+@pytest.mark.parametrize("created", [*CREATED, table_in_a_loop])
+def test_unless_it_has_a_name_to_share_it_by(created, control_flow):
+    def program():
+        return [], [created("ours")]
+
+    assert plain_then_watched(program, "before") == plain_then_watched(program)
+
+
+def test_so_has_what_is_kept_under_the_name_of_its_node():
+    v1.disable_control_flow_v2()
+    try:
+        found = plain_then_watched(lambda: ([], [table_in_a_loop(None)]), "before")
+        assert found == plain_then_watched(lambda: ([], [table_in_a_loop(None)]))
+    finally:
+        v1.enable_control_flow_v2()

@@ -1,7 +1,8 @@
 """Nodes that hold state of their own, which a copy of the node would not have.
 
-A session keeps the state of a queue, table, iterator or random stream under the name of its node.
-A copy has another name, so it would begin with an empty queue or at the start of the stream.
+A session keeps the state of a queue, table, iterator or random stream with its node. A copy would
+begin with an empty queue or at the start of the stream, unless there is a name under which it finds
+the state of the original.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def share_by_name(node: Any, name: str) -> None:
         node: NodeDef of the copy.
         name: name of the original.
     """
-    if _takes_a_name(node.op) and not has_name_of_its_own(node):
+    by_itself = keeps_state(node.op) and not is_kept_by_node_name(node)
+    if _takes_a_name(node.op) and not has_name_of_its_own(node) and not by_itself:
         node.attr["shared_name"].s = name.encode()
 
 
@@ -72,10 +74,7 @@ def has_name_of_its_own(node: Any) -> bool:
 
 def is_kept_by_node_name(node: Any) -> bool:
     """Whether the state of a node is kept under the name of the node, and not by itself alone."""
-    if not _takes_a_name(node.op) or "Iterator" in node.op:
-        return False
-    by_choice = "use_node_name_sharing"
-    return by_choice not in node.attr or bool(node.attr[by_choice].b)
+    return "use_node_name_sharing" in node.attr and bool(node.attr["use_node_name_sharing"].b)
 
 
 @functools.cache
