@@ -429,6 +429,41 @@ class TestSavedModels:
         np.testing.assert_allclose(tape.gradient(y, x), (1 - t * t) @ W.T, rtol=1e-5)
 
 
+def test_replicas_of_an_eager_strategy_run_under_the_tools_of_who_starts_them():
+    program = textwrap.dedent("""
+        import amanda, amanda_tensorflow
+        import tensorflow as tf
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        halves = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, halves)
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        x = tf.constant([[3.0]])
+        multiply = tf.function(lambda x: tf.matmul(x, x))
+
+        def replica():
+            first = multiply(x)
+            tf.distribute.get_replica_context().merge_call(lambda strategy: None)
+            return first + multiply(x)
+
+        def run():
+            return [value.numpy().item() for value in strategy.run(replica).values]
+
+        tool = amanda.Tool()
+        tool.add_inst_for_op(
+            lambda ctx: ctx.insert_after_op(lambda y: y.numpy() * 10), ops=["MatMul"]
+        )
+        with amanda.apply(tool):
+            under = run()
+            with amanda.disabled():
+                disabled = run()
+        print(under, disabled, run())
+        """)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[180.0, 180.0] [18.0, 18.0] [18.0, 18.0]\n", done.stderr
+
+
 def test_two_replicas_on_two_logical_devices():
     program = textwrap.dedent("""
         import amanda, amanda_tensorflow

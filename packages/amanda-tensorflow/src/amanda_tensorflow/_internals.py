@@ -77,6 +77,16 @@ errors: Any = _find(
 )
 # Where TensorFlow shortens the tracebacks of errors, and takes away their causes.
 traceback_utils: Any = _find("tensorflow.python.util.traceback_utils", "_process_traceback_frames")
+# The threads of a strategy, which share the tools of the one that starts them.
+mirrored_run: Any = _find("tensorflow.python.distribute.mirrored_run", "_MirroredReplicaThread.run")
+# Pipelines of data, which run functions where tools do not see them.
+dataset_ops: Any = _find(
+    "tensorflow.python.data.ops.dataset_ops",
+    *("DatasetV2._functions", "DatasetV2._inputs", "DatasetV2.reduce"),
+)
+iterator_ops: Any = _find(
+    "tensorflow.python.data.ops.iterator_ops", "OwnedIterator._create_iterator"
+)
 # Routines on the host, called with eager tensors, and kept as long as the graph that calls them.
 script_ops: Any = _find("tensorflow.python.ops.script_ops", "EagerFunc", "_py_funcs.insert")
 # Variables: a tool's are of this class; reading one without the class.

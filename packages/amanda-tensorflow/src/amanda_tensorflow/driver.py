@@ -10,11 +10,12 @@ import tensorflow as tf
 from amanda import AmandaError, Driver, UnsupportedError, ValueUnavailableError
 from amanda.driving import alike
 
-from amanda_tensorflow import namespace, routines, tracebacks
+from amanda_tensorflow import namespace, replicas, routines, tracebacks
 from amanda_tensorflow._internals import context
 from amanda_tensorflow.eager import EagerOperators
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
+from amanda_tensorflow.pipelines import Pipelines
 from amanda_tensorflow.sessions import Sessions
 from amanda_tensorflow.values import ToolVariable, is_parameter
 
@@ -56,6 +57,7 @@ class TensorFlowDriver(Driver):
     Attributes:
         identities: the operators of all graphs.
         eager: notices operators that are in no graph.
+        pipelines: notices operators in functions of tf.data.
         preparing: held while a graph is looked at, decided about and copied. Threads share graphs,
             functions and what is known of their operators, and may meet a new one at once.
     """
@@ -73,6 +75,7 @@ class TensorFlowDriver(Driver):
         self._functions = Functions(self)
         self._sessions = Sessions(self)
         self.eager = EagerOperators(self)
+        self.pipelines = Pipelines(self)
 
     @property
     def xp(self) -> Any:
@@ -120,6 +123,8 @@ class TensorFlowDriver(Driver):
                     *self._functions.patches(),
                     *self._sessions.patches(),
                     *self.eager.patches(),
+                    *self.pipelines.patches(),
+                    *replicas.patches(self),
                 ]
                 for owner, name, _, replacement in self._patches:
                     setattr(owner, name, replacement)
@@ -134,6 +139,15 @@ class TensorFlowDriver(Driver):
                     owner, name, _, replacement = patch
                     setattr(owner, name, replacement)
                     self._patches.append(patch)
+
+    @contextlib.contextmanager
+    def joined(self, engine: Engine | None) -> Iterator[None]:
+        """Have this thread run under the tools of another one, which waits for it."""
+        self._thread.state.engine = engine
+        try:
+            yield
+        finally:
+            self._thread.state.engine = None
 
     def engine(self) -> Engine | None:
         """The engine in force here; none while a tool's own code runs."""

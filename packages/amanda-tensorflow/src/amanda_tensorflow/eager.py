@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _ENTRANCES = ("make_train_function", "make_test_function", "make_predict_function")
 
 # What models are made of. Programs do much else eagerly around graphs: data, metrics, losses.
-_OF_MODELS = (
+OF_MODELS = (
     *("AvgPool", "BatchMatMul", "BiasAdd", "Conv", "CudnnRNN", "DepthwiseConv", "Einsum", "Elu"),
     *("FusedBatchNorm", "LeakyRelu", "LogSoftmax", "MatMul", "MaxPool", "Relu", "Selu", "Softmax"),
     *("Softplus", "SparseSoftmaxCross", "Sigmoid", "Tanh"),
@@ -35,6 +35,7 @@ _ARRANGING = (
     *("RandomStandardNormal", "Reshape", "Shape", "Slice", "StatelessRandom", "StridedSlice"),
     *("Squeeze", "Transpose", "TruncatedNormal", "Unpack", "Zeros", "Ones"),
 )
+_NOT_THE_PROGRAM = ("amanda", "amanda_tensorflow", "contextlib", "functools", "keras", "tensorflow")
 # Whose operators on the side are no part of a model.
 _ON_THE_SIDE = (
     *("keras.src.backend.tensorflow.trainer", "keras.src.backend.common.variables"),
@@ -62,7 +63,7 @@ class EagerOperators:
     def patches(self) -> list[tuple[Any, str, Any, Any]]:
         """What to exchange in TensorFlow and Keras while tools are in force."""
         if tf.config.functions_run_eagerly():
-            self._tell(
+            self.tell(
                 "tools see nothing of tf.functions, since tf.config.run_functions_eagerly(True) "
                 "keeps them from becoming graphs; set it to False"
             )
@@ -93,6 +94,10 @@ class EagerOperators:
             engine = self._driver.engine()
             if engine is not None and engine not in self._told:
                 self._notice(operator, engine)
+            if engine is not None and operator == "ReduceDataset":
+                for graph in (getattr(argument, "graph", None) for argument in args):
+                    if graph is not None:
+                        self._driver.pipelines.called(graph, engine)
             return execute(runtime, operator, *args)
 
         return noticing
@@ -101,7 +106,7 @@ class EagerOperators:
         @functools.wraps(make_function)
         def noticing(model: Any, *args: Any, **kwargs: Any) -> Any:
             if model.run_eagerly and self._driver.engine() is not None:
-                self._tell(
+                self.tell(
                     f"tools see nothing of model {model.name!r}, since run_eagerly=True keeps it "
                     "from becoming a graph; compile it with run_eagerly=False"
                 )
@@ -112,20 +117,21 @@ class EagerOperators:
     def _notice(self, operator: str, engine: Engine) -> None:
         if operator in ON_REQUEST or not engine.wants(operator) or _is_on_the_side():
             return
-        if operator.startswith(_OF_MODELS) or engine.wanted is not None:
+        if operator.startswith(OF_MODELS) or engine.wanted is not None:
             self._tell_of(operator, engine)
         elif not operator.startswith(_ARRANGING):
             self._noticed.setdefault(engine, operator)
 
     def _tell_of(self, operator: str, engine: Engine) -> None:
         self._told.add(engine)
-        self._tell(
+        self.tell(
             f"tools see TensorFlow's graphs, and nothing of {operator} and other operators that "
             "run eagerly; call them in a tf.function, and a Keras model by its predict, evaluate "
             "or fit"
         )
 
-    def _tell(self, reason: str) -> None:
+    def tell(self, reason: str) -> None:
+        """Say why tools see nothing of something that the program does."""
         self.unseen = reason
         warnings.warn(reason, AmandaWarning, stacklevel=_depth_of_program())
 
@@ -144,7 +150,8 @@ def _depth_of_program() -> int:
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None:
         name = frame.f_globals.get("__name__", "").partition(".")[0]
-        if name not in ("amanda", "amanda_tensorflow", "contextlib", "keras", "tensorflow"):
+        made = "__autograph_generated" in frame.f_code.co_filename
+        if name not in _NOT_THE_PROGRAM and not made:
             return depth
         depth, frame = depth + 1, frame.f_back
     return depth

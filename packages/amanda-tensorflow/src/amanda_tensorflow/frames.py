@@ -297,6 +297,21 @@ class Frame:
         return f"{name}:0"
 
 
+def calls_functions(op: str) -> bool:
+    """Whether nodes of a type call functions that are frames of their own."""
+    return op in _CALLS
+
+
+def definition_of(graph: Any, name: str) -> Any:
+    """The definition of a function that a graph calls.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    function = _find_function(graph, name)
+    return function.definition if function else _runtime_definition(name)
+
+
 def functions_renamed(node: Any, attr: str, old: str, new: str) -> None:
     """Have a node call another function."""
     if attr == "branches":
@@ -356,8 +371,7 @@ def _graph_of(owner: Any, name: str) -> Any:
     """A graph for a function of which only the definition is known, the same one every time."""
     graphs = notes_of(owner).functions
     if name not in graphs:
-        function = _find_function(owner, name)
-        definition = function.definition if function else _runtime_definition(name)
+        definition = definition_of(owner, name)
         with context.graph_mode(), owner.as_default():
             graphs[name] = function_def_to_graph.function_def_to_graph(
                 definition, include_library_functions=True

@@ -336,6 +336,7 @@ class Functions:
             [("variable", arg._id) for arg in args if arg.dtype.name == "resource"],
         )
         decisions = decide(root, engine, self._driver.analyzing(FunctionValues(args, function)))
+        self._driver.pipelines.look_at(root, engine)
         if not decisions.stages and not signature:
             return _Current(decisions, None, signature)
         candidates = copies.by_key.setdefault((decisions.key, signature), [])

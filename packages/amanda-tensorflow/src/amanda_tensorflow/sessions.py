@@ -243,6 +243,7 @@ class Sessions:
         root = _frame_of(session.graph, request)
         self._identify(root, shadows)
         decisions = decide(root, engine, self._driver.analyzing(SessionValues(session)))
+        self._driver.pipelines.look_at(root, engine)
         if not decisions.stages:
             return _Current(decisions, None)
         candidates = shadows.by_key.setdefault((request.key, decisions.key), [])

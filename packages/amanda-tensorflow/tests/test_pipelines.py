@@ -1,0 +1,109 @@
+"""Functions of tf.data pipelines are not instrumented, and that is said once in each scope."""
+
+import contextlib
+import warnings
+
+import amanda
+import numpy as np
+import pytest
+import tensorflow as tf
+from probes import Count
+from tensorflow.compat import v1
+
+X = np.ones((4, 2, 2), np.float32)
+
+
+def product(x):
+    return tf.matmul(x, x)
+
+
+def data():
+    return tf.data.Dataset.from_tensor_slices(X)
+
+
+def in_a_loop():
+    assert len(list(data().map(product).batch(2))) == 2
+
+
+def in_a_nested_function():
+    nested = tf.function(lambda x: tf.cond(x[0, 0] > 0.0, lambda: product(x), lambda: x))
+    for _ in data().map(lambda x: nested(x)).prefetch(1):
+        pass
+
+
+def reducing():
+    data().reduce(tf.zeros([2, 2]), lambda total, x: total + product(x))
+
+
+def before_a_reduction():
+    data().map(product).reduce(tf.zeros([2, 2]), lambda total, x: total + x)
+
+
+@tf.function
+def looping(dataset):
+    total = tf.zeros([2, 2])
+    for x in dataset:
+        total += product(x)
+    return total
+
+
+def in_a_session():
+    with tf.Graph().as_default(), v1.Session() as session:
+        iterator = v1.data.make_initializable_iterator(data().map(product))
+        session.run(iterator.initializer)
+        session.run(iterator.get_next())
+
+
+def by_a_one_shot_iterator():
+    with tf.Graph().as_default(), v1.Session() as session:
+        session.run(v1.data.make_one_shot_iterator(data().map(product)).get_next())
+
+
+PROGRAMS = {
+    "loop": in_a_loop,
+    "nested": in_a_nested_function,
+    "reduce": reducing,
+    "before reduce": before_a_reduction,
+    "loop in a function": lambda: looping(data()),
+    "session": in_a_session,
+    "one shot": by_a_one_shot_iterator,
+}
+
+
+@contextlib.contextmanager
+def said(times):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    ours = [w for w in caught if "in functions that" in str(w.message)]
+    assert len(ours) == times, [str(warning.message) for warning in caught]
+    for warning in ours:
+        assert warning.category is amanda.AmandaWarning
+        assert "tools see nothing of MatMul" in str(warning.message)
+        assert warning.filename == __file__
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.parametrize("ops", [None, ["MatMul"]])
+def test_it_is_said_once_in_each_scope(program, ops):
+    for _ in range(2):
+        with said(1), amanda.apply(Count(ops)):
+            program()
+            program()
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_nothing_is_said_of_types_that_no_tool_wants(program):
+    with said(0), amanda.apply(Count(["Conv2D"])):
+        program()
+
+
+def test_nothing_is_said_of_what_only_arranges_data():
+    with said(0), amanda.apply(Count()):
+        for _ in data().map(lambda x: tf.cast(x, tf.float64) * 2.0).batch(2):
+            pass
+
+
+def test_nothing_is_said_without_tools():
+    with said(0), amanda.apply(Count()), amanda.disabled():
+        in_a_loop()
