@@ -15,7 +15,7 @@ from amanda_tensorflow.identity import ON_REQUEST, STRUCTURE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amanda.engine import Engine
+    from amanda.driving import Engine
 
     from amanda_tensorflow.driver import TensorFlowDriver
     from amanda_tensorflow.frames import Frame
