@@ -22,10 +22,19 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
-    *("Action", "Announcement", "BackwardPlan", "ByOperator", "ContextMap", "Driver", "Engine"),
-    *("Execution", "GradientPlan", "Layout", "Operator", "Plan", "Point", "PrivateNames"),
-    *("Translation", "alike", "announced", "context_map", "entry_points_of", "frameworks"),
-    *("install_hint", "known_drivers", "register_driver", "replaced", "run_routines"),
+    *("Action", "Announcement", "BackwardPlan", "ByOperator", "Call", "ContextMap", "Driver"),
+    *("Engine", "Execution", "GradientPlan", "Layout", "Operator", "Operators", "Patches", "Plan"),
+    *("Point", "PrivateNames", "Translation", "alike", "announced", "calling_instruction"),
+    *(
+        "context_map",
+        "entry_points_of",
+        "frameworks",
+        "install_hint",
+        "known_drivers",
+        "register_driver",
+        "replaced",
+        "run_routines",
+    ),
     *("unregister_driver", "versions_tested"),
 ]
 SUITE = [

@@ -294,6 +294,7 @@ class Engine:
     def _drop_plans(self) -> None:
         for plans in (self.plans, self._backward_plans, self._gradient_plans):
             plans.clear()
+        self.driver.forgotten(self)
 
     # Inside
 

@@ -11,7 +11,8 @@ What a driver promises:
   nothing.
 - :meth:`Driver.activate` is called in each thread whose tools change, with the :class:`Engine` to
   run under. With None the framework runs in that thread as if there were no driver.
-- It makes one :class:`Operator` for each place in a model and keeps it as long as that lives. What
+- It makes one :class:`Operator` for each place in a model and keeps it as long as that lives, as
+  :class:`Operators` does for places that :func:`calling_instruction` tells apart. What
   the engine knows of an operator is kept under its ``serial`` and is gone when it is;
   :class:`ByOperator` is such a table, for what the driver keeps itself.
 - At an execution it takes the operator's :class:`Plan` from ``engine.plans``. Where there is none
@@ -22,8 +23,11 @@ What a driver promises:
 - It calls the code of tools through the engine (:meth:`Engine.run`, :meth:`Engine.replace`) or, in
   a graph, by :func:`run_routines` and :func:`replaced`, which check what comes back. While such
   code runs nothing is intercepted.
+- Where its framework runs operators one by one, :class:`Call` does these three things in the order
+  of S1 and with the gradients of S3, given what only the framework can do.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
   :meth:`Driver.check_action`, before anything runs.
+- What it changes in its framework it holds by :class:`Patches`, for the threads that have tools.
 - The names that it uses of its framework, and that the framework does not document, it looks up
   when it is loaded by :class:`PrivateNames`.
 
@@ -38,11 +42,14 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 from amanda._action import Action, Point, replaced, run_routines
 from amanda._analysis import Execution
 from amanda._by_operator import ByOperator
+from amanda._call import Call
 from amanda._context_map import ContextMap, Layout, Translation, context_map
 from amanda._driver import Driver
 from amanda._engine import Engine
 from amanda._installed import entry_points_of
 from amanda._operator import Operator
+from amanda._patches import Patches
+from amanda._places import Operators, calling_instruction
 from amanda._plan import BackwardPlan, GradientPlan, Plan
 from amanda._private_names import PrivateNames, versions_tested
 from amanda._registry import (
@@ -61,6 +68,7 @@ __all__ = [
     "Announcement",
     "BackwardPlan",
     "ByOperator",
+    "Call",
     "ContextMap",
     "Driver",
     "Engine",
@@ -68,12 +76,15 @@ __all__ = [
     "GradientPlan",
     "Layout",
     "Operator",
+    "Operators",
+    "Patches",
     "Plan",
     "Point",
     "PrivateNames",
     "Translation",
     "alike",
     "announced",
+    "calling_instruction",
     "context_map",
     "entry_points_of",
     "frameworks",

@@ -5,22 +5,24 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from amanda import Driver, Operator
-from amanda.driving import Execution
+from amanda import Driver
+from amanda.driving import Call, Operators, calling_instruction
 
 from numpy_backend import framework
-from numpy_backend.framework import Grads, Kernel, Parameter, Tensor
-from numpy_backend.identity import Identities
+from numpy_backend.framework import Grads, Kernel, Module, Parameter, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from types import CodeType
 
-    from amanda.driving import Action, Engine
+    from amanda import Operator
+    from amanda.driving import Engine, Execution
 
-    from numpy_backend.framework import Backward, Interceptor, Module
+    from numpy_backend.framework import Interceptor
 
 
 class _Thread(threading.local):
@@ -40,7 +42,8 @@ class NumpyDriver(Driver):
     xp = framework
 
     def __init__(self) -> None:
-        self._identities = Identities()
+        self.operators = Operators(self.backend)
+        self._outside = Module()  # stands for the model where none is being called
 
     def activate(self, engine: Engine | None) -> None:
         self._put_in_force(engine)
@@ -85,84 +88,27 @@ class NumpyDriver(Driver):
     ) -> Sequence[Tensor]:
         if not engine.wants(kernel.name):
             return framework.execute(kernel, inputs, attrs)
-        operator = self._identities.forward(kernel.name)
+        operator = self._identify(kernel.name)
         plan = engine.plans.get(operator.serial)
         if plan is not None and plan.idle:
             return framework.execute(kernel, inputs, attrs)
         with _not_intercepted():
-            return self._execute(engine, Call(operator, kernel, inputs, attrs))
+            return KernelCall(engine, operator, inputs, kernel.inputs, attrs, kernel).execute()
 
-    def _execute(self, engine: Engine, call: Call) -> Sequence[Tensor]:
-        operator = call.operator
-        plan = engine.plans.get(operator.serial) or engine.analyze(call.shown())
-        if plan.pending:
-            # It runs once for the tools to see its outputs, and then as they decide.
-            plan = engine.complete(plan, call.shown(outputs=call.run(call.inputs)))
-
-        given = _run_routines(engine, plan.before, call.inputs, operator)
-        outputs = call.run(given)
-        node = outputs[0].node
-        if node is not None and (plan.backward or plan.gradient):
-            backward_operator = self._identities.backward(operator)
-            shown = functools.partial(call.shown, outputs=[Tensor(t.array) for t in outputs])
-            node.backward = WayBack(engine, operator, backward_operator, shown, node.backward)
-        if plan.replace is not None:  # the node of the original stays: S3
-            replaced = engine.replace(plan.replace, given, outputs, operator)
-            outputs = _linked(plan.replace, outputs, replaced)
-        return _run_routines(engine, plan.after, outputs, operator)
+    def _identify(self, type: str) -> Operator:
+        """The operator of a type that is being called."""
+        modules = framework.thread.modules
+        return self.operators.at(
+            part=modules[-1] if modules else self._outside,
+            scope=".".join(module.name for module in modules if module.name),
+            type=type,
+            place=calling_instruction(_is_between),
+            run=framework.thread.run if modules else None,
+        )
 
 
-class Call(NamedTuple):
-    """One execution of an operator."""
-
-    operator: Operator
-    kernel: Kernel
-    inputs: Sequence[Tensor]
-    attrs: Mapping[str, Any]
-
-    def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Run the operator on these inputs."""
-        return framework.execute(self.kernel, inputs, self.attrs)
-
-    def shown(self, **known: Any) -> Execution:
-        """What the analysis routines see of it."""
-        return Execution(self.operator, self.inputs, self.kernel.inputs, self.attrs, **known)
-
-
-class WayBack(NamedTuple):
-    """What runs in place of the backward of a node on the tape, maybe long after its forward."""
-
-    engine: Engine
-    operator: Operator
-    backward_operator: Operator
-    shown: Any
-    run: Backward
-
-    def __call__(self, grads: Grads) -> Grads:
-        if framework.thread.interceptor is None:  # no tools in force, or inside a routine
-            return self.run(grads)
-        engine = self.engine
-        with _not_intercepted():
-            # The gradient of the operator as a whole lies around its backward operators.
-            plan = engine.gradient_plan(
-                self.shown(grad_outputs=grads, grad_inputs=lambda: self.run(grads))
-            )
-            grads = engine.run(engine.live(plan.on_outputs), grads, self.operator)
-            grads = self._run_backward_operator(grads)
-            return engine.run(engine.live(plan.on_inputs), grads, self.operator)
-
-    def _run_backward_operator(self, grads: Grads) -> Grads:
-        engine, operator = self.engine, self.backward_operator
-        shown = functools.partial(self.shown, backward_operator=operator, grad_outputs=grads)
-        plan = engine.backward_plan(shown())
-        if plan.pending:
-            plan = engine.complete_backward(plan, shown(grad_inputs=self.run(grads)))
-
-        grads = engine.run(engine.live(plan.before), grads, operator)
-        outgoing = self.run(grads)
-        if plan.replace is not None and engine.live((plan.replace,)):
-            outgoing = engine.replace(plan.replace, grads, outgoing, operator)
-        return engine.run(engine.live(plan.after), outgoing, operator)
+def _is_between(code: CodeType) -> bool:
+    return code.co_filename in (framework.__file__, __file__)
 
 
 @contextlib.contextmanager
@@ -175,25 +121,34 @@ def _not_intercepted() -> Iterator[None]:
         framework.thread.interceptor = _thread.interceptor
 
 
-def _run_routines(
-    engine: Engine, actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator
-) -> Sequence[Tensor]:
-    """Run routines before an operator or after it, one by one to link what each returns."""
-    for action in actions:
-        tensors = _linked(action, tensors, engine.run([action], tensors, operator))
-    return tensors
+@dataclass(eq=False)
+class KernelCall(Call):
+    """A call of a kernel."""
 
+    kernel: Kernel
 
-def _linked(
-    action: Action, originals: Sequence[Tensor], substitutes: Sequence[Tensor]
-) -> Sequence[Tensor]:
-    """The substitutes, with their gradients flowing as the action says."""
-    if action.differentiable:
-        return substitutes
-    return [
-        original if substitute is original else _straight_through(original, substitute)
-        for original, substitute in zip(originals, substitutes, strict=True)
-    ]
+    def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return framework.execute(self.kernel, inputs, self.attrs)
+
+    def run_watched(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        outputs = self.run(inputs)
+        node = outputs[0].node
+        if node is None:  # nothing needs a gradient
+            return outputs
+        backward_operator = driver.operators.backward(self.operator, "_backward")
+        detached, run = [Tensor(t.array) for t in outputs], node.backward
+
+        def watched(grads: Grads) -> Grads:  # maybe long after the forward
+            if framework.thread.interceptor is None:  # no tools in force, or inside a routine
+                return run(grads)
+            with _not_intercepted():
+                return self.backward(backward_operator, grads, detached, run)
+
+        node.backward = watched
+        return outputs
+
+    def straight_through(self, original: Tensor, substitute: Tensor) -> Tensor:
+        return framework.execute(_SUBSTITUTE, [original, substitute], {})[0]
 
 
 _SUBSTITUTE = Kernel(
@@ -202,11 +157,6 @@ _SUBSTITUTE = Kernel(
     forward=lambda original, substitute: (substitute,),
     backward=lambda grads, inputs, outputs: (grads[0], None),
 )
-
-
-def _straight_through(original: Tensor, substitute: Tensor) -> Tensor:
-    """The substitute, with its gradient passing to the original: S3."""
-    return framework.execute(_SUBSTITUTE, [original, substitute], {})[0]
 
 
 class Variable(Tensor):

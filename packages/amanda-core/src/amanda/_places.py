@@ -1,0 +1,99 @@
+"""The operators of a driver whose framework calls them from the code of a model."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+from amanda._operator import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+    from types import CodeType, FrameType
+
+
+class _Turns(threading.local):
+    """How often each place was passed in the current run of a model."""
+
+    def __init__(self) -> None:
+        self.run: object = None
+        self.passed: dict[Hashable, int] = {}
+
+    def next(self, place: Hashable, run: object) -> int:
+        if run is None or run != self.run:
+            self.run = run
+            self.passed.clear()
+        turn = self.passed.get(place, 0)
+        self.passed[place] = turn + 1
+        return turn
+
+
+class Operators:
+    """The operators met so far, told apart by their places.
+
+    Args:
+        backend: that of the driver.
+    """
+
+    def __init__(self, backend: str) -> None:
+        self._backend = backend
+        self._at: weakref.WeakKeyDictionary[object, dict[Hashable, Operator]]
+        self._at = weakref.WeakKeyDictionary()
+        self._backward: weakref.WeakKeyDictionary[Operator, Operator]
+        self._backward = weakref.WeakKeyDictionary()
+        self._by_id: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
+        self._turns = _Turns()
+        self._lock = threading.Lock()
+
+    def at(
+        self, part: object, scope: str, type: str, place: Hashable, run: Hashable = None
+    ) -> Operator:
+        """The operator at a place, made when it is first met.
+
+        Args:
+            part: the model, or part of one, as long as which it lives.
+            scope: the path of the module or name scope that it is in.
+            type: its type.
+            place: where in the program it is called.
+            run: the run of the model that is going on. A place that is passed several times in one
+                run has an operator for each time; for None it has one.
+        """
+        turn = self._turns.next((id(part), scope, type, place), run)
+        key = scope, type, place, turn
+        with self._lock:
+            known = self._at.setdefault(part, {})
+            if key not in known:
+                known[key] = self._new(scope, type)
+            return known[key]
+
+    def backward(self, operator: Operator, suffix: str) -> Operator:
+        """The one backward operator of an operator, whose type has ``suffix`` behind it."""
+        with self._lock:
+            if operator not in self._backward:
+                self._backward[operator] = self._new(operator.scope, operator.type + suffix)
+            return self._backward[operator]
+
+    def _new(self, scope: str, type: str) -> Operator:
+        """An operator with an id that no other living operator has."""
+        first = id = f"{scope}/{type}" if scope else type
+        count = 1
+        while id in self._by_id:
+            count += 1
+            id = f"{first}#{count}"
+        operator = Operator(id=id, type=type, name=id, scope=scope, backend=self._backend)
+        self._by_id[id] = operator
+        return operator
+
+
+def calling_instruction(passed: Callable[[CodeType], bool]) -> tuple[CodeType, int]:
+    """The instruction that is at work, as its code and offset.
+
+    Args:
+        passed: says whether a code is of those in between: the framework's and the driver's.
+    """
+    frame: FrameType = sys._getframe(1)
+    while passed(frame.f_code) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame.f_code, frame.f_lasti

@@ -1,0 +1,58 @@
+"""Operators are told apart by their places, and live as long as what they are part of."""
+
+import gc
+
+from amanda.driving import Operators, calling_instruction
+
+
+class Model:
+    pass
+
+
+def test_a_place_has_one_operator_and_another_one_the_next_number():
+    operators, model = Operators("numpy"), Model()
+    first = operators.at(model, "head", "add", "here", 1)
+    second = operators.at(model, "head", "add", "there", 1)
+    assert (first.id, second.id) == ("head/add", "head/add#2")
+    assert operators.at(model, "head", "add", "here", 2) is first
+
+
+def test_a_place_that_is_passed_twice_in_a_run_has_two():
+    operators, model = Operators("numpy"), Model()
+    for run in (1, 2):
+        ids = [operators.at(model, "", "add", "loop", run).id for _ in range(2)]
+        assert ids == ["add", "add#2"]
+
+
+def test_outside_of_runs_it_has_one_however_often_it_is_passed():
+    operators, model = Operators("numpy"), Model()
+    assert operators.at(model, "", "add", "loop") is operators.at(model, "", "add", "loop")
+
+
+def test_two_models_share_no_operator_and_the_id_of_a_dead_one_is_free():
+    operators, model, other = Operators("numpy"), Model(), Model()
+    ids = [operators.at(part, "", "add", "here", 1).id for part in (model, other)]
+    assert ids == ["add", "add#2"]
+    del model
+    gc.collect()
+    assert operators.at(Model(), "", "add", "here", 2).id == "add"
+
+
+def test_an_operator_has_one_backward_operator():
+    operators, model = Operators("numpy"), Model()
+    operator = operators.at(model, "head", "add", "here", 1)
+    backward = operators.backward(operator, "_backward")
+    assert (backward.id, backward.type) == ("head/add_backward", "add_backward")
+    assert operators.backward(operator, "_backward") is backward
+
+
+def test_the_calling_instruction_is_the_first_outside_of_what_is_passed():
+    def between():
+        return calling_instruction(lambda code: code is between.__code__)
+
+    def program():
+        return [between(), between()]
+
+    (code, first), (_, second) = program()
+    assert code is program.__code__
+    assert first != second
