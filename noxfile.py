@@ -1,4 +1,4 @@
-"""Everything that is run on this project; ``nox`` runs all of it but the benchmarks and the demo.
+"""Everything that is run on this project; ``nox`` runs what ``nox -l`` marks with a star.
 
 Each package is tested alone, in an environment that has only what it needs. What several of these
 need and takes minutes to install, the frameworks, is installed once, beside them.
@@ -123,8 +123,9 @@ WITHOUT_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 
 
 def pytest(session: nox.Session, path: str, **environment: str) -> None:
-    """Run the tests in a folder on all cores, or those given after ``--``."""
-    arguments = session.posargs or [*PARALLEL, path]
+    """Run the tests in a folder on all cores, or those in a file, or those given after ``--``."""
+    everywhere = PARALLEL if os.path.isdir(path) else []
+    arguments = session.posargs or [*everywhere, path]
     session.run("pytest", *arguments, env={**ENVIRONMENT, **environment})
 
 
