@@ -280,6 +280,40 @@ def products(run, ops=("Gemm", "MatMul"), **options):
     return shown, sums
 
 
+class TestPlacesOutsideOfModules:
+    def test_each_setting_is_translated(self):
+        x, found = torch.randn(3, 4, 5), []
+
+        def look(ctx):
+            (axes,) = ctx.attrs["axes"]
+            ctx.insert_after_op(lambda y: found.append(torch.equal(y, x.sum(axes, True))))
+
+        with amanda.apply(watching(look, ["ReduceSum"])):
+            for axis in (2, 0, 1, 2):
+                x.sum(axis, keepdim=True)
+        assert found == [True] * 4
+
+    def test_a_number_that_cannot_be_told_leaves_the_operator_its_own_name(self):
+        types = []
+        tool = watching(lambda ctx: types.append(ctx.op.type))
+        x = torch.ones(3)
+        with amanda.apply(tool):
+            for i in range(40):
+                x * i
+        assert types == ["Mul"] * 8 + ["torch::mul"]
+
+    def test_nor_is_a_setting_taken_for_one_that_is_not_given(self):
+        types = []
+        tool = watching(lambda ctx: types.append((ctx.op.type, ctx.attrs.get("axes"))), None)
+        x = torch.randn(*[1] * 12)
+        with amanda.apply(tool):
+            for i in range(12):
+                x.sum(i)
+        assert [type for type, _ in types if "sum" in type.lower()] == ["ReduceSum"] * 8 + [
+            "torch::sum"
+        ]
+
+
 class TestOneNativeTypeForSeveral:
     """Who takes an operator as one is told by what it is there, not by its native type."""
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import pytest
 import torch
+from amanda_torch.settings import APART
 from torch import Tensor, nn
 from torch.nn import functional
-from watching import ids
+from watching import ForwardWatch, ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 X = torch.randn(2, 3)
 
@@ -123,3 +131,169 @@ def test_a_helper_called_in_a_loop_is_one_place() -> None:
             dense(X, weight)
 
     assert ids(network) == [["linear", "relu"] * 3]
+
+
+# One place with several settings
+
+
+class Attributes(amanda.Tool):
+    """Notes the attributes of operators when it is asked about them, and their ids when they run.
+
+    Attributes:
+        shown: by id, what an attribute was; the error where that cannot be told.
+        ran: the ids, one for each execution.
+    """
+
+    def __init__(self, type: str, name: str) -> None:
+        super().__init__()
+        self.shown: dict[str, Any] = {}
+        self.ran: list[str] = []
+        self.name = name
+        self.add_inst_for_op(self.analyze, ops=[type])
+
+    def analyze(self, ctx: amanda.OpContext) -> None:
+        try:
+            self.shown[ctx.op.id] = ctx.attrs[self.name]
+        except amanda.ValueUnavailableError as error:
+            self.shown[ctx.op.id] = error
+        ctx.insert_before_op(self.note, id=ctx.op.id)
+
+    def note(self, *tensors: Tensor, id: str) -> None:
+        self.ran.append(id)
+
+
+CUBE = torch.randn(4, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("type", "name", "values", "run"),
+    [
+        ("softmax", "dim", [1, 0, 2], lambda dim: CUBE.softmax(dim)),
+        ("sum", "dim", [[0], [0, 1], [-1]], lambda dims: CUBE.sum(dims)),
+        ("sum", "keepdim", [True, False], lambda keep: CUBE.sum([1], keepdim=keep)),
+        ("permute", "dims", [[0, 2, 1], [2, 1, 0]], lambda dims: CUBE.permute(*dims)),
+        ("mul", "other", [2, 2.0, True], lambda number: CUBE * number),
+        ("leaky_relu", "negative_slope", [0.1, 0.2], lambda x: functional.leaky_relu(CUBE, x)),
+        ("gelu", "approximate", ["none", "tanh"], lambda x: functional.gelu(CUBE, approximate=x)),
+        ("clamp", "max", [None, 1.0], lambda high: CUBE.clamp(0.0, high)),
+        ("flip", "dims", [[0], [1]], lambda dims: CUBE.flip(dims)),
+    ],
+)
+def test_other_settings_at_one_place_are_another_operator(
+    type: str, name: str, values: list[Any], run: Callable[[Any], Tensor]
+) -> None:
+    tool = Attributes(type, name)
+    with amanda.apply(tool):
+        for _ in range(2):
+            for value in values:
+                run(value)
+    numbered = [type, *(f"{type}#{i}" for i in range(2, len(values) + 1))]
+    assert tool.shown == dict(zip(numbered, values, strict=True))
+    assert [repr(shown) for shown in tool.shown.values()] == [repr(value) for value in values]
+    assert tool.ran == numbered * 2
+
+
+def test_a_dtype_is_a_setting_too() -> None:
+    tool = Attributes("softmax", "dtype")
+    with amanda.apply(tool):
+        for dtype in (torch.float32, torch.float64):
+            CUBE.softmax(0, dtype=dtype)
+    assert tool.shown == {"softmax": torch.float32, "softmax#2": torch.float64}
+
+
+def test_an_index_that_takes_several_slices_has_one_for_each() -> None:
+    tool = Attributes("slice", "step")
+    with amanda.apply(tool):
+        for _ in range(2):
+            CUBE[0, 1:, ::2]
+    assert tool.shown == {"slice": 1, "slice#2": 2}
+    assert tool.ran == ["slice", "slice#2"] * 2
+
+
+def test_of_too_many_settings_none_is_shown_that_differs() -> None:
+    tool = Attributes("mul", "other")
+    with amanda.apply(tool):
+        for i in range(1000):
+            X * i
+    *known, rest = tool.shown.values()
+    assert known == list(range(APART))
+    with pytest.raises(amanda.ValueUnavailableError, match="differs from one execution to the"):
+        raise rest
+    assert tool.ran[APART:] == [f"mul#{APART + 1}"] * (1000 - APART)
+
+
+def test_what_does_not_differ_is_shown_and_tells_apart_as_before() -> None:
+    tool, numbers = Attributes("narrow", "dim"), torch.zeros(40, 40)
+    with amanda.apply(tool):
+        for dim in (0, 1):
+            for start in range(20):
+                numbers.narrow(dim, start, 1)
+    assert list(tool.shown.values()) == [*[0] * APART, 0, 1]
+    assert tool.ran[-20:] == [f"narrow#{APART + 2}"] * 20
+
+
+def test_operators_of_one_place_are_bounded_whatever_differs() -> None:
+    tool, numbers = ForwardWatch(["narrow"]), torch.zeros(40, 40)
+    with amanda.apply(tool):
+        for start in range(20):
+            for dim in (0, 1):
+                for length in range(1, 20):
+                    numbers.narrow(dim, start, length)
+    assert len(tool.analyzed) <= 3 * APART + 1
+
+
+def test_training_and_evaluation_are_one() -> None:
+    tool = ForwardWatch(["dropout", "batch_norm"])
+    with amanda.apply(tool):
+        for training in (True, False):
+            functional.dropout(X, 0.5, training=training)
+            functional.batch_norm(X, torch.zeros(3), torch.ones(3), training=training)
+    assert tool.analyzed == ["dropout", "batch_norm"]
+
+
+def test_tensors_of_other_shapes_and_types_are_no_settings() -> None:
+    tool = ForwardWatch(["add"])
+    with amanda.apply(tool):
+        for x in (X, X.double(), CUBE, nn.Parameter(X)):
+            x + x
+    assert tool.analyzed == ["add"]
+
+
+def test_arguments_of_functions_are_settings() -> None:
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, factor: float = 1.0) -> Tensor:
+            return x * factor
+
+    tool = Attributes("Scale", "factor")
+    with amanda.apply(tool):
+        for factor in (2.0, 3.0):
+            Scale.apply(X, factor)  # type: ignore[no-untyped-call]
+    assert tool.shown == {"Scale": 2.0, "Scale#2": 3.0}
+
+
+# Helpers of modules
+
+
+class Calls(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return soften(x, self.dim)
+
+
+def soften(x: Tensor, dim: int) -> Tensor:
+    return x.softmax(dim)
+
+
+def test_a_helper_of_two_modules_is_an_operator_of_each() -> None:
+    tool = Attributes("softmax", "dim")
+    model = nn.Sequential(Calls(0), Calls(1))
+    with amanda.apply(tool):
+        for _ in range(2):
+            model(CUBE)
+            soften(CUBE, 2)
+    assert tool.shown == {"0/softmax": 0, "1/softmax": 1, "softmax": 2}
+    assert tool.ran == ["0/softmax", "1/softmax", "softmax"] * 2

@@ -48,6 +48,10 @@ class Native:
         """Whether it takes a list of tensors by that name."""
         return name in self._lists
 
+    def is_attribute(self, name: str) -> bool:
+        """Whether it is given something by that name that is no tensor, known or not."""
+        return name in self._attrs
+
     def has(self, name: str) -> bool:
         """Whether it is given a tensor, or a value other than None, by that name."""
         return bool(self.places(name)) or self.get(name) is not None

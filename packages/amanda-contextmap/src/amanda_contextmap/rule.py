@@ -8,8 +8,6 @@ says that an operator is a ``Softmax`` whose role ``input`` is played by what th
 
 from __future__ import annotations
 
-import contextlib
-
 from amanda import ValueUnavailableError
 from amanda.driving import Translation
 
@@ -108,8 +106,12 @@ class Rule:
         for role, name in self.roles.items():
             places = op.places(name)
             if not places or role in settings:
-                with contextlib.suppress(ValueUnavailableError):
+                try:
                     _put(attrs, role, op.value(name))
+                except ValueUnavailableError:
+                    if op.is_attribute(name):  # whose value cannot be told
+                        raise
+                else:
                     continue
             inputs += places
             indexed = op.is_list(name)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from amanda import Operator
 
+    from amanda_torch.settings import Place
+
     Address = tuple[object, ...]
 
 _Module = torch.nn.Module
@@ -39,6 +41,7 @@ class Node:
         "module",
         "pinned",
         "placed",
+        "places",
         "root",
         "scope",
         "sites",
@@ -60,6 +63,8 @@ class Node:
         # What serves for all modules of a class that have no state, by the place of their call.
         self.stateless: dict[Address, Node] = {}
         self.sites: dict[Address, list[Operator]] = {}
+        # The places outside of modules, where no call of a model counts turns.
+        self.places: dict[Address, Place] = {}
         # Whether a function outside of modules is given a module first, as methods are.
         self.methods: dict[int, bool] = {}
         # An address holds identities of code objects, which must not be given to others.

@@ -22,6 +22,7 @@ from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.identity import locate
 from amanda_torch.inplace import Destinations
 from amanda_torch.opaque import opaque
+from amanda_torch.settings import settled
 from amanda_torch.signature import outputs_of, with_outputs
 from amanda_torch.straight import (
     carries_gradient,
@@ -94,7 +95,11 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
                 return run_inside(engine.inside(type), target, keys, args, kwargs)
             # With other tensors among its inputs it is another operator.
             key = (type, arrange(args, numbers)) if shifting or numbers else type
-            operator = locate(type, key, getframe(1), thread)
+            if thread.visits is None:
+                given = target.signature.settings(args, kwargs)
+                operator = locate(type, key, getframe(1), thread, given)
+            else:
+                operator = locate(type, key, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
             if plan is not None and plan.idle:
                 if plan.inside is None:
@@ -110,7 +115,8 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
 def execute(engine: Engine, target: Target, args: Args, kwargs: Kwargs) -> Any:
     """Run an operator that the dispatcher does not know, and that the tools in force want."""
     thread = local.thread
-    operator = locate(target.type, target.type, getframe(1), thread)
+    given = target.signature.settings(args, kwargs) if thread.visits is None else None
+    operator = locate(target.type, target.type, getframe(1), thread, given)
     intercept(False)
     try:
         plan = engine.plans.get(operator.serial)
@@ -192,7 +198,8 @@ class Call:
     ) -> Execution:
         """This execution as analysis routines see it."""
         signature = self.target.signature
-        names, attrs = signature.input_names(args, kwargs), signature.attrs(args, kwargs)
+        names = signature.input_names(args, kwargs)
+        attrs = settled(signature.attrs(args, kwargs), self.operator)
         return Execution(self.operator, inputs, names, attrs, outputs)
 
     def _completed(self, plan: Plan, inputs: Sequence[Tensor], args: Args, kwargs: Kwargs) -> Plan:

@@ -27,13 +27,16 @@ from amanda_torch.frames import (
 )
 from amanda_torch.ownership import is_machinery, optimizer
 from amanda_torch.paths import is_module, unwrapped
+from amanda_torch.settings import Place
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import FrameType
 
     from amanda import Operator
 
     from amanda_torch.contexts import Node
+    from amanda_torch.settings import Settings
     from amanda_torch.thread import ThreadState
 
     Whereabouts = tuple["Node", list[int | str]]
@@ -45,13 +48,31 @@ _TURNS = 4096
 _Module = torch.nn.Module
 
 
-def locate(type: str, key: object, frame: FrameType, thread: ThreadState) -> Operator:
-    """The operator of a type, told apart by a key from others at its place, called from a frame."""
+def locate(
+    type: str,
+    key: object,
+    frame: FrameType,
+    thread: ThreadState,
+    given: tuple[Settings, Sequence[str]] | None = None,
+) -> Operator:
+    """The operator of a type, told apart by a key from others at its place, called from a frame.
+
+    Args:
+        type: its type.
+        key: tells it apart.
+        frame: what calls it.
+        thread: the current thread's state.
+        given: its settings and their names, where no turns are counted.
+    """
     node = thread.node
     path: list[object] = [key]
     if node is None:
         node, way = _outside(frame, thread)
         path += way
+        if given is not None and node is thread.outside:
+            return _outside_of_modules(type, tuple(path), frame, node, *given) or locate(
+                type, key, frame, thread, given
+            )
     else:  # what _inside does, spelled out since it runs at every execution
         caller: FrameType | None = frame
         while caller is not None:
@@ -75,7 +96,7 @@ def locate(type: str, key: object, frame: FrameType, thread: ThreadState) -> Ope
     site = node.sites.get(address)
     if site is None:
         if learn_codes(frame):
-            return locate(type, key, frame, thread)
+            return locate(type, key, frame, thread, given)
         with lock:
             node.pin(frame)
             site = node.sites.setdefault(address, [])
@@ -93,6 +114,29 @@ def locate(type: str, key: object, frame: FrameType, thread: ThreadState) -> Ope
         while turn >= len(site):
             site.append(_new_operator(node, type, frame))
         return site[turn]
+
+
+def _outside_of_modules(
+    type: str,
+    address: tuple[object, ...],
+    frame: FrameType,
+    outside: Node,
+    settings: Settings,
+    names: Sequence[str],
+) -> Operator | None:
+    """The operator at an address outside of modules; None if the address has changed."""
+    place = outside.places.get(address)
+    if place is None:
+        if learn_codes(frame):
+            return None
+        with lock:
+            outside.pin(frame)
+            place = outside.places.setdefault(address, Place())
+    operator = place.get(settings)
+    if operator is None:
+        with lock:
+            operator = place.add(settings, names, lambda: _new_operator(outside, type, frame))
+    return operator
 
 
 def enter(module: _Module, frame: FrameType, thread: ThreadState) -> Node:

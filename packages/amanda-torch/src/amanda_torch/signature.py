@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from amanda_torch._internals import SingleLevelFunction
+from amanda_torch.settings import setting
 from amanda_torch.wrapped import NUMBERS, wrapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from amanda_torch.settings import Settings
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -122,6 +125,11 @@ class Signature:
             and not (type(value) in (list, tuple) and any(isinstance(e, Tensor) for e in value))
         }
 
+    def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]]:
+        """What tells operators apart outside of modules, and the names of these arguments."""
+        given = dict(self._named(args, kwargs))
+        return tuple([setting(given.get(name)) for name in self.names]), self.names
+
     def _named(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
         fixed = len(self.names) - self.variadic
         yield from zip(self.names[:fixed], args, strict=False)
@@ -130,6 +138,9 @@ class Signature:
         yield from kwargs.items()
 
 
+# Arguments that tell no operators apart: it is the same one in training and in evaluation, and on
+# every device.
+_INDIFFERENT = frozenset(("train", "training", "device", "layout", "memory_format", "pin_memory"))
 # Arguments that operators on batches update in training, which their schemas do not say.
 _UNDECLARED = frozenset(("running_mean", "running_var"))
 
@@ -171,6 +182,15 @@ class OperatorSignature(Signature):
             for a in schema.arguments
             if a.kwarg_only and "Tensor" in str(a.type) and a.name not in self.out
         )
+        told = [
+            (i, argument.name, argument.kwarg_only)
+            for i, argument in enumerate(schema.arguments)
+            if argument.name not in _INDIFFERENT
+            and (str(argument.type) == "Tensor" or "Tensor" not in str(argument.type))
+        ]  # a number may stand for a tensor
+        self._settings = tuple(i for i, _, by_name in told if not by_name)
+        self._named_settings = tuple(name for _, name, by_name in told if by_name)
+        self._setting_names = tuple(name for _, name, _ in told)
         self._defaults = {
             argument.name: argument.default_value
             for argument in schema.arguments
@@ -227,6 +247,13 @@ class OperatorSignature(Signature):
         count = len(args)
         places = self._places if numeric else self.shifting
         return tuple([_number(args[i]) if i < count else 0 for i in places])
+
+    def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]]:
+        """What tells operators apart outside of modules, and the names of these arguments."""
+        count = len(args)
+        given = [setting(args[i]) if i < count else None for i in self._settings]
+        given += [setting(kwargs.get(name)) for name in self._named_settings]
+        return tuple(given), self._setting_names
 
     def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
         """The arguments that are no tensors, by name, with the schema's defaults filled in.

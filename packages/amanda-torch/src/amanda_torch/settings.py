@@ -1,0 +1,122 @@
+"""Outside of modules, one place that is given other settings is another operator.
+
+There no call of a model counts turns, and what a loop does with ``x.softmax(d)`` for several
+``d``, or C++ with ``x[0, 1:, ::2]``, has one address. An analysis is to see the settings that its
+operator runs with. A place has only so many operators: where a number grows with each step, those
+that follow are one, and the settings that differ among them are shown to nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from amanda import ValueUnavailableError
+from amanda.driving import ByOperator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda import Operator
+
+    Settings = tuple[object, ...]
+
+# How many operators of a place are told apart before what differs among them is no longer.
+APART = 8
+
+_DIFFERS = object()
+_PLAIN = frozenset((int, str, type(None), torch.dtype))
+_NUMBERS = frozenset((bool, float, complex))  # equal to integers, but another setting
+_unsettled = ByOperator()
+
+
+def setting(value: Any) -> object:
+    """What of an argument tells operators apart; None for what is no plain value, as a tensor."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind in _NUMBERS:
+        return kind, value
+    if kind is list or kind is tuple:
+        return tuple([setting(element) for element in value])
+    return None
+
+
+class Place:
+    """A place outside of modules, and its operators by their settings."""
+
+    __slots__ = ("_apart", "_differing", "_found", "_only")
+
+    def __init__(self) -> None:
+        self._found: dict[Settings, Operator] = {}
+        self._apart: list[Settings] = []  # by which operators are told apart now
+        self._differing: frozenset[int] = frozenset()
+        self._only: Operator | None = None
+
+    def get(self, settings: Settings) -> Operator | None:
+        """The operator with these settings, None if it has not been met."""
+        found = self._found.get(settings)
+        if found is None and self._differing:
+            found = self._found.get(self._masked(settings))
+        return self._only if found is None else found
+
+    def add(
+        self, settings: Settings, names: Sequence[str], new: Callable[[], Operator]
+    ) -> Operator:
+        """The operator with these settings, a new one if need be.
+
+        Args:
+            settings: what it is given.
+            names: of these settings.
+            new: makes an operator.
+        """
+        found = self.get(settings)
+        if found is not None:  # another thread has come first
+            return found
+        operator = new()
+        if operator.on_request:  # an update has other numbers in each step, and is still the same
+            self._only = operator
+            return operator
+        if len(self._apart) >= APART:
+            values = zip(*self._apart, self._masked(settings), strict=True)
+            self._differing |= {i for i, one in enumerate(values) if len(set(one)) > 1}
+            self._apart.clear()
+        settings = self._masked(settings)
+        self._apart.append(settings)
+        self._found[settings] = operator
+        if self._differing:
+            _unsettled.keep(operator, frozenset(names[i] for i in self._differing))
+        return operator
+
+    def _masked(self, settings: Settings) -> Settings:
+        return tuple(_DIFFERS if i in self._differing else s for i, s in enumerate(settings))
+
+
+class _Attributes(dict[str, Any]):
+    """Attributes of an operator of which some differ from one execution to the next."""
+
+    def __init__(self, attrs: dict[str, Any], differing: frozenset[str], id: str) -> None:
+        super().__init__(attrs)
+        self.update((name, _DIFFERS) for name in differing if name in attrs)
+        self._id = id
+
+    def __getitem__(self, name: str) -> Any:
+        return self._settled(name, super().__getitem__(name))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._settled(name, super().get(name, default))
+
+    def _settled(self, name: str, value: Any) -> Any:
+        if value is _DIFFERS:
+            raise ValueUnavailableError(
+                f"{self._id}: {name!r} differs from one execution to the next at one place "
+                f"outside of modules, where {APART} settings are told apart; run it within a "
+                "module, whose calls tell the turns of a loop apart"
+            )
+        return value
+
+
+def settled(attrs: dict[str, Any], operator: Operator) -> dict[str, Any]:
+    """The attributes of an operator, without the values of those that differ."""
+    differing = _unsettled.get(operator.serial)
+    return attrs if differing is None else _Attributes(attrs, differing, operator.id)
