@@ -375,3 +375,69 @@ def test_a_backward_within_a_backward(view: str) -> None:
         checkpoint(lambda x: x.sin().exp(), x, use_reentrant=True).sum().backward()
     assert tool.ran == 1
     assert torch.allclose(x.grad, 3 * X.sin().exp() * X.cos())
+
+
+# Routines that run a backward
+
+
+@views
+@pytest.mark.parametrize("point", ["insert_before_op", "insert_after_op"])
+def test_a_backward_of_the_programs_graph_that_a_routine_runs_is_not_seen(
+    view: str, point: str
+) -> None:
+    x, tool = leaf(), Tripled(view)
+    found: list[Tensor] = []
+
+    def look(*tensors: Tensor) -> None:
+        with torch.enable_grad():
+            found.extend(torch.autograd.grad(total, x, retain_graph=True))
+
+    with amanda.apply(tool, Change(point, look, ["sin"])):
+        total = x.exp().sum()
+        X.sin()
+        assert tool.ran == 0
+        total.backward()
+    assert torch.equal(found[0], X.exp())
+    assert tool.ran == 1
+    assert torch.equal(x.grad, 3 * X.exp())
+
+
+@views
+def test_nor_one_that_a_routine_on_gradients_runs(view: str) -> None:
+    x, tool = leaf(), Tripled(view)
+    found: list[Tensor] = []
+
+    def look(grad: Tensor) -> None:
+        found.extend(torch.autograd.grad(other, x, retain_graph=True))
+
+    with amanda.apply(tool, Change("insert_on_grad_outputs", look, ["sin"])):
+        other = x.exp().sum()
+        leaf().sin().sum().backward()
+    assert torch.equal(found[0], X.exp())
+    assert tool.ran == 0
+
+
+def test_what_a_routine_runs_back_through_a_checkpoint_is_computed_as_in_the_program() -> None:
+    """What is run again there is run with what tools substitute."""
+    x, found = leaf(), []
+
+    def look(*tensors: Tensor) -> None:
+        found.extend(torch.autograd.grad(total, x, retain_graph=True))
+
+    doubled = Change("insert_before_op", lambda x: x * 2, ["exp"])
+    with amanda.apply(doubled, Change("insert_before_op", look, ["sin"])):
+        total = checkpoint(lambda x: x.exp() * 3, x, use_reentrant=False).sum()
+        X.sin()
+    assert torch.equal(found[0], 3 * (2 * X).exp())
+
+
+def test_a_backward_in_a_scope_that_a_routine_opens_is_seen_by_its_tools() -> None:
+    inner = Tripled("native")
+
+    def look(*tensors: Tensor) -> None:
+        with amanda.apply(inner), torch.enable_grad():
+            leaf().exp().sum().backward()
+
+    with amanda.apply(Change("insert_before_op", look, ["sin"])):
+        X.sin()
+    assert inner.ran == 1

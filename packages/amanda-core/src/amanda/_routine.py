@@ -47,3 +47,8 @@ def in_routine_first(set_aside: Callable[[], Callable[[], None]]) -> None:
     """
     if _running.restore is _nothing_to_restore:
         _running.restore = set_aside()
+
+
+def in_routine() -> bool:
+    """Whether this thread is running a routine that has not opened a scope of its own."""
+    return _running.restore is _nothing_to_restore

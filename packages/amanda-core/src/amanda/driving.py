@@ -22,7 +22,7 @@ What a driver promises:
   operator and a :class:`GradientPlan` for the gradient of an operator as a whole.
 - It calls the code of tools through the engine (:meth:`Engine.run`, :meth:`Engine.replace`) or, in
   a graph, by :func:`run_routines` and :func:`replaced`, which check what comes back. While such
-  code runs nothing is intercepted.
+  code runs (:func:`in_routine`) nothing is intercepted.
 - Where its framework runs operators one by one, :class:`Call` does these three things in the order
   of S1 and with the gradients of S3, given what only the framework can do.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
@@ -61,6 +61,7 @@ from amanda._registry import (
     register_driver,
     unregister_driver,
 )
+from amanda._routine import in_routine
 from amanda._spelling import alike
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "context_map",
     "entry_points_of",
     "frameworks",
+    "in_routine",
     "install_hint",
     "known_drivers",
     "register_driver",

@@ -28,6 +28,11 @@ set_key_included: Callable[[Any, bool], None] = _find(
     "torch._C._dispatch_tls_set_dispatch_key_included"
 )
 is_key_included: Callable[[Any], bool] = _find("torch._C._dispatch_tls_is_dispatch_key_included")
+# Keeps the operators of a thread, and of the backward that it starts, from a key; whether it does.
+set_key_excluded: Callable[[Any, bool], None] = _find(
+    "torch._C._dispatch_tls_set_dispatch_key_excluded"
+)
+is_key_excluded: Callable[[Any], bool] = _find("torch._C._dispatch_tls_is_dispatch_key_excluded")
 # The keys after one, with which an operator is run from there.
 keyset_after: Callable[[Any], Any] = _find("torch._C._dispatch_keyset_full_after")
 # The operators of all libraries; torch.ops knows only those that it was asked for.

@@ -9,7 +9,7 @@ from amanda import Operator, UnsupportedError
 from amanda.driving import ByOperator
 
 from amanda_torch.straight import is_ours, straight_through
-from amanda_torch.thread import local
+from amanda_torch.thread import is_unwatched, local
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
 
 def in_force(engine: Engine) -> bool:
     """Whether tools see a backward that runs now."""
-    return not local.thread.probing and reaches(engine)
+    return not is_unwatched() and reaches(engine)
 
 
 def reaches(engine: Engine) -> bool:

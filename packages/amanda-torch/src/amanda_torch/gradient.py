@@ -19,7 +19,7 @@ from amanda_torch._internals import current_node, node_of, share_memory
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.batches import Batches, layers
 from amanda_torch.straight import in_graph, is_strided_nested, straight_through
-from amanda_torch.thread import local
+from amanda_torch.thread import unwatched
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -253,13 +253,9 @@ def _grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
 
 def _probe(outputs: Sequence[Any], inputs: Sequence[Any], grads: Grads) -> Grads:
     """Gradients that are computed only to be shown; tools see nothing of how."""
-    probing, local.thread.probing = local.thread.probing, True
-    try:
-        # The program's own run will tell of an anomaly, and is what its modes are to count.
-        with torch.autograd.set_detect_anomaly(False), unshown():
-            return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
-    finally:
-        local.thread.probing = probing
+    # The program's own run will tell of an anomaly, and is what its modes are to count.
+    with unwatched(), torch.autograd.set_detect_anomaly(False), unshown():
+        return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
 
 
 def _follow(node: Node, path: Sequence[int]) -> Node:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint as checkpointing
 from amanda import RoutineError
+from amanda.driving import in_routine
 from torch.compiler import is_dynamo_compiling
 
 from amanda_torch._internals import (
@@ -40,7 +41,7 @@ from amanda_torch.higher_order import captured, captures, is_derived, keyset, ru
 from amanda_torch.identity import enter, whereabouts
 from amanda_torch.script import forget_optimized, run_as_written
 from amanda_torch.signature import FunctionSignature
-from amanda_torch.thread import ThreadState, intercept, intercepting, local
+from amanda_torch.thread import ThreadState, intercept, intercepting, local, unwatched
 from amanda_torch.wrapped import NumberWithoutValue
 
 if TYPE_CHECKING:
@@ -119,6 +120,18 @@ def _unseen(function: Callable[..., Any]) -> Callable[..., Any]:
     return unseen
 
 
+_seen_backward = _unseen(engine_run_backward)
+
+
+@functools.wraps(engine_run_backward)
+def _run_backward(*args: Any, **kwargs: Any) -> Any:
+    """What a routine runs is not instrumented, also if it runs the graph of the program back."""
+    if is_dynamo_compiling() or not in_routine():
+        return _seen_backward(*args, **kwargs)
+    with unwatched():
+        return _seen_backward(*args, **kwargs)
+
+
 def _concerns(cls: Any) -> bool:
     """Whether a call of a Function is not to run here and now as it is."""
     if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
@@ -168,7 +181,7 @@ def _resumed(function: Callable[..., Any], frame: FrameType) -> Callable[..., An
         before, on = local.thread, intercepting()
         thread = local.thread = ThreadState(before.around)  # also in a thread of autograd
         thread.engine, thread.in_force, thread.session = engine, before.in_force, session
-        thread.known, thread.probing = True, before.probing
+        thread.known = True
         thread.node, thread.outside, thread.floor = node, outside, floor
         thread.resumed, thread.origin = place, origin
         thread.visits = None if visits is None else dict(visits)
@@ -241,7 +254,7 @@ class Patches:
             (torch.nn.Module, "__call__", _module_call),
             (torch.jit.ScriptFunction, "__call__", _script_call),
             (ScriptMethod, "__call__", _script_method_call),
-            (torch.autograd, "_engine_run_backward", _unseen(engine_run_backward)),
+            (torch.autograd, "_engine_run_backward", _run_backward),
             (torch.autograd, "_make_grads", _unseen(make_grads)),
             *patches_of_functions(_concerns, _run_function),
             (CheckpointFrame, "__init__", _checkpoint_frame),

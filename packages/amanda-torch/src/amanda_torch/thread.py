@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from amanda_torch._internals import dispatch_key_parse, is_key_included, set_key_included
+from amanda_torch._internals import (
+    dispatch_key_parse,
+    is_key_excluded,
+    is_key_included,
+    set_key_excluded,
+    set_key_included,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import CodeType
 
     from amanda.driving import ByOperator, Engine
@@ -38,7 +45,6 @@ class ThreadState:
         origin: the call sites that lead from there to the checkpoint.
         on_gradients: whether the current routine is given gradients.
         tracking: whether what the current routine returns will have gradients passed through.
-        probing: whether a gradient is being computed just to show it to an analysis.
         around: what this thread was at when a routine opened a scope of its own; None outside
             of such scopes.
         script_optimizes: whether TorchScript optimized what it runs before tools were in force;
@@ -62,7 +68,6 @@ class ThreadState:
         "on_gradients",
         "origin",
         "outside",
-        "probing",
         "resumed",
         "script_optimizes",
         "scripts",
@@ -84,7 +89,6 @@ class ThreadState:
         self.origin: Sequence[int | str] = ()
         self.on_gradients = False
         self.tracking = False
-        self.probing = False
         self.script_optimizes: bool | None = None
         self.capturing = False
         self.derived: str | None = None
@@ -115,3 +119,22 @@ intercept: Callable[[bool], None] = functools.partial(set_key_included, KEY)
 def intercepting() -> bool:
     """Whether operators of this thread arrive at our kernels."""
     return is_key_included(KEY)
+
+
+# Another key that nothing uses. To exclude it changes nothing, but marks the backward that runs
+# then, in the threads that autograd has for it too, as one that tools see nothing of.
+_MARK = dispatch_key_parse("TESTING_ONLY_GenericWrapper")
+
+
+@contextlib.contextmanager
+def unwatched() -> Iterator[None]:
+    """A context in which a backward is none of the program's, but run by a routine or for one."""
+    before = is_unwatched()
+    set_key_excluded(_MARK, True)
+    try:
+        yield
+    finally:
+        set_key_excluded(_MARK, before)
+
+
+is_unwatched: Callable[[], bool] = functools.partial(is_key_excluded, _MARK)
