@@ -96,7 +96,7 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
             # With other tensors among its inputs it is another operator.
             key = (type, arrange(args, numbers)) if shifting or numbers else type
             if thread.visits is None:
-                given = target.signature.settings(args, kwargs)
+                given = target.signature.settings(args, kwargs, numbers)
                 operator = locate(type, key, getframe(1), thread, given)
             else:
                 operator = locate(type, key, getframe(1), thread)

@@ -125,8 +125,18 @@ class Signature:
             and not (type(value) in (list, tuple) and any(isinstance(e, Tensor) for e in value))
         }
 
-    def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]]:
-        """What tells operators apart outside of modules, and the names of these arguments."""
+    def settings(
+        self, args: Args, kwargs: Kwargs, numeric: bool = False
+    ) -> tuple[Settings, Sequence[str]] | None:
+        """What tells operators apart outside of modules, and the names of these arguments.
+
+        None if it takes nothing but tensors.
+
+        Args:
+            args: its arguments.
+            kwargs: its keyword arguments.
+            numeric: whether a number stands for a tensor among them.
+        """
         given = dict(self._named(args, kwargs))
         return tuple([setting(given.get(name)) for name in self.names]), self.names
 
@@ -177,20 +187,26 @@ class OperatorSignature(Signature):
         ]
         self.shifting = tuple(i for i in tensors[:-1] if str(schema.arguments[i].type) != "Tensor")
         self._places = tuple(tensors)
-        self._names = frozenset(
-            a.name
-            for a in schema.arguments
+        named = [
+            i
+            for i, a in enumerate(schema.arguments)
             if a.kwarg_only and "Tensor" in str(a.type) and a.name not in self.out
-        )
+        ]
+        self._names = frozenset(self.names[i] for i in named)
         told = [
-            (i, argument.name, argument.kwarg_only)
+            i
             for i, argument in enumerate(schema.arguments)
-            if argument.name not in _INDIFFERENT
-            and (str(argument.type) == "Tensor" or "Tensor" not in str(argument.type))
-        ]  # a number may stand for a tensor
-        self._settings = tuple(i for i, _, by_name in told if not by_name)
-        self._named_settings = tuple(name for _, name, by_name in told if by_name)
-        self._setting_names = tuple(name for _, name, _ in told)
+            if argument.name not in _INDIFFERENT and "Tensor" not in str(argument.type)
+        ]
+        # With the numbers that stand for tensors, and without.
+        self._settings = {
+            numeric: (
+                tuple(i for i in chosen if not schema.arguments[i].kwarg_only),
+                tuple(self.names[i] for i in chosen if schema.arguments[i].kwarg_only),
+                tuple(self.names[i] for i in chosen),
+            )
+            for numeric, chosen in ((False, told), (True, sorted({*told, *tensors, *named})))
+        }
         self._defaults = {
             argument.name: argument.default_value
             for argument in schema.arguments
@@ -248,12 +264,18 @@ class OperatorSignature(Signature):
         places = self._places if numeric else self.shifting
         return tuple([_number(args[i]) if i < count else 0 for i in places])
 
-    def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]]:
+    def settings(
+        self, args: Args, kwargs: Kwargs, numeric: bool = False
+    ) -> tuple[Settings, Sequence[str]] | None:
         """What tells operators apart outside of modules, and the names of these arguments."""
+        places, keywords, names = self._settings[numeric]
+        if not names:
+            return None
         count = len(args)
-        given = [setting(args[i]) if i < count else None for i in self._settings]
-        given += [setting(kwargs.get(name)) for name in self._named_settings]
-        return tuple(given), self._setting_names
+        given = [setting(args[i]) if i < count else None for i in places]
+        if keywords:
+            given += [setting(kwargs.get(name)) for name in keywords]
+        return tuple(given), names
 
     def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
         """The arguments that are no tensors, by name, with the schema's defaults filled in.
