@@ -80,6 +80,12 @@ class Expanded:
         return xp.squeeze(tensor, axis=self.axis)
 
 
+def stacked(axis: int, rank: int) -> tuple[int, Expanded]:
+    """A new axis, counted from the front, along which tensors of a rank lie, and how they do."""
+    place = axis % (rank + 1)
+    return place, Expanded(place)
+
+
 class Gates:
     """The blocks along the first axis, one for each gate of a recurrent cell, in another order."""
 

@@ -25,7 +25,8 @@ _INTRODUCTION = """\
 This table is made from the maps by `python -m amanda_contextmap.listing`, and a test holds it to
 them. An operator of PyTorch or TensorFlow is seen under the ONNX name beside it wherever ONNX
 computes the same for its arguments and types of data, and under its own name elsewhere. PyTorch's
-operators that write to their first operand (`relu_`) are seen as those that do not.
+operators that write to their first operand (`relu_`) are seen as those that do not. Under
+TensorFlow, names in small letters are composites: several operators that are one in ONNX.
 
 *Turned* are the inputs and outputs that may be seen in another shape or order of axes than the
 framework has them, so that a tool sees one form on both; what a tool returns is turned back.

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from amanda.driving import Translation
+from amanda.driving import Composite, Execution, Operator, Translation
 
 from amanda_contextmap.native import Native, dtype_name
 from amanda_contextmap.schema import mismatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from amanda import Driver
-    from amanda.driving import Execution
+    from amanda.driving import Graph
 
+    from amanda_contextmap.pattern import Pattern
     from amanda_contextmap.rule import Rule
 
     Table = Mapping[str, Rule | tuple[Rule, ...]]
@@ -30,11 +31,20 @@ class OnnxMap:
         vocabulary: the backend's.
         table: rules by native type.
         ignores: names of arguments that change nothing in what any of them computes.
+        patterns: what several operators are as one; of those that share operators the first holds.
+            Rules tell by its type what a composite is, and where none holds there is none.
     """
 
-    def __init__(self, vocabulary: str, table: Table, ignores: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        vocabulary: str,
+        table: Table,
+        ignores: Iterable[str] = (),
+        patterns: Sequence[Pattern] = (),
+    ) -> None:
         self.vocabulary = vocabulary
         self._ignores = frozenset(ignores)
+        self._patterns = patterns
         self.rules: dict[str, tuple[Rule, ...]] = {
             type: rules if isinstance(rules, tuple) else (rules,) for type, rules in table.items()
         }
@@ -53,19 +63,52 @@ class OnnxMap:
 
     def translate(self, execution: Execution, driver: Driver) -> Translation:
         """What an execution is in the vocabulary of ONNX."""
-        type = execution.operator.type
-        rules = self.rules.get(type, ())
-        if rules:
-            for rule in rules:
-                translation = rule.apply(Native(execution, driver, self._ignores))
-                if translation is not None and fits(translation, execution):
-                    return translation
-        return Translation(
-            f"{self.vocabulary}::{type}",
+        return self._by_rules(execution, driver) or Translation(
+            f"{self.vocabulary}::{execution.operator.type}",
             range(len(execution.inputs)),
             execution.input_names,
             execution.attrs,
         )
+
+    def composites(self, graph: Graph, driver: Driver) -> Sequence[Composite]:
+        """What is one operator of ONNX and several in a graph."""
+        by_type: dict[str | None, list[str]] = {}
+        for name in graph.operators():
+            by_type.setdefault(graph.type(name), []).append(name)
+        found: list[Composite] = []
+        taken: set[str] = set()
+        for pattern in self._patterns:
+            for root in (name for type in sorted(pattern.roots) for name in by_type.get(type, ())):
+                composite = None if root in taken else _composite(pattern, graph, root)
+                if composite is None or not taken.isdisjoint(composite.parts):
+                    continue
+                if self._by_rules(_shown(composite, graph, driver), driver) is not None:
+                    taken.update(composite.parts)
+                    found.append(composite)
+        return found
+
+    def _by_rules(self, execution: Execution, driver: Driver) -> Translation | None:
+        for rule in self.rules.get(execution.operator.type, ()):
+            translation = rule.apply(Native(execution, driver, self._ignores))
+            if translation is not None and fits(translation, execution):
+                return translation
+        return None
+
+
+def _composite(pattern: Pattern, graph: Graph, root: str) -> Composite | None:
+    match = pattern.match(graph, root)
+    if match is None:
+        return None
+    tensors = match.tensors
+    return Composite(pattern.type, match.parts, [*tensors.values()], [*tensors], match.attrs)
+
+
+def _shown(composite: Composite, graph: Graph, driver: Driver) -> Execution:
+    """A composite as the driver will show it."""
+    name, type = composite.parts[-1], composite.type
+    operator = Operator(id=name, type=type, name=name, scope="", backend=driver.backend)
+    tensors = [graph.tensor(place) for place in composite.inputs]
+    return Execution(operator, tensors, composite.input_names, composite.attrs)
 
 
 def fits(translation: Translation, execution: Execution) -> bool:

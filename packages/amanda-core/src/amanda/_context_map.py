@@ -19,6 +19,7 @@ from amanda._tool import View
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from amanda._composite import Composite, Graph
     from amanda._driver import Driver
     from amanda._tool import Tool
 
@@ -57,6 +58,12 @@ class ContextMap(Protocol):
         Args:
             execution: as the backend shows it, on its forward side.
             driver: the backend's driver, which tells parameters and known values.
+        """
+
+    def composites(self, graph: Graph, driver: Driver) -> Sequence[Composite]:
+        """What is one operator here and several in a graph of the backend.
+
+        No operator is a part of two. A map may lack this, and knows of none then.
         """
 
 

@@ -20,10 +20,12 @@ from amanda._routine import call
 from amanda._tool import View
 from amanda._vocabulary import (
     Sighting,
+    composing,
     forward_types,
     misspelt,
     native_view,
     selected,
+    shows,
     speaks_natively,
     wants_translated,
 )
@@ -87,13 +89,14 @@ class Engine:
             for s in subscriptions
             if s.tool.vocabulary is not None and not speaks_natively(s, driver)
         }
+        self.composing = composing(self.vocabularies, driver)
         self._sightings = ByOperator()
         self._owners = owners
         self._scope = scope
         self.contexts = contexts
         self._backward_plans = ByOperator()
         self._gradient_plans = ByOperator()
-        self._matching_cache: dict[tuple[View, str, bool], tuple[Subscription, ...]] = {}
+        self._matching_cache: dict[tuple[Any, ...], tuple[Subscription, ...]] = {}
         self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
         self._decided = ByOperator()
         self._inside: dict[str, Engine | None] = {}
@@ -299,12 +302,13 @@ class Engine:
     # Inside
 
     def _matching(self, view: View, operator: Operator) -> Sequence[Subscription]:
-        key = (view, operator.type, operator.on_request)
+        key = (view, operator.type, operator.on_request, operator.only_in, operator.part_in)
         if key not in self._matching_cache:
             self._matching_cache[key] = tuple(
                 s
                 for s in self._subscriptions
                 if native_view(s, self.driver) is view
+                and shows(operator, s.tool)
                 and not (
                     operator.on_request and selected(s, self.driver) is None and not s.on_request
                 )
@@ -319,7 +323,8 @@ class Engine:
     def _look_at(self, execution: Execution) -> None:
         sighting = Sighting(self.driver, execution, self.vocabularies)
         self._sightings.keep(execution.operator, sighting)
-        self._saw(self.driver.vocabulary, execution.operator.type)
+        if execution.operator.only_in is None:
+            self._saw(self.driver.vocabulary, execution.operator.type)
         for vocabulary, translation in sighting.translations.items():
             self._saw(vocabulary, translation.type, translation.type + "Grad")
 

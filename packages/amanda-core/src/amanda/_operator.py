@@ -20,6 +20,8 @@ class Operator:
         on_request: only tools that name its type or ask for such see it, e.g. an optimizer's
             update.
         serial: a number that no other operator of this process ever has; plans are kept under it.
+        only_in: for a composite, the one vocabulary whose tools see it; None for all.
+        part_in: the vocabularies in which it is a part of a composite, whose tools do not see it.
     """
 
     __slots__ = (
@@ -28,6 +30,8 @@ class Operator:
         "id",
         "name",
         "on_request",
+        "only_in",
+        "part_in",
         "scope",
         "serial",
         "type",
@@ -42,6 +46,8 @@ class Operator:
         scope: str,
         backend: str,
         on_request: bool = False,
+        only_in: str | None = None,
+        part_in: frozenset[str] = frozenset(),
     ) -> None:
         self.id = id
         self.type = type
@@ -49,6 +55,8 @@ class Operator:
         self.scope = scope
         self.backend = backend
         self.on_request = on_request
+        self.only_in = only_in
+        self.part_in = part_in
         self.serial = next(_serials)
 
     def record(self) -> Operator:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from amanda._analysis import Execution
-    from amanda._context_map import Translation
+    from amanda._context_map import ContextMap, Translation
     from amanda._driver import Driver
+    from amanda._operator import Operator
     from amanda._tool import Subscription, Tool
 
 
@@ -70,6 +71,18 @@ def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
         raise MissingContextMapError(f"{tool.name}: {missing[0][1]}") from None
     for backend, reason in missing:
         warn_once(f"{tool.name} sees nothing of {backend}: {reason}")
+
+
+def composing(vocabularies: Iterable[str], driver: Driver) -> Mapping[str, ContextMap]:
+    """The maps to these vocabularies that find composites in the backend's graphs."""
+    maps = {v: context_map(driver.vocabulary, v) for v in sorted(vocabularies)}
+    return {v: found for v, found in maps.items() if hasattr(found, "composites")}
+
+
+def shows(operator: Operator, tool: Tool) -> bool:
+    """Whether an operator is one for a tool, by its vocabulary: a composite or its parts."""
+    vocabulary = tool.vocabulary
+    return operator.only_in in (None, vocabulary) and vocabulary not in operator.part_in
 
 
 def speaks_natively(subscription: Subscription, driver: Driver) -> bool:

@@ -20,6 +20,9 @@ What a driver promises:
   runs what the plan lists, in that order; each :class:`Action` there names its routine and the
   tensors it selects. On the way back it does the same by a :class:`BackwardPlan` for each backward
   operator and a :class:`GradientPlan` for the gradient of an operator as a whole.
+- Where it has a model as a graph, it shows that (:class:`Graph`) to the maps in
+  ``engine.composing``, and has each :class:`Composite` that they find be an operator of its own,
+  whose ``only_in`` is the map's vocabulary, and for its parts operators with that in ``part_in``.
 - It calls the code of tools through the engine (:meth:`Engine.run`, :meth:`Engine.replace`) or, in
   a graph, by :func:`run_routines` and :func:`replaced`, which check what comes back. While such
   code runs (:func:`in_routine`) nothing is intercepted.
@@ -43,6 +46,7 @@ from amanda._action import Action, Point, replaced, run_routines
 from amanda._analysis import Execution
 from amanda._by_operator import ByOperator
 from amanda._call import Call
+from amanda._composite import Composite, Graph, Place
 from amanda._context_map import ContextMap, Layout, Translation, context_map
 from amanda._driver import Driver
 from amanda._engine import Engine
@@ -70,15 +74,18 @@ __all__ = [
     "BackwardPlan",
     "ByOperator",
     "Call",
+    "Composite",
     "ContextMap",
     "Driver",
     "Engine",
     "Execution",
     "GradientPlan",
+    "Graph",
     "Layout",
     "Operator",
     "Operators",
     "Patches",
+    "Place",
     "Plan",
     "Point",
     "PrivateNames",

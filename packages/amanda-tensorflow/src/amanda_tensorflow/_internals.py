@@ -24,7 +24,10 @@ op_def_registry: Any = _find("tensorflow.python.framework.op_def_registry", "get
 # What runs an operator that is in no graph.
 pywrap_tfe: Any = _find("tensorflow.python.pywrap_tfe", "TFE_Py_FastPathExecute")
 # Values that constants hold.
-tensor_util: Any = _find("tensorflow.python.framework.tensor_util", "MakeNdarray", "constant_value")
+tensor_util: Any = _find(
+    "tensorflow.python.framework.tensor_util",
+    *("MakeNdarray", "constant_value", "try_evaluate_constant"),
+)
 # In which loop of control flow v1 an operation is.
 control_flow_util: Any = _find(
     "tensorflow.python.ops.control_flow_util", "GetContainingWhileContext"

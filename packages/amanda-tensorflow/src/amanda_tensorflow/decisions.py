@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amanda import UnsupportedError
 from amanda.driving import Execution, Point
 
 from amanda_tensorflow.body import input_names, split
+from amanda_tensorflow.composites import gradient_group, group_in, parts_of, wholes_of
 from amanda_tensorflow.identity import ON_REQUEST, operators_of
 from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
 from amanda_tensorflow.state import keeps_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from amanda.driving import Action, Engine
+    from amanda.driving import Action, Engine, Plan
 
+    from amanda_tensorflow.composites import Anchor, Group, Whole
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.history import GradientCall
     from amanda_tensorflow.identity import TensorFlowOperator
@@ -51,8 +54,8 @@ def decide(root: Frame, engine: Engine, analyzing: Callable[..., Any]) -> Decisi
     Args:
         root: the outermost frame, whose operators are identified.
         engine: the tools in force.
-        analyzing: a context manager, called with frame, node and shown tensors, within which
-            tools look at an operator.
+        analyzing: a context manager, called with a frame, names there and the shown tensors that
+            they are, within which tools look at an operator.
 
     Raises:
         RoutineError: a pure routine cannot be traced, or an analysis routine failed.
@@ -67,23 +70,57 @@ class _Inquiry:
         self.engine = engine
         self.analyzing = analyzing
         self.stages: list[Stage] = []
+        self.visited: set[Frame] = set()
         self.check: Callable[[Engine], bool] | None = None
 
     def run(self) -> Decisions:
+        for frame in self.frames:
+            self._forward_of_frame(frame)
         for index, frame in enumerate(self.frames):
-            for name in frame.forward_nodes():
-                if name in frame.running and self.engine.wants(frame.body.nodes[name].op):
-                    self._forward(index, frame, name)
-        for index, frame in enumerate(self.frames):
-            for number, call in enumerate(frame.gradients.calls):
-                graph = call.forward_graph()
-                operator = None if graph is None else operators_of(graph).get(call.forward)
-                runs = not frame.running.isdisjoint(frame.gradients.nodes_of[call])
-                if operator is not None and runs and self.engine.wants(operator.type):
-                    self._gradient(index, frame, number, call, operator, graph)
+            self._gradients_of_frame(index, frame)
         if self.frames[0].function is None:
             self._read_variables_in_order()
         return Decisions(self.stages, self.check or (lambda engine: True))
+
+    def _forward_of_frame(self, frame: Frame) -> None:
+        """Ask about a function's operators, those of a function that it calls where it does."""
+        if frame in self.visited:
+            return
+        self.visited.add(frame)
+        index = self.frames.index(frame)
+        wholes = wholes_of(frame.graph, self.engine)
+        parts = parts_of(wholes)
+        by_root = {
+            group.root: (whole, group)
+            for whole in wholes
+            if (group := group_in(frame, whole)) is not None
+        }
+        for name in frame.forward_nodes():
+            if name not in frame.running:
+                continue
+            for child in frame.children.get(name, ()):
+                self._forward_of_frame(child)
+            if self.engine.wants(frame.body.nodes[name].op):
+                self._forward(index, frame, name, parts)
+            if name in by_root and self.engine.wants(by_root[name][0].operator.type):
+                self._whole(index, frame, *by_root[name])
+
+    def _gradients_of_frame(self, index: int, frame: Frame) -> None:
+        for number, call in enumerate(frame.gradients.calls):
+            graph = call.forward_graph()
+            operator = None if graph is None else operators_of(graph).get(call.forward)
+            if operator is None or frame.running.isdisjoint(frame.gradients.nodes_of[call]):
+                continue
+            wholes = wholes_of(graph, self.engine)
+            parts = parts_of(wholes)
+            for whole in wholes:
+                is_root = whole.composite.parts[-1] == call.forward
+                if is_root and self.engine.wants(whole.operator.type):
+                    self._gradient_of_whole(index, frame, number, whole, graph)
+            if self.engine.wants(operator.type):
+                if call.forward in parts:
+                    operator = operator.part(parts[call.forward])
+                self._gradient(index, frame, number, call, operator, graph)
 
     def _read_variables_in_order(self) -> None:
         """Have pure routines see what host routines assign in the same run of a session.
@@ -95,32 +132,116 @@ class _Inquiry:
                 if stage.pure is not None and stage.pure.reads_variables:
                     stage.pure = None
 
-    def _forward(self, index: int, frame: Frame, name: str) -> None:
+    def _forward(
+        self, index: int, frame: Frame, name: str, parts: Mapping[str, frozenset[str]]
+    ) -> None:
         operation = frame.operations[name]
         operator = operators_of(frame.graph)[operation.name]
-        engine = self.engine
-        plan = engine.plans.get(operator.serial)
+        if operation.name in parts:
+            operator = operator.part(parts[operation.name])
         node = frame.body.nodes[name]
         inputs, outputs = list(operation.inputs), list(operation.outputs)
-        if plan is None or plan.pending:
-            with self.analyzing(frame, name, inputs):
-                shown = Execution(
-                    operator, inputs, input_names(node, operation.op_def), read_attrs(operation)
+
+        def shown() -> Execution:
+            names = input_names(node, operation.op_def)
+            return Execution(operator, inputs, names, read_attrs(operation))
+
+        plan = self._plan(frame, frame.inputs[name], operator, shown, outputs)
+        add = _Adder(self.stages, index, name, operator, frame.in_loop(name))
+        add.fixed = _taken_with_others(frame, operation)
+        add.around(plan, inputs, outputs)
+
+    def _whole(self, index: int, frame: Frame, whole: Whole, group: Group) -> None:
+        """A composite, for the tools to which it is one operator."""
+        composite, operator = whole
+        names = [frame.tensor(f"{name}:{position}") for name, position in composite.inputs]
+        inputs = [frame.graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs]
+        outputs = [frame.operations[group.root].outputs[0]]
+
+        def shown() -> Execution:
+            return Execution(operator, inputs, composite.input_names, composite.attrs)
+
+        plan = self._plan(frame, names, operator, shown, outputs)
+        if plan.replace is not None:
+            self._check_unwatched(index, group, plan.replace, operator)
+        add = _Adder(self.stages, index, group, operator, frame.in_loop(group.root))
+        add.around(plan, inputs, outputs)
+
+    def _check_unwatched(
+        self, index: int, group: Group, replace: Action, operator: TensorFlowOperator
+    ) -> None:
+        """Refuse to replace what another tool has inserted into."""
+        for stage in self.stages:
+            if stage.frame == index and stage.anchor in group.parts:
+                raise UnsupportedError(
+                    f"{replace.tool.name}: {operator.id!r} cannot be replaced while "
+                    f"{stage.actions[0].tool.name} instruments {stage.operator.id!r}, a part of "
+                    "it; apply the tools in scopes of their own"
                 )
+
+    def _plan(
+        self,
+        frame: Frame,
+        names: Sequence[str],
+        operator: TensorFlowOperator,
+        show: Callable[[], Execution],
+        outputs: Sequence[Any],
+    ) -> Plan:
+        """What the tools decide about an operator whose inputs have these names in the frame."""
+        engine, serial = self.engine, operator.serial
+        plan: Plan | None = engine.plans.get(serial)
+        if plan is None or plan.pending:
+            shown = show()
+            with self.analyzing(frame, names, shown.inputs):
                 if plan is None:
                     plan = engine.analyze(shown)
                 if plan.pending:
                     shown.outputs = outputs
                     plan = engine.complete(plan, shown)
         if self.check is None:
-            self.check = lambda engine: engine.plans.get(operator.serial) is plan
-        add = _Adder(self.stages, index, name, operator, frame.in_loop(name))
-        add.fixed = _taken_with_others(frame, operation)
-        add.chain(Point.BEFORE_OP, plan.before, inputs)
-        add.fixed = []
-        if plan.replace is not None:
-            add.replacement(Point.REPLACE_OP, plan.replace, inputs, outputs)
-        add.chain(Point.AFTER_OP, plan.after, outputs)
+            self.check = lambda engine: engine.plans.get(serial) is plan
+        return plan
+
+    def _gradient_of_whole(
+        self, index: int, frame: Frame, number: int, whole: Whole, graph: Any
+    ) -> None:
+        """The gradient of a composite as a whole."""
+        composite, operator = whole
+        group = gradient_group(frame, number, whole, graph)
+        calls = frame.gradients.calls
+        inputs = [graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs]
+        grad_outputs = [_by_name(frame, calls[number].grad_outputs[0])]
+        parts = [
+            [
+                (use, gradient)
+                for use in uses
+                if (gradient := _by_name(frame, calls[use[0]].grad_inputs[use[1]])) is not None
+            ]
+            for uses in group.uses
+        ]
+        group = group._replace(uses=tuple(tuple(use for use, _ in found) for found in parts))
+        grad_inputs = [found[0][1] if found else None for found in parts]
+        outputs = [graph.get_operation_by_name(composite.parts[-1]).outputs[0]]
+        shown = Execution(
+            operator,
+            inputs,
+            composite.input_names,
+            composite.attrs,
+            outputs,
+            grad_outputs=grad_outputs,
+            grad_inputs=grad_inputs,
+        )
+        with self.analyzing(frame, [], []):
+            plan = self.engine.gradient_plan(shown)
+        if self.check is None:
+            self.check = lambda engine: engine.known_gradient_plan(operator) is plan
+        in_loop = frame.in_loop(frame.gradients.nodes_of[calls[number]][0])
+        _Adder(self.stages, index, number, operator, in_loop).chain(
+            Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs
+        )
+        _Adder(self.stages, index, group, operator, in_loop).chain(
+            Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs
+        )
 
     def _gradient(
         self,
@@ -147,7 +268,7 @@ class _Inquiry:
             grad_inputs=grad_inputs,
         )
         if len(grad_outputs) == len(outputs) and len(grad_inputs) == len(inputs):
-            with self.analyzing(frame, None, []):
+            with self.analyzing(frame, [], []):
                 plan = engine.gradient_plan(shown)
             if self.check is None:
                 self.check = lambda engine: engine.known_gradient_plan(operator) is plan
@@ -186,7 +307,7 @@ class _Inquiry:
             backward_operator=backward_operator,
             grad_outputs=gradients,
         )
-        with self.analyzing(frame, None, []):
+        with self.analyzing(frame, [], []):
             plan = engine.backward_plan(shown)
             if plan.pending:
                 shown.grad_inputs = outputs
@@ -254,7 +375,7 @@ class _Adder:
         self,
         stages: list[Stage],
         frame: int,
-        anchor: str | int,
+        anchor: Anchor,
         operator: TensorFlowOperator,
         in_loop: bool,
     ) -> None:
@@ -275,6 +396,14 @@ class _Adder:
                 groups.append([action])
         for group in groups:
             self._add(point, group, tensors, None)
+
+    def around(self, plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """All that a plan says of an operator."""
+        self.chain(Point.BEFORE_OP, plan.before, inputs)
+        self.fixed = []
+        if plan.replace is not None:
+            self.replacement(Point.REPLACE_OP, plan.replace, inputs, outputs)
+        self.chain(Point.AFTER_OP, plan.after, outputs)
 
     def replacement(
         self, point: Point, action: Action, tensors: Sequence[Any], outputs: Sequence[Any]

@@ -43,7 +43,7 @@ class _State:
     def __init__(self, depth: int = 0) -> None:
         self.depth = depth
         self.engine: Engine | None = None
-        self.showing: tuple[Values, Frame, str | None, Sequence[Any]] | None = None
+        self.showing: tuple[Values, Frame, Sequence[str], Sequence[Any]] | None = None
 
 
 class _Thread(threading.local):
@@ -163,10 +163,10 @@ class TensorFlowDriver(Driver):
             return tensor.numpy()
         showing = self._thread.state.showing
         if showing is not None:
-            values, frame, node, shown = showing
-            for position, other in enumerate(shown):
-                if other is tensor and node is not None:
-                    return values.of(frame, frame.inputs[node][position])
+            values, frame, names, shown = showing
+            for name, other in zip(names, shown, strict=True):
+                if other is tensor:
+                    return values.of(frame, name)
         raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
 
     def variable(self, initial: Any, execution: Execution) -> Any:
@@ -212,7 +212,7 @@ class TensorFlowDriver(Driver):
 
     def analyzing(
         self, values: Values
-    ) -> Callable[[Frame, str | None, Sequence[Any]], contextlib.AbstractContextManager[None]]:
+    ) -> Callable[[Frame, Sequence[str], Sequence[Any]], contextlib.AbstractContextManager[None]]:
         """A context manager within which tools look at operators of one call.
 
         Args:
@@ -220,8 +220,8 @@ class TensorFlowDriver(Driver):
         """
 
         @contextlib.contextmanager
-        def show(frame: Frame, node: str | None, tensors: Sequence[Any]) -> Iterator[None]:
-            self._thread.state.showing = (values, frame, node, tensors)
+        def show(frame: Frame, names: Sequence[str], tensors: Sequence[Any]) -> Iterator[None]:
+            self._thread.state.showing = (values, frame, names, tensors)
             try:
                 with routines.tools_code():
                     yield

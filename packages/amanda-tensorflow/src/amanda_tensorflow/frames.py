@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from amanda_tensorflow._internals import context, control_flow_util, function_def_to_graph
 from amanda_tensorflow.body import Body, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.gradients import Gradients
-from amanda_tensorflow.history import notes_of
-from amanda_tensorflow.identity import STRUCTURE
+from amanda_tensorflow.history import declared_scope, notes_of
+from amanda_tensorflow.identity import STRUCTURE, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +30,7 @@ _CALLS = {
     "While": (("cond", "body"), 0),
     "StatelessWhile": (("cond", "body"), 0),
 }
+_FUNCTION_CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall"])
 _STATEFUL = {
     "PartitionedCall": "StatefulPartitionedCall",
     "StatelessIf": "If",
@@ -140,6 +141,17 @@ class Frame:
         """Whether a node is in a loop of version 1."""
         within = self.operations[name]._get_control_flow_context()
         return control_flow_util.GetContainingWhileContext(within) is not None
+
+    @property
+    def scope(self) -> str:
+        """The name scope that the function is called in; names in loops and branches have it."""
+        if self.parent is None:
+            return ""
+        operation = self.parent.operations[self.call]
+        if operation.type not in _FUNCTION_CALLS:
+            return self.parent.scope
+        opened = declared_scope(self.parent.graph, operation.name.rpartition("/")[0])
+        return within(self.parent.scope, opened)
 
     # Control and state
 

@@ -332,7 +332,7 @@ class Functions:
         self._driver.eager.ran_a_graph(engine)
         root = Frame.of_function(function)
         self._driver.identities.identify(
-            ((frame.graph, frame.forward_operations()) for frame in root.walk()),
+            ((f.graph, f.scope, f.forward_operations()) for f in root.walk()),
             [("variable", arg._id) for arg in args if arg.dtype.name == "resource"],
         )
         decisions = decide(root, engine, self._driver.analyzing(FunctionValues(args, function)))

@@ -97,17 +97,17 @@ class TensorFlowOperator(Operator):
     ``type`` is the node's ``op``, ``name`` its name in the graph where it was seen first.
     """
 
-    __slots__ = ("_gradient", "_node")
+    __slots__ = ("_node", "_tied")
 
     def __init__(self, node: Callable[[], Any], **description: Any) -> None:
         super().__init__(backend="tensorflow", **description)
         self._node = node
-        self._gradient: dict[str, TensorFlowOperator] = {}
+        self._tied: dict[Hashable, TensorFlowOperator] = {}  # others, which live as long
 
     def record(self) -> TensorFlowOperator:
         """An equal operator for tools to keep."""
         record = copy.copy(self)
-        record._gradient = {}  # plans live as long as these
+        record._tied = {}  # plans live as long as these
         return record
 
     @property
@@ -131,8 +131,8 @@ class TensorFlowOperator(Operator):
         """
         op = operation.type
         place = f"gradient/{op}" if number == 1 else f"gradient/{op}#{number}"
-        if place not in self._gradient:
-            self._gradient[place] = TensorFlowOperator(
+        if place not in self._tied:
+            self._tied[place] = TensorFlowOperator(
                 _finder(operation.graph, operation.name),
                 id=f"{self.id}/{place}",
                 type=op,
@@ -140,7 +140,34 @@ class TensorFlowOperator(Operator):
                 scope=self.scope,
                 on_request=op in ON_REQUEST,
             )
-        return self._gradient[place]
+        return self._tied[place]
+
+    def composite(self, type: str, vocabulary: str) -> TensorFlowOperator:
+        """The operator of a vocabulary that this one gives the result of."""
+        return self._again(
+            ("composite", type, vocabulary),
+            id=f"{self.id}/{type}",
+            type=type,
+            on_request=self.on_request and self.type not in ON_REQUEST,
+            only_in=vocabulary,
+        )
+
+    def part(self, vocabularies: frozenset[str]) -> TensorFlowOperator:
+        """This operator where it is a part of a composite; what is decided about it is apart."""
+        return self._again(
+            ("part", vocabularies),
+            id=self.id,
+            type=self.type,
+            on_request=self.on_request,
+            part_in=vocabularies,
+        )
+
+    def _again(self, key: Hashable, **description: Any) -> TensorFlowOperator:
+        if key not in self._tied:
+            self._tied[key] = TensorFlowOperator(
+                self._node, name=self.name, scope=self.scope, **description
+            )
+        return self._tied[key]
 
 
 class _Known:
@@ -164,26 +191,28 @@ class Identities:
         self._collected = False
 
     def identify(
-        self, graphs: Iterable[tuple[Any, Iterable[tuple[str, str]]]], variables: Iterable[Hashable]
+        self,
+        graphs: Iterable[tuple[Any, str, Iterable[tuple[str, str]]]],
+        variables: Iterable[Hashable],
     ) -> None:
         """Make or find the operators of graphs that are run as one.
 
         Args:
-            graphs: each graph with name and type of its forward nodes; what is called comes after
-                its caller.
+            graphs: each graph with the scope that it is called in, and name and type of its forward
+                nodes; what is called comes after its caller.
             variables: what tells the variables that they use from all others.
         """
         self._collected = False
         counts: collections.Counter[str] = collections.Counter()
         taken: set[int] = set()
         function: Hashable = None
-        for index, (graph, nodes) in enumerate(graphs):
+        for index, (graph, around, nodes) in enumerate(graphs):
             if index == 0:
                 notes = notes_of(graph)
                 function = ("graph", notes.number) if notes.function is None else notes.function
             operators = operators_of(graph)
             for name, op in nodes:
-                scope = declared_scope(graph, name.rpartition("/")[0])
+                scope = within(around, declared_scope(graph, name.rpartition("/")[0]))
                 again = graph.get_operation_by_name(name)._id in notes_of(graph).recomputed
                 if again:
                     scope = without_gradients(scope)
@@ -241,6 +270,13 @@ class Identities:
         return next(
             id for number in itertools.count(2) if (id := f"{stem}#{number}") not in self._ids
         )
+
+
+def within(around: str, scope: str) -> str:
+    """A scope of a function as one of the program, which calls the function in another."""
+    if not around or f"{scope}/".startswith(f"{around}/"):
+        return scope
+    return f"{around}/{scope}" if scope else around
 
 
 def operators_of(graph: Any) -> dict[str, TensorFlowOperator]:

@@ -14,8 +14,10 @@ from amanda.driving import Point
 
 from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.body import control_inputs, data_inputs, set_inputs, split
+from amanda_tensorflow.composites import root_of
 from amanda_tensorflow.decisions import carrying
 from amanda_tensorflow.edits import Edits
+from amanda_tensorflow.groups import AroundGroups
 from amanda_tensorflow.identity import STRUCTURE
 from amanda_tensorflow.routines import HostRoutine
 from amanda_tensorflow.versions import Versions, Wanted
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from amanda_tensorflow.body import Body
+    from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.routines import Stage
 
@@ -66,7 +69,7 @@ class Rewriter:
         self._serial = serial
         self._frames = list(root.walk())
         self._edits = {frame: Edits(frame) for frame in self._frames}
-        self._at: dict[tuple[int, str | int], dict[Point, list[int]]] = {}
+        self._at: dict[tuple[int, Anchor], dict[Point, list[int]]] = {}
         for number, stage in enumerate(stages):
             points = self._at.setdefault((stage.frame, stage.anchor), collections.defaultdict(list))
             points[stage.point].append(number)
@@ -74,9 +77,13 @@ class Rewriter:
 
     def run(self) -> None:
         """Insert all stages, and have every node read what it is to read."""
+        around = AroundGroups(self)
         for insert in (
             self._after,
+            around.after,
             self._on_grad_inputs,
+            around.on_grad_inputs,
+            around.before,
             self._before,
             self._on_grad_outputs,
             self._before_backward,
@@ -107,28 +114,26 @@ class Rewriter:
 
     # Stages, in an order in which all that they read is known
 
-    def _after(self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
-        if isinstance(anchor, int):
+    def _after(self, edits: Edits, anchor: Anchor, points: dict[Point, list[int]]) -> None:
+        if not isinstance(anchor, str):
             return
         node = edits.frame.body.nodes[anchor]
         raw = [f"{anchor}:{index}" for index in range(len(edits.frame.body.dtypes(node)))]
         outputs: list[str | None] = list(raw)
         for number in points[Point.REPLACE_OP] + points[Point.REPLACE_BACKWARD_OP]:
-            name = self._place(edits, number)
+            name = self.place(edits, number)
             outputs = [f"{name}:{index}" for index in range(len(raw))]
             edits.last[anchor] = name
             edits.replaced.add(anchor)
         for number in points[Point.AFTER_OP] + points[Point.AFTER_BACKWARD_OP]:
             controls = () if self._stages[number].given else (anchor,)
-            edits.last[anchor] = self._emit(edits, number, outputs, controls)
+            edits.last[anchor] = self.emit(edits, number, outputs, controls)
         for before, now in zip(raw, outputs, strict=True):
             if now is not None and now != before:
                 edits.after[before] = now
 
-    def _on_grad_inputs(
-        self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]
-    ) -> None:
-        if isinstance(anchor, str) or not points[Point.ON_GRAD_INPUTS]:
+    def _on_grad_inputs(self, edits: Edits, anchor: Anchor, points: dict[Point, list[int]]) -> None:
+        if not isinstance(anchor, int) or not points[Point.ON_GRAD_INPUTS]:
             return
         call = edits.frame.gradients.calls[anchor]
         raw = edits.tensors(call.grad_inputs)
@@ -138,18 +143,20 @@ class Rewriter:
             if before is not None and now is not None:
                 edits.outer[before] = now
 
-    def _before(self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]) -> None:
-        if isinstance(anchor, int) or not (points[Point.BEFORE_OP] or points[Point.REPLACE_OP]):
+    def _before(self, edits: Edits, anchor: Anchor, points: dict[Point, list[int]]) -> None:
+        if not isinstance(anchor, str):
             return
-        inputs: list[str | None] = [edits.current(t) for t in edits.frame.inputs[anchor]]
+        if not (points[Point.BEFORE_OP] or points[Point.REPLACE_OP]):
+            return
+        inputs: list[str | None] = [*edits.taken(anchor)]
         self._before_node(edits, anchor, points[Point.BEFORE_OP], inputs, range(len(inputs)))
         for number in points[Point.REPLACE_OP]:
-            self._connect(edits, number, inputs, edits.controls(anchor))
+            self.connect(edits, number, inputs, edits.controls(anchor))
 
     def _on_grad_outputs(
-        self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]
+        self, edits: Edits, anchor: Anchor, points: dict[Point, list[int]]
     ) -> None:
-        if isinstance(anchor, str):
+        if not isinstance(anchor, int):
             return
         call = edits.frame.gradients.calls[anchor]
         raw = edits.tensors(call.grad_outputs)
@@ -160,10 +167,10 @@ class Rewriter:
                 edits.grad_outputs[call, before] = now
 
     def _before_backward(
-        self, edits: Edits, anchor: str | int, points: dict[Point, list[int]]
+        self, edits: Edits, anchor: Anchor, points: dict[Point, list[int]]
     ) -> None:
         before, replace = points[Point.BEFORE_BACKWARD_OP], points[Point.REPLACE_BACKWARD_OP]
-        if isinstance(anchor, int) or not (before or replace):
+        if not isinstance(anchor, str) or not (before or replace):
             return
         call = edits.frame.gradients.of_node[anchor]
         positions = dict(carrying(edits.frame, call))[anchor]
@@ -172,7 +179,7 @@ class Rewriter:
         ]
         gradients = self._before_node(edits, anchor, before, inputs, positions)
         for number in replace:
-            self._connect(edits, number, gradients, edits.controls(anchor))
+            self.connect(edits, number, gradients, edits.controls(anchor))
 
     def _before_node(
         self,
@@ -185,7 +192,7 @@ class Rewriter:
         """Run stages on some inputs of a node, and give it what they return."""
         chosen = [inputs[position] for position in positions]
         for number in numbers:
-            name = self._emit(edits, number, chosen, edits.controls(anchor))
+            name = self.emit(edits, number, chosen, edits.controls(anchor))
             edits.waits[anchor].append(name)
         for position, tensor in zip(positions, chosen, strict=True):
             inputs[position] = tensor
@@ -194,23 +201,23 @@ class Rewriter:
 
     def _chain(self, edits: Edits, numbers: Iterable[int], tensors: list[str | None]) -> None:
         for number in numbers:
-            self._emit(edits, number, tensors, ())
+            self.emit(edits, number, tensors, ())
 
     # One stage
 
-    def _emit(
+    def emit(
         self, edits: Edits, number: int, tensors: list[str | None], controls: Iterable[str]
     ) -> str:
         """Add the node of a stage; what it returns takes its place in ``tensors``."""
         stage = self._stages[number]
-        name = self._place(edits, number)
-        self._connect(edits, number, tensors, controls)
+        name = self.place(edits, number)
+        self.connect(edits, number, tensors, controls)
         results = stage.results if stage.pure is None else stage.pure.changed
         for output, position in enumerate(results):
             tensors[position] = f"{name}:{output}"
         return name
 
-    def _place(self, edits: Edits, number: int) -> str:
+    def place(self, edits: Edits, number: int) -> str:
         """Add the node of a stage, without the tensors that the routines are given."""
         stage, frame = self._stages[number], edits.frame
         frame.mark_edited()
@@ -247,7 +254,7 @@ class Rewriter:
         node.attr["Tout"].list.type.extend(d.base_dtype.as_datatype_enum for d in returned)
         return name
 
-    def _connect(
+    def connect(
         self, edits: Edits, number: int, tensors: Sequence[str | None], controls: Iterable[str]
     ) -> None:
         """Give a stage's node the tensors that its routines ask for."""
@@ -359,10 +366,9 @@ def _both(body: Body, name: str, condition: str) -> str:
 
 
 def _name(edits: Edits, stage: Stage, number: int) -> str:
-    if isinstance(stage.anchor, str):
-        anchor = stage.anchor
-    else:
-        anchor = edits.frame.gradients.calls[stage.anchor].forward
+    anchor = root_of(stage.anchor)
+    if isinstance(anchor, int):
+        anchor = edits.frame.gradients.calls[anchor].forward
     return f"{anchor}/amanda/{stage.point.value}_{number}"
 
 

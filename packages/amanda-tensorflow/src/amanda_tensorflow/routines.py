@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from amanda.driving import Action
 
+    from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.identity import TensorFlowOperator
 
 # Constants of a routine that are larger become arguments: a graph is no place for masks.
@@ -144,7 +145,8 @@ class Stage:
 
     Attributes:
         frame: number of the frame that it is in.
-        anchor: name of the node, or number of the gradient call among those of the frame.
+        anchor: name of the node, number of the gradient call among those of the frame, or what
+            these are of a composite.
         point: where they run.
         given: positions of the tensors that the routines get, among all at that point; for a
             gradient that does not flow, and for a list or dataset, which Python cannot see, they
@@ -158,7 +160,7 @@ class Stage:
     def __init__(
         self,
         frame: int,
-        anchor: str | int,
+        anchor: Anchor,
         point: Point,
         actions: Sequence[Action],
         tensors: Sequence[Any],

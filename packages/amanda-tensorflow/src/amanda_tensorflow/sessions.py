@@ -272,10 +272,10 @@ class Sessions:
                 and not computes_gradients(operation._id)
                 and (operation._id in notes.recomputed or not is_gradient(operation.name))
             ]
-            identities.identify([(root.graph, nodes)], ())
+            identities.identify([(root.graph, "", nodes)], ())
         for frames in root.children.values():
             for child in frames:
-                below = [(frame.graph, frame.forward_operations()) for frame in child.walk()]
+                below = [(f.graph, f.scope, f.forward_operations()) for f in child.walk()]
                 identities.identify(below, ())
 
 

@@ -1,7 +1,14 @@
 """TensorFlow's operators in the vocabulary of ONNX."""
 
 from amanda_contextmap.onnx_map import OnnxMap
-from amanda_contextmap.tensorflow import arrays, elementwise, layers, reductions, spatial
+from amanda_contextmap.tensorflow import (
+    arrays,
+    composites,
+    elementwise,
+    layers,
+    reductions,
+    spatial,
+)
 
 # The types and numbers of inputs, which the inputs tell, and how a result is computed.
 _IGNORED = {
@@ -11,6 +18,8 @@ _IGNORED = {
     "T",
     "TI",
     "Taxis",
+    "Tblock_shape",
+    "Tcrops",
     "Tdim",
     "Tidx",
     "Tindices",
@@ -33,7 +42,13 @@ _IGNORED = {
 
 context_map = OnnxMap(
     "tensorflow",
-    spatial.TABLE | layers.TABLE | elementwise.TABLE | arrays.TABLE | reductions.TABLE,
+    spatial.TABLE
+    | layers.TABLE
+    | elementwise.TABLE
+    | arrays.TABLE
+    | reductions.TABLE
+    | composites.TABLE,
     _IGNORED,
+    composites.PATTERNS,
 )
 """Found by its entry point, ``tensorflow:onnx``."""

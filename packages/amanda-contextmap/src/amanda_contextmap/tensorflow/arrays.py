@@ -9,7 +9,7 @@ from __future__ import annotations
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.dtypes import CODES
-from amanda_contextmap.layout import MATRIX
+from amanda_contextmap.layout import MATRIX, stacked
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axis, constant, rule
 
@@ -17,6 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+    from amanda.driving import Layout
 
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
@@ -151,13 +153,27 @@ def _dtype_code(op: Native) -> int | None:
 _CONCAT = "inputs=values"
 _IDENTITY = rule("Identity", "input=input")
 
+
+def _repeats_single_elements(op: Native) -> bool:
+    """Whether it repeats only along axes of size one, as a broadcast does."""
+    pairs = zip(op.shape("input"), op.value("multiples"), strict=True)
+    return all(count == 1 or size == 1 for size, count in pairs)
+
+
+def _stacked(op: Native) -> tuple[int, Layout]:
+    return stacked(op.value("axis"), op.rank("values"))
+
+
 TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     # shapes
     "Reshape": rule("Reshape", "data=tensor shape=shape"),
     "Squeeze": rule("Squeeze", "data=input", axes=_removed),
     "ExpandDims": rule("Unsqueeze", "data=input", axes=_inserted),
     "BroadcastTo": rule("Expand", "input=input shape=shape"),
-    "Tile": rule("Tile", "input=input repeats=multiples"),
+    "Tile": (
+        rule("Expand", "input=input shape=multiples", when=_repeats_single_elements),
+        rule("Tile", "input=input repeats=multiples"),
+    ),
     "Shape": rule("Shape", "data=input"),
     "Size": rule("Size", "data=input"),
     # axes
@@ -165,6 +181,12 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     # parts
     "ConcatV2": rule("Concat", _CONCAT, axis=axis("axis", "values")),
     "Concat": rule("Concat", _CONCAT, axis=axis("concat_dim", "values")),
+    "Pack": rule(
+        "Concat",
+        "inputs=values",
+        layouts={"inputs": lambda op: _stacked(op)[1]},
+        axis=lambda op: _stacked(op)[0],
+    ),
     "Split": rule("Split", "input=value", _split_evenly),
     "SplitV": rule("Split", "input=value", _split_by_sizes, ignores="num_split"),
     "Slice": rule("Slice", "data=input", _slice),

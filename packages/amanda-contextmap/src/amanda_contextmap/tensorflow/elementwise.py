@@ -52,6 +52,8 @@ TABLE: dict[str, Rule] = {
     "Mod": rule("Mod", _BINARY, fmod=1),
     "TruncateMod": rule("Mod", _BINARY, fmod=1),
     "Pow": rule("Pow", "X=x Y=y"),
+    "Square": rule("Pow", "X=x", Y=2),
+    "Rsqrt": rule("Pow", "X=x", Y=-0.5),
     "Maximum": rule("Max", _MAX),
     "Minimum": rule("Min", _MAX),
     "Abs": rule("Abs", "X=x"),

@@ -33,9 +33,9 @@ def _activation(op: Native) -> Layout | None:
     return None if _channels_first(op) else CHANNELS_LAST
 
 
-def _spatial(op: Native, values: Sequence[Any]) -> list[Any]:
-    """What belongs to the axes of space, among values for all axes."""
-    return list(values[2:] if _channels_first(op) else values[1:-1])
+def _spatial(op: Native, values: Sequence[Any], rank: int) -> list[Any]:
+    """What belongs to the axes of space, among values for all axes; not to one that is added."""
+    return list(values[2:] if _channels_first(op) else values[1:-1])[-rank:]
 
 
 def _padding(
@@ -46,16 +46,16 @@ def _padding(
     if padding == "VALID":
         return {"pads": [0] * 2 * len(reach)}
     if padding == "EXPLICIT":
-        return {"pads": _explicit(op)}
-    totals = windows.same(_spatial(op, op.shape(data)), reach, strides)
+        return {"pads": _explicit(op, len(reach))}
+    totals = windows.same(_spatial(op, op.shape(data), len(reach)), reach, strides)
     if totals is None:
         return {"auto_pad": "SAME_UPPER"}
     return {"pads": windows.split(totals)}
 
 
-def _explicit(op: Native) -> list[int]:
+def _explicit(op: Native, rank: int) -> list[int]:
     given = op.value("explicit_paddings")
-    return _spatial(op, given[::2]) + _spatial(op, given[1::2])
+    return _spatial(op, given[::2], rank) + _spatial(op, given[1::2], rank)
 
 
 # Convolutions
@@ -68,7 +68,7 @@ def _one_batch(op: Native) -> bool:
 
 def _convolution(op: Native) -> Mapping[str, Any]:
     kernel = op.sizes("filter", slice(-2))
-    strides = _spatial(op, op.value("strides"))
+    strides = _spatial(op, op.value("strides"), len(kernel))
     dilations = _dilations(op, len(kernel))
     reach = windows.span(kernel, dilations)
     return {
@@ -81,7 +81,7 @@ def _convolution(op: Native) -> Mapping[str, Any]:
 
 def _dilations(op: Native, rank: int) -> list[int]:
     given = op.get("dilations")
-    return _spatial(op, given) if given else [1] * rank
+    return _spatial(op, given, rank) if given else [1] * rank
 
 
 def _channels(op: Native, data: str) -> int:
@@ -94,13 +94,10 @@ def _groups(op: Native) -> int:
 
 def _depthwise_kernel(op: Native) -> Layout:
     """(H, W, C, M) seen as (C * M, 1, H, W)."""
-    height, width, channels, multiplier = op.sizes("filter")
+    *window, channels, multiplier = op.sizes("filter")
     return Chain(
         Moved((-2, -1), (0, 1)),
-        Reshaped(
-            (channels, multiplier, height, width),
-            (channels * multiplier, 1, height, width),
-        ),
+        Reshaped((channels, multiplier, *window), (channels * multiplier, 1, *window)),
     )
 
 
@@ -110,7 +107,7 @@ def _transposed_convolution(op: Native) -> Mapping[str, Any]:
     Where the size of the result is not known, it is the operand's times the stride.
     """
     kernel = op.sizes("filter", slice(-2))
-    strides = _spatial(op, op.value("strides"))
+    strides = _spatial(op, op.value("strides"), len(kernel))
     dilations = _dilations(op, len(kernel))
     reach = windows.span(kernel, dilations)
     padding, explicit = op.value("padding"), op.get("explicit_paddings")
@@ -121,14 +118,14 @@ def _transposed_convolution(op: Native) -> Mapping[str, Any]:
         "group": 1,
     }
     try:
-        sizes = _spatial(op, op.value("input_sizes"))
-        operand = _spatial(op, op.sizes("out_backprop"))
+        sizes = _spatial(op, op.value("input_sizes"), len(kernel))
+        operand = _spatial(op, op.sizes("out_backprop"), len(kernel))
     except ValueUnavailableError:
         same = padding == "SAME"
         return attrs | ({"auto_pad": "SAME_UPPER"} if same else {"pads": [0] * 2 * len(kernel)})
     whole = [(n - 1) * s + r for n, s, r in zip(operand, strides, reach, strict=True)]
     if explicit:
-        pads = _explicit(op)
+        pads = _explicit(op, len(kernel))
     else:
         pads = windows.split([max(w - size, 0) for w, size in zip(whole, sizes, strict=True)])
     totals = [b + a for b, a in zip(pads[: len(whole)], pads[len(whole) :], strict=True)]
@@ -136,23 +133,29 @@ def _transposed_convolution(op: Native) -> Mapping[str, Any]:
     return attrs | {"pads": pads, "output_padding": missing}
 
 
-_CONV = rule(
-    "Conv",
-    "X=input W=filter",
-    _convolution,
-    outputs="Y",
-    layouts={"X": _activation, "W": KERNEL_IO, "Y": _activation},
-    when=_one_batch,
-    group=_groups,
-)
-_DEPTHWISE = rule(
-    "Conv",
-    "X=input W=filter",
-    _convolution,
-    outputs="Y",
-    layouts={"X": _activation, "W": _depthwise_kernel, "Y": _activation},
-    group=lambda op: op.size("filter", -2),
-)
+def _conv(
+    attributes: Attributes,
+    kernel: Layout | Callable[[Native], Layout],
+    groups: Callable[[Native], int],
+    when: Condition | None = None,
+) -> Rule:
+    return rule(
+        "Conv",
+        "X=input W=filter",
+        attributes,
+        outputs="Y",
+        layouts={"X": _activation, "W": kernel, "Y": _activation},
+        when=when,
+        group=groups,
+    )
+
+
+def _of_depthwise(op: Native) -> int:
+    return op.size("filter", -2)
+
+
+_CONV = _conv(_convolution, KERNEL_IO, _groups, _one_batch)
+_DEPTHWISE = _conv(_convolution, _depthwise_kernel, _of_depthwise)
 _CONV_TRANSPOSE = rule(
     "ConvTranspose",
     "X=out_backprop W=filter",
@@ -162,13 +165,47 @@ _CONV_TRANSPOSE = rule(
 )
 
 
+# Convolutions that TensorFlow computes in several operators
+
+
+def _over_one_axis(op: Native) -> bool:
+    """Whether the axis that is added, and taken away again, is the first one of space."""
+    rank = op.rank("input") + 1
+    added, removed = op.value("axis"), op.value("squeeze_dims")
+    return [added % rank] == [axis % rank for axis in removed] == [2 if _channels_first(op) else 1]
+
+
+def _dilated(op: Native) -> Mapping[str, Any]:
+    """Elements that are apart are brought together, and paddings added for that are cropped."""
+    kernel, dilations = op.sizes("filter", slice(-2)), op.value("block_shape")
+    pairs = list(zip(op.value("paddings"), op.value("crops"), strict=True))
+    return {
+        "kernel_shape": kernel,
+        "strides": _spatial(op, op.value("strides"), len(kernel)),
+        "dilations": dilations,
+        "pads": [padding[end] - crop[end] for end in (0, 1) for padding, crop in pairs],
+    }
+
+
+def _only_dilated(op: Native) -> bool:
+    """Whether what is between adds no paddings, steps or distances of its own."""
+    one = {*_dilations(op, 1), *op.value("strides")} == {1}
+    valid = op.value("padding") == "VALID" and not op.get("explicit_paddings")
+    return one and valid and all(n >= 0 for n in _dilated(op)["pads"])
+
+
+def _all(*conditions: Condition) -> Condition:
+    return lambda op: all(condition(op) for condition in conditions)
+
+
 # Pooling
 
 
 def _pool(data: str) -> Attributes:
     def attributes(op: Native) -> Mapping[str, Any]:
-        kernel = _spatial(op, op.value("ksize"))
-        strides = _spatial(op, op.value("strides"))
+        rank = op.rank(data) - 2
+        kernel = _spatial(op, op.value("ksize"), rank)
+        strides = _spatial(op, op.value("strides"), rank)
         return {
             "kernel_shape": kernel,
             "strides": strides,
@@ -179,11 +216,12 @@ def _pool(data: str) -> Attributes:
     return attributes
 
 
-def _max_pool() -> Rule:
+def _max_pool(when: Condition | None = None) -> Rule:
     return rule(
         "MaxPool",
         "X=input",
         _pool("input"),
+        when=when,
         ignores="Targmax include_batch_in_index",  # of the indices, which are hidden
         outputs="Y",
         layouts={"X": _activation, "Y": _activation},
@@ -191,11 +229,12 @@ def _max_pool() -> Rule:
     )
 
 
-def _average_pool(data: str) -> Rule:
+def _average_pool(data: str, when: Condition | None = None) -> Rule:
     return rule(
         "AveragePool",
         f"X={data}",
         _pool(data),
+        when=when,
         outputs="Y",
         layouts={"X": _activation, "Y": _activation},
         count_include_pad=0,
@@ -273,4 +312,19 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "ResizeBicubic": _resize("cubic", _cubic, when=_of_single_precision),
     "DepthToSpace": _blocks("DepthToSpace", mode=constant("DCR")),
     "SpaceToDepth": _blocks("SpaceToDepth"),
+}
+
+_PLAIN = _all(_only_dilated, _one_batch)
+
+COMPOSITES: dict[str, Rule | tuple[Rule, ...]] = {
+    "conv1d": _conv(_convolution, KERNEL_IO, _groups, _all(_over_one_axis, _one_batch)),
+    "depthwise_conv1d": _conv(_convolution, _depthwise_kernel, _of_depthwise, _over_one_axis),
+    "dilated_conv": _conv(_dilated, KERNEL_IO, _groups, _PLAIN),
+    "dilated_conv1d": _conv(_dilated, KERNEL_IO, _groups, _all(_over_one_axis, _PLAIN)),
+    "dilated_depthwise_conv": _conv(_dilated, _depthwise_kernel, _of_depthwise, _only_dilated),
+    "dilated_depthwise_conv1d": _conv(
+        _dilated, _depthwise_kernel, _of_depthwise, _all(_over_one_axis, _only_dilated)
+    ),
+    "max_pool1d": _max_pool(_over_one_axis),
+    "avg_pool1d": _average_pool("input", _over_one_axis),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.dtypes import CODES
-from amanda_contextmap.layout import MATRIX, Expanded
+from amanda_contextmap.layout import MATRIX, Expanded, stacked
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axes, axis, constant, rule
 
@@ -13,6 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
+
+    from amanda.driving import Layout
 
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
@@ -285,6 +287,11 @@ _CONCAT = rule("Concat", "inputs=tensors", axis=axis("dim", "tensors"))
 _SPLIT = rule("Split", "input=self", _split)
 _SIZES = rule("Reshape", "data=self shape=size", when=lambda op: op.has("size"))
 
+
+def _stacked(op: Native) -> tuple[int, Layout]:
+    return stacked(op.value("dim"), op.rank("tensors"))
+
+
 TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     # shapes
     "view": _SIZES,
@@ -320,6 +327,12 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "moveaxis": _MOVED,
     # parts
     "cat": _CONCAT,
+    "stack": rule(
+        "Concat",
+        "inputs=tensors",
+        layouts={"inputs": lambda op: _stacked(op)[1]},
+        axis=lambda op: _stacked(op)[0],
+    ),
     "concat": _CONCAT,
     "concatenate": _CONCAT,
     "split": _SPLIT,

@@ -99,6 +99,8 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "maximum": rule("Max", _MAX),
     "minimum": rule("Min", _MAX),
     "abs": rule("Abs", "X=self"),
+    "square": rule("Pow", "X=self", Y=2),
+    "rsqrt": rule("Pow", "X=self", Y=-0.5),
     "neg": rule("Neg", "X=self"),
     "reciprocal": rule("Reciprocal", "X=self"),
     "sqrt": rule("Sqrt", "X=self"),

@@ -1,0 +1,177 @@
+"""What TensorFlow and Keras compute in several operators, and ONNX has one for."""
+
+from __future__ import annotations
+
+from amanda_contextmap.layout import Moved
+from amanda_contextmap.pattern import pattern
+from amanda_contextmap.rule import constant, rule
+from amanda_contextmap.tensorflow import spatial
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from amanda_contextmap.native import Native
+    from amanda_contextmap.rule import Rule
+
+_HALVED, _CUBE = "Mul(0.5, x)", "Mul(0.044715, Pow(x, 3))"
+_GATED = "RealDiv(Relu6(AddV2(x, 3)), 6)"
+
+_ZEROS = "ZerosLike(x)", "0"  # the latter where all sizes are known
+_HARD_SHRINK = "SelectV2(Greater(Abs(x), _lambd), x, {})"
+_NEGATIVE = "SelectV2(Less(x, _low), AddV2(x, _bias), {})"
+_SOFT_SHRINK = f"SelectV2(Greater(x, _lambd), Sub(x, _bias), {_NEGATIVE})"
+
+_MEAN = "Mean(x, _axes, keep_dims=True)"
+_VARIANCE = f"Mean(SquaredDifference(x, StopGradient({_MEAN})), _axes, keep_dims=True)"
+_INVERSE = f"Rsqrt(AddV2({_VARIANCE}, _epsilon))"
+_SCALED = f"Mul({_INVERSE}, Reshape(scale, _shape))"
+
+
+def _normalized(factor: str, offset: str | None) -> str:
+    """A tensor times a factor less its mean times that, as Keras has it."""
+    mean = f"Mul(Neg({_MEAN}), {factor})"
+    rest = mean if offset is None else f"AddV2({mean}, Reshape({offset}, _shape))"
+    return f"AddV2(Mul(x, {factor}), {rest})"
+
+
+def _over_one_axis(kind: str, data: str, *operands: str) -> str:
+    """An operator over one axis, as TensorFlow computes it: over two, one of which has size one."""
+    return f"Squeeze({kind}({', '.join([f'ExpandDims({data}, _axis)', *operands])}))"
+
+
+def _dilated(convolution: str) -> str:
+    """A convolution of every nth element, as TensorFlow computes it where its kernels cannot."""
+    return f"BatchToSpaceND({convolution}, _block_shape, _crops)"
+
+
+_SPREAD = "SpaceToBatchND(input, _block_shape, _paddings)"
+_KERNEL = "ExpandDims(filter, 0)"
+_DEPTHWISE = "DepthwiseConv2dNative"
+
+
+PATTERNS = [
+    pattern("dilated_conv1d", _dilated(_over_one_axis("Conv2D", _SPREAD, _KERNEL))),
+    pattern("dilated_depthwise_conv1d", _dilated(_over_one_axis(_DEPTHWISE, _SPREAD, _KERNEL))),
+    pattern("dilated_conv", _dilated(f"(Conv2D | Conv3D)({_SPREAD}, filter)")),
+    pattern("dilated_depthwise_conv", _dilated(f"{_DEPTHWISE}({_SPREAD}, filter)")),
+    pattern("conv1d", _over_one_axis("Conv2D", "input", _KERNEL)),
+    pattern("depthwise_conv1d", _over_one_axis(_DEPTHWISE, "input", _KERNEL)),
+    pattern("max_pool1d", _over_one_axis("MaxPool", "input")),
+    pattern("avg_pool1d", _over_one_axis("AvgPool", "input")),
+    pattern(
+        "layer_norm",
+        _normalized(_SCALED, "bias"),
+        _normalized(_SCALED, None),
+        _normalized(_INVERSE, "bias"),
+        _normalized(_INVERSE, None),
+    ),
+    pattern(
+        "rms_norm",
+        "Mul(Mul(x, Rsqrt(AddV2(Mean(Square(x), _axes, keep_dims=True), _epsilon))), scale)",
+    ),
+    pattern(
+        "attention",
+        "Einsum(Softmax(Mul(Einsum(q, k, equation='BTNH,BSNH->BNTS'), _scale)), v,"
+        " equation='BNTS,BSNH->BTNH')",
+    ),
+    pattern(
+        "gelu",
+        f"Mul({_HALVED}, Erfc(Mul(Neg(x), 0.70710678)))",
+        f"Mul({_HALVED}, AddV2(1, Erf(Mul(x, 0.70710678))))",
+        f"Mul({_HALVED}, AddV2(1, Erf(RealDiv(x, 1.41421356))))",
+    ),
+    pattern(
+        "gelu_by_tanh",
+        f"Mul({_HALVED}, AddV2(1, Tanh(Mul(0.79788456, AddV2(x, {_CUBE})))))",
+    ),
+    pattern(
+        "silu",
+        "IdentityN(Mul(x, Sigmoid(Mul(_beta, x))), x, _beta)",
+        "Mul(x, Sigmoid(x))",
+    ),
+    pattern("hard_silu", f"Mul(x, {_GATED})"),
+    pattern("hard_sigmoid", _GATED),
+    pattern("celu", "AddV2(Maximum(x, 0), Mul(_alpha, Expm1(RealDiv(Minimum(x, 0), _alpha))))"),
+    pattern("elu", "SelectV2(Greater(x, 0), Elu(x), Mul(_alpha, Elu(x)))"),
+    pattern("hard_shrink", *(_HARD_SHRINK.format(zero) for zero in _ZEROS)),
+    pattern("soft_shrink", *(_SOFT_SHRINK.format(zero) for zero in _ZEROS)),
+    pattern("clip", "Maximum(Minimum(x, _max), _min)"),
+    pattern("reshape", "Reshape(data, [shape])"),
+    pattern("softmax", "Transpose(Softmax(Transpose(x, _perm)), _perm_back)"),
+]
+"""In the order in which they are looked for: what has others as its parts comes before them."""
+
+
+def _trailing(op: Native) -> bool:
+    """Whether what is normalized are the last axes, all of them scaled."""
+    rank = op.rank("x")
+    axes = op.axes("axes", "x")
+    return sorted(axes) == list(range(rank - len(axes), rank)) and all(
+        op.rank(name) == len(axes) for name in ("scale", "bias") if op.places(name)
+    )
+
+
+_HEADS = Moved(1, 2)  # (batch, length, heads, size)
+
+
+def _perm(op: Native) -> list[int]:
+    perm: list[int] = op.value("perm")
+    return perm
+
+
+def _there_and_back(op: Native) -> bool:
+    perm = _perm(op)
+    return [perm[axis] for axis in op.value("perm_back")] == list(range(len(perm)))
+
+
+def _first_normalized(op: Native) -> int:
+    return min(op.axes("axes", "x"))
+
+
+TABLE: dict[str, Rule | tuple[Rule, ...]] = {
+    **spatial.COMPOSITES,
+    "layer_norm": rule(
+        "LayerNormalization",
+        "X=x Scale=scale B=bias",
+        outputs="Y",
+        when=_trailing,
+        ignores="shape",
+        axis=_first_normalized,
+        epsilon="epsilon",
+    ),
+    "rms_norm": rule(
+        "RMSNormalization",
+        "X=x scale=scale",
+        outputs="Y",
+        when=_trailing,
+        axis=_first_normalized,
+        epsilon="epsilon",
+    ),
+    "attention": rule(
+        "Attention",
+        "Q=q K=k V=v",
+        outputs="Y",
+        layouts=dict.fromkeys(["Q", "K", "V", "Y"], _HEADS),
+        is_causal=0,
+        scale="scale",
+    ),
+    "gelu": rule("Gelu", "X=x", approximate=constant("none")),
+    "gelu_by_tanh": rule("Gelu", "X=x", approximate=constant("tanh")),
+    "silu": rule("Swish", "X=x", alpha=lambda op: op.get("beta", 1.0)),
+    "hard_silu": rule("HardSwish", "X=x"),
+    "hard_sigmoid": rule("HardSigmoid", "X=x", alpha=1 / 6, beta=0.5),
+    "celu": rule("Celu", "X=x", alpha="alpha"),
+    "elu": rule("Elu", "X=x", alpha="alpha"),
+    "hard_shrink": rule("Shrink", "input=x", lambd="lambd", bias=0.0),
+    "soft_shrink": rule(
+        "Shrink",
+        "input=x",
+        when=lambda op: bool(op.value("low") == -op.value("lambd")),
+        lambd="lambd",
+        bias="bias",
+    ),
+    "clip": rule(
+        "Clip", "input=x min=min max=max", when=lambda op: bool(op.value("min") <= op.value("max"))
+    ),
+    "reshape": rule("Reshape", "data=data", shape="shape"),
+    "softmax": rule("Softmax", "input=x", when=_there_and_back, axis=lambda op: _perm(op)[-1]),
+}

@@ -1,0 +1,184 @@
+"""The operators of a graph that are one for tools of another vocabulary.
+
+Context maps find them; here they are shown the graph, and each becomes an operator of its own,
+with the places at which what is inserted around it goes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amanda_tensorflow._internals import tensor_util
+from amanda_tensorflow.history import attached
+from amanda_tensorflow.identity import operators_of
+from amanda_tensorflow.routines import read_attrs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from amanda.driving import Composite, Engine, Place
+
+    from amanda_tensorflow.frames import Frame
+    from amanda_tensorflow.identity import TensorFlowOperator
+
+
+class Group(NamedTuple):
+    """The nodes of a composite in one frame.
+
+    Attributes:
+        root: the node that gives the result.
+        parts: all nodes, the root among them.
+        uses: for each input, the nodes that take it and at which positions.
+    """
+
+    root: str
+    parts: tuple[str, ...]
+    uses: tuple[tuple[tuple[str, int], ...], ...]
+
+
+class GradientGroup(NamedTuple):
+    """What computes the gradient of a composite in one frame.
+
+    Attributes:
+        root: number of the call for the operator that gives the result.
+        uses: for each input, numbers of the calls that compute a part of its gradient, and at
+            which positions they return it.
+    """
+
+    root: int
+    uses: tuple[tuple[tuple[int, int], ...], ...]
+
+    def calls(self) -> set[int]:
+        """The numbers of the calls."""
+        return {self.root, *(number for uses in self.uses for number, _ in uses)}
+
+
+Anchor = str | int | Group | GradientGroup
+"""Where something is inserted: at a node, at the gradient call of a number, or around many."""
+
+
+def root_of(anchor: Anchor) -> str | int:
+    """The node or the number of the call that gives the result at an anchor."""
+    return anchor if isinstance(anchor, (str, int)) else anchor.root
+
+
+class Whole(NamedTuple):
+    """A composite of one graph.
+
+    Attributes:
+        composite: what the context map found.
+        operator: what tools see of it.
+    """
+
+    composite: Composite
+    operator: TensorFlowOperator
+
+    def uses(self, graph: Any) -> tuple[tuple[tuple[str, int], ...], ...]:
+        """For each input, the operations that take it and at which positions."""
+        operations = [graph.get_operation_by_name(part) for part in self.composite.parts]
+        return tuple(
+            tuple(
+                (operation.name, position)
+                for operation in operations
+                for position, tensor in enumerate(operation.inputs)
+                if (tensor.op.name, tensor.value_index) == place
+            )
+            for place in self.composite.inputs
+        )
+
+
+def wholes_of(graph: Any, engine: Engine) -> list[Whole]:
+    """The composites of a graph for the tools in force."""
+    known: dict[str, tuple[int, list[Whole]]] = attached(graph, "_amanda_composites", dict)
+    operators = operators_of(graph)
+    for vocabulary, composing in engine.composing.items():
+        if known.get(vocabulary, (-1,))[0] != len(operators):
+            found = composing.composites(_ForwardGraph(graph), engine.driver)
+            wholes = [Whole(c, operators[c.parts[-1]].composite(c.type, vocabulary)) for c in found]
+            known[vocabulary] = len(operators), wholes
+    return [whole for vocabulary in engine.composing for whole in known[vocabulary][1]]
+
+
+def parts_of(wholes: Iterable[Whole]) -> dict[str, frozenset[str]]:
+    """For each operation that is a part of a composite, in which vocabularies."""
+    found: dict[str, frozenset[str]] = {}
+    for whole in wholes:
+        assert whole.operator.only_in is not None
+        for part in whole.composite.parts:
+            found[part] = found.get(part, frozenset()) | {whole.operator.only_in}
+    return found
+
+
+def group_in(frame: Frame, whole: Whole) -> Group | None:
+    """A composite as nodes of a frame; None where it does not run as a whole."""
+    nodes = {part: frame.node(part) for part in whole.composite.parts}
+    found = tuple(node for node in nodes.values() if node in frame.running)
+    if len(found) < len(nodes):
+        return None
+    uses = tuple(
+        tuple((nodes[name] or "", position) for name, position in places)
+        for places in whole.uses(frame.graph)
+    )
+    return Group(found[-1], found, uses)
+
+
+def gradient_group(frame: Frame, root: int, whole: Whole, graph: Any) -> GradientGroup:
+    """The calls of a frame that compute the gradient of a composite.
+
+    Args:
+        frame: the frame.
+        root: number of the call for the operator that gives the result.
+        whole: the composite.
+        graph: the graph that it is in.
+    """
+    numbers: dict[str, list[int]] = {part: [] for part in whole.composite.parts}
+    for number, call in enumerate(frame.gradients.calls):
+        if call.forward in numbers and call.forward_graph() is graph:
+            numbers[call.forward].append(number)
+    turn = numbers[whole.composite.parts[-1]].index(root)  # a gradient may be taken several times
+    return GradientGroup(
+        root,
+        tuple(
+            tuple(
+                (numbers[name][turn], position)
+                for name, position in places
+                if turn < len(numbers[name])
+            )
+            for places in whole.uses(graph)
+        ),
+    )
+
+
+class _ForwardGraph:
+    """The forward operators of a graph, as context maps look at them."""
+
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+        self._operators = operators_of(graph)
+
+    def operators(self) -> Iterator[str]:
+        yield from self._operators
+
+    def type(self, name: str) -> str | None:
+        operator = self._operators.get(name)
+        return None if operator is None else operator.type
+
+    def inputs(self, name: str) -> Sequence[Place]:
+        operation = self._graph.get_operation_by_name(name)
+        return [(tensor.op.name, tensor.value_index) for tensor in operation.inputs]
+
+    def attrs(self, name: str) -> Mapping[str, Any]:
+        return read_attrs(self._graph.get_operation_by_name(name))
+
+    def readers(self, place: Place) -> list[str]:
+        names = [operation.name for operation in self.tensor(place).consumers()]
+        return [name for name in names if name in self._operators]
+
+    def tensor(self, place: Place) -> Any:
+        name, index = place
+        return self._graph.get_operation_by_name(name).outputs[index]
+
+    def constant(self, place: Place) -> Any:
+        tensor = self.tensor(place)
+        value = tensor_util.constant_value(tensor)
+        return tensor_util.try_evaluate_constant(tensor) if value is None else value
