@@ -35,8 +35,9 @@ PACKAGES = {
     "tools": "packages/amanda-tools",
 }
 TEST = ["pytest", "pytest-xdist", "hypothesis", "numpy"]
-# A process for each core; tests of one file stay in one, since they share what is slow to make.
-PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile"]
+# A process for each core; tests of one file stay in one, since they share what is slow to make, and
+# files in their order: a model that lives as long as its module has ids that no later one gets.
+PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
 # What is installed once for all sessions that name the framework.
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
 # Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
