@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
-from watching import everything
+from watching import GradientWatch, everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,3 +259,25 @@ def test_of_a_program(program: Callable[[], list[Tensor]], tools: Any) -> None:
     assert torch.equal(torch.get_rng_state(), random)
     for one, other in zip(actual, expected, strict=True):
         assert torch.equal(one, other)
+
+
+def test_a_gradient_of_gradients_has_the_right_value() -> None:
+    """All numbers are integers: no order in which they are added makes a difference."""
+
+    def run() -> list[Tensor]:
+        torch.manual_seed(0)
+        x, w = (torch.randint(-3, 4, (3, 3)).double().requires_grad_() for _ in range(2))
+        first, second, third = (x @ w).unbind(0)
+        y = torch.nn.functional.dropout(first * second * x + third, 0.5) * (x @ w)
+        for part in y.split(2, 1):
+            y = y + part.sum() * x
+        grads = torch.autograd.grad((y * y).sum(), [x, w], create_graph=True)
+        again = torch.autograd.grad(sum((g * g).sum() for g in grads), [x, w])
+        return [*grads, *again]
+
+    expected = run()
+    assert all(torch.equal(grad, grad.round()) and grad.abs().max() < 2**50 for grad in expected)
+    for tools in (everything(), (GradientWatch(),), (GradientWatch(["mul", "unbind"]),)):
+        with amanda.apply(*tools):
+            found = run()
+        assert all(map(torch.equal, found, expected))

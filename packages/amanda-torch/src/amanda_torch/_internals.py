@@ -152,6 +152,9 @@ set_script_optimizes: Callable[[bool], None] = _find("torch._C._set_graph_execut
 # What forgets the plans by which a method or a function of TorchScript is run.
 ScriptMethod: Any = _find("torch._C.ScriptMethod", "_debug_flush_compilation_cache")
 _find("torch._C.ScriptFunction._debug_flush_compilation_cache")
+# The methods of what it calls through an interface, which are those of modules within a module.
+ModuleDict: Any = _find("torch._C.ModuleDict")
+_find("torch._C.ScriptModule", "_get_method", "_method_names")
 # Whether a transform of torch.func has wrapped a tensor, and the tensor in it.
 is_wrapped: Callable[[Tensor], bool] = _find("torch._C._functorch.is_functorch_wrapped_tensor")
 unwrapped: Callable[[Tensor], Tensor] = _find("torch._C._functorch.get_unwrapped")

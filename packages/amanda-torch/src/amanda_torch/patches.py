@@ -39,7 +39,7 @@ from amanda_torch.frames import end_paths, resume_paths, skip_frames
 from amanda_torch.functions import patches_of_functions
 from amanda_torch.higher_order import captured, captures, is_derived, keyset, run_derived
 from amanda_torch.identity import enter, whereabouts
-from amanda_torch.script import forget_optimized, run_as_written
+from amanda_torch.script import prepare, run_as_written
 from amanda_torch.signature import FunctionSignature
 from amanda_torch.thread import ThreadState, intercept, intercepting, local, unwatched
 from amanda_torch.wrapped import NumberWithoutValue
@@ -81,7 +81,7 @@ def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     thread = local.thread
     if thread.engine is None:
         return _script(self, *args, **kwargs)
-    forget_optimized(thread, self)
+    prepare(thread, self, args)
     if thread.visits is not None:
         return _script(self, *args, **kwargs)
     thread.visits = {}
@@ -94,7 +94,7 @@ def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
 def _script_method_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     thread = local.thread
     if thread.engine is not None:
-        forget_optimized(thread, self)
+        prepare(thread, self, args)
     return _script_method(self, *args, **kwargs)
 
 

@@ -6,13 +6,31 @@ the dispatcher: autograd would not see what tools substitute, nor would tools se
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from amanda_torch._internals import script_optimizes, set_script_optimizes
+import torch
+from amanda import AmandaWarning
+
+from amanda_torch._internals import ModuleDict, script_optimizes, set_script_optimizes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from amanda_torch.thread import ThreadState
+
+# What the interpreter of TorchScript runs where no tool sees it.
+_UNSEEN = {
+    "prim::fork": (
+        "torch.jit.fork runs its function in a thread of its own, which a scope does not cover; "
+        "call the function itself instead"
+    ),
+    "prim::mkldnn_convolution": (
+        "torch.jit.optimize_for_inference has convolutions run below the dispatcher; instrument "
+        "the module that it was made of"
+    ),
+}
 
 
 def run_as_written(thread: ThreadState, as_written: bool) -> None:
@@ -27,11 +45,44 @@ def run_as_written(thread: ThreadState, as_written: bool) -> None:
         set_script_optimizes(before)
 
 
-def forget_optimized(thread: ThreadState, function: Any) -> None:
-    """Have a function or method of TorchScript be compiled anew if it may have been optimized.
+def prepare(thread: ThreadState, function: Any, args: tuple[Any, ...]) -> None:
+    """Have a function or method of TorchScript run as it is written; say what no tool sees.
 
     What was optimized before would be run as it is; afterwards the program optimizes it again.
+
+    Args:
+        thread: the current thread's state.
+        function: what is about to be called from Python.
+        args: what it is given.
     """
-    if function not in thread.scripts:
-        thread.scripts.add(function)
-        function._debug_flush_compilation_cache()
+    modules = [arg._c for arg in args if isinstance(arg, torch.jit.ScriptModule)]
+    if function in thread.scripts and not modules:
+        return
+    thread.scripts.add(function)
+    function._debug_flush_compilation_cache()
+    graph = function.inlined_graph
+    kinds = _unseen_in(graph)
+    # Calls through an interface are not inlined: what they lead to has plans of its own.
+    if graph.findNode("prim::CallMethod") is not None:
+        modules += [function.owner] if hasattr(function, "owner") else []
+        for method in _methods(modules):
+            method._debug_flush_compilation_cache()
+            kinds |= _unseen_in(method.inlined_graph)
+    if kinds:
+        reasons = "; ".join(sorted(_UNSEEN[kind] for kind in kinds))
+        warnings.warn(
+            f"{function.name} is TorchScript of which no tool sees a part: {reasons}",
+            AmandaWarning,
+            stacklevel=3,
+        )
+
+
+def _unseen_in(graph: Any) -> set[str]:
+    return {kind for kind in _UNSEEN if graph.findNode(kind) is not None}
+
+
+def _methods(modules: list[Any]) -> Iterator[Any]:
+    """The methods of modules of TorchScript and of all modules within them."""
+    for module in modules:
+        yield from map(module._get_method, module._method_names())
+        yield from _methods([inner for _, inner in ModuleDict(module).items()])
