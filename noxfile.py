@@ -34,6 +34,7 @@ PACKAGES = {
     "contextmap": "packages/amanda-contextmap",
     "tools": "packages/amanda-tools",
 }
+JAX = "packages/amanda-jax"
 TEST = ["pytest", "pytest-xdist", "hypothesis", "numpy"]
 # A process for each core; tests of one file stay in one, since they share what is slow to make, and
 # files in their order: a model that lives as long as its module has ids that no later one gets.
@@ -208,6 +209,15 @@ def integration(session: nox.Session) -> None:
     pytest(session, "tests/integration")
     if not session.posargs:
         pytest(session, "tests/integration/test_flops_tensorflow.py", **WITHOUT_ONEDNN)
+
+
+@nox.session
+def jax(session: nox.Session) -> None:
+    """The experimental JAX driver: its types, and the conformance suite with jit and without."""
+    install(session, *TEST, "mypy", "jax", packages=("core",))
+    session.install(*PINNED, "--no-build-isolation", JAX)
+    session.run("mypy", "--strict", f"{JAX}/src")
+    pytest(session, f"{JAX}/tests")
 
 
 def interpreters() -> list[str]:

@@ -119,7 +119,8 @@ class Call(abc.ABC):
         grads = self._run_live(plan.before, grads, backward_operator)
         outgoing = run(grads)
         if plan.replace is not None and engine.live((plan.replace,)):
-            outgoing = self.run_action(plan.replace, grads, outgoing, backward_operator)
+            replaced = self.run_action(plan.replace, grads, outgoing, backward_operator)
+            outgoing = self._linked(plan.replace, outgoing, replaced)
         outgoing = self._run_live(plan.after, outgoing, backward_operator)
         return self._run_live(whole.on_inputs, outgoing, operator)
 
@@ -134,12 +135,15 @@ class Call(abc.ABC):
         if action.differentiable:
             return substitutes
         return [
-            original if substitute is original else self.straight_through(original, substitute)
+            substitute
+            if original is None or substitute is original
+            else self.straight_through(original, substitute)
             for original, substitute in zip(originals, substitutes, strict=True)
         ]
 
     def _run_live(self, actions: tuple[Action, ...], grads: Tensors, operator: Operator) -> Tensors:
         """Run actions around a backward operator, without those whose scope has been left."""
         for action in self.engine.live(actions):
-            grads = self.run_action(action, grads, grads, operator)
+            found = self.run_action(action, grads, grads, operator)
+            grads = self._linked(action, grads, found)
         return grads

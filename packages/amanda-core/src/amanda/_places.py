@@ -14,22 +14,6 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 
-class _Turns(threading.local):
-    """How often each place was passed in the current run of a model."""
-
-    def __init__(self) -> None:
-        self.run: object = None
-        self.passed: dict[Hashable, int] = {}
-
-    def next(self, place: Hashable, run: object) -> int:
-        if run is None or run != self.run:
-            self.run = run
-            self.passed.clear()
-        turn = self.passed.get(place, 0)
-        self.passed[place] = turn + 1
-        return turn
-
-
 class Operators:
     """The operators met so far, told apart by their places.
 
@@ -44,11 +28,12 @@ class Operators:
         self._backward: weakref.WeakKeyDictionary[Operator, Operator]
         self._backward = weakref.WeakKeyDictionary()
         self._by_id: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
-        self._turns = _Turns()
+        self._turns: weakref.WeakKeyDictionary[object, dict[Hashable, int]]
+        self._turns = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def at(
-        self, part: object, scope: str, type: str, place: Hashable, run: Hashable = None
+        self, part: object, scope: str, type: str, place: Hashable, run: object = None
     ) -> Operator:
         """The operator at a place, made when it is first met.
 
@@ -57,12 +42,12 @@ class Operators:
             scope: the path of the module or name scope that it is in.
             type: its type.
             place: where in the program it is called.
-            run: the run of the model that is going on. A place that is passed several times in one
-                run has an operator for each time; for None it has one.
+            run: stands for the run of the model that is going on, and lives as long as that. A
+                place that is passed several times in one run has an operator for each time; for
+                None it has one.
         """
-        turn = self._turns.next((id(part), scope, type, place), run)
-        key = scope, type, place, turn
         with self._lock:
+            key = scope, type, place, self._turn((id(part), scope, type, place), run)
             known = self._at.setdefault(part, {})
             if key not in known:
                 known[key] = self._new(scope, type)
@@ -74,6 +59,14 @@ class Operators:
             if operator not in self._backward:
                 self._backward[operator] = self._new(operator.scope, operator.type + suffix)
             return self._backward[operator]
+
+    def _turn(self, place: Hashable, run: object) -> int:
+        """How often a place was passed before in a run."""
+        if run is None:
+            return 0
+        passed = self._turns.setdefault(run, {})
+        passed[place] = passed.get(place, -1) + 1
+        return passed[place]
 
     def _new(self, scope: str, type: str) -> Operator:
         """An operator with an id that no other living operator has."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from amanda import Operator
     from amanda.driving import Engine, Execution
 
-    from numpy_backend.framework import Interceptor
+    from numpy_backend.framework import Interceptor, Run
 
 
 class _Thread(threading.local):
@@ -49,12 +49,15 @@ class NumpyDriver(Driver):
         self._put_in_force(engine)
         framework.thread.interceptor = _thread.interceptor
 
-    def suspend(self) -> tuple[Module, ...]:
-        modules, framework.thread.modules = framework.thread.modules, ()
-        return modules
+    def suspend(self) -> tuple[tuple[Module, ...], Run | None]:
+        suspended = framework.thread.modules, framework.thread.run
+        framework.thread.modules, framework.thread.run = (), None
+        return suspended
 
-    def resume(self, suspended: tuple[Module, ...], engine: Engine | None) -> None:
-        framework.thread.modules = suspended
+    def resume(
+        self, suspended: tuple[tuple[Module, ...], Run | None], engine: Engine | None
+    ) -> None:
+        framework.thread.modules, framework.thread.run = suspended
         self._put_in_force(engine)
         framework.thread.interceptor = None  # until _not_intercepted() is left
 
@@ -103,7 +106,7 @@ class NumpyDriver(Driver):
             scope=".".join(module.name for module in modules if module.name),
             type=type,
             place=calling_instruction(_is_between),
-            run=framework.thread.run if modules else None,
+            run=framework.thread.run,
         )
 
 

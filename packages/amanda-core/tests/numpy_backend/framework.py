@@ -78,18 +78,22 @@ class Node:
         self.serial = next(Node._serials)
 
 
+class Run:
+    """A call of an outermost module."""
+
+
 class _Thread(threading.local):
     """What is going on in a thread.
 
     Attributes:
         interceptor: what runs kernels in place of :func:`execute`, if anything does.
         modules: those that are being called, the outermost first.
-        run: a number for each call of an outermost module.
+        run: the call of an outermost module that is going on, if one is.
     """
 
     interceptor: Interceptor | None = None
     modules: tuple[Module, ...] = ()
-    run = 0
+    run: Run | None = None
 
 
 thread = _Thread()
@@ -163,12 +167,14 @@ class Module:
         """Run ``forward``."""
         around = thread.modules
         if not around:
-            thread.run += 1
+            thread.run = Run()
         thread.modules = (*around, self)
         try:
             return self.forward(*args, **kwargs)
         finally:
             thread.modules = around
+            if not around:
+                thread.run = None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError

@@ -55,7 +55,10 @@ class Adapter(abc.ABC):
         attrs: attributes that a kind's operators have, with their values.
         eager: analysis sees concrete tensors. Otherwise a value that depends on the inputs of
             the model is unavailable.
-        differentiable: the driver can differentiate routines. Otherwise it must refuse to.
+        parameters_known: analysis sees the values of parameters. Otherwise they are unavailable,
+            since they are inputs of what is staged.
+        differentiable: the driver can differentiate routines. Otherwise it must refuse to, as one
+            that is not eager must for those that run on the host.
         none_for_unneeded_inputs: an operator's gradient for an input from which nothing wanted
             depends is None. Otherwise it is computed all the same.
         none_for_unused_outputs: the gradient of an output that nothing uses is None. Otherwise
@@ -68,6 +71,7 @@ class Adapter(abc.ABC):
     input_names: ClassVar[Mapping[str, tuple[str, ...]]]
     attrs: ClassVar[Mapping[str, Mapping[str, object]]]
     eager: ClassVar[bool]
+    parameters_known: ClassVar[bool] = True
     differentiable: ClassVar[bool]
     none_for_unneeded_inputs: ClassVar[bool]
     none_for_unused_outputs: ClassVar[bool]

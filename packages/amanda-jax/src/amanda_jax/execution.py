@@ -1,0 +1,159 @@
+"""Carrying out what the tools decided, at once or in what is being staged."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from amanda import AmandaError, Operator, UnsupportedError
+from amanda.driving import Action, Call, Engine, Execution
+from jax.custom_derivatives import SymbolicZero
+from jax.experimental import io_callback
+
+from amanda_jax import in_force
+from amanda_jax._internals import source
+from amanda_jax.model import operators
+from amanda_jax.tracing import is_batched, is_known, primal, staging
+
+Tensors = Sequence[Any]
+
+# Errors on their way from a callback, where XLA would lose them, to the call that fails by them.
+failures: weakref.WeakKeyDictionary[Engine, AmandaError] = weakref.WeakKeyDictionary()
+
+
+@dataclasses.dataclass(eq=False)
+class OperatorCall(Call):
+    """A call of a primitive, or of a function that is one operator."""
+
+    bind: Callable[[Tensors], Tensors]
+
+    def run(self, inputs: Tensors) -> Tensors:
+        """Run it."""
+        return self.bind(inputs)
+
+    def shown(self, **known: Any) -> Execution:
+        """What the analysis routines see of it, without what differentiation adds."""
+        if known.get("outputs") is not None:
+            known["outputs"] = [primal(tensor) for tensor in known["outputs"]]
+        inputs = [primal(tensor) for tensor in self.inputs]
+        return Execution(self.operator, inputs, self.input_names, self.attrs, **known)
+
+    def straight_through(self, original: Any, substitute: Any) -> Any:
+        """The substitute, with its gradient passing to the original."""
+        return _substitute(original, jnp.asarray(substitute))
+
+    def run_watched(self, inputs: Tensors) -> Tensors:
+        """Run it with a derivative that the tools see."""
+        backward_operator = operators.backward(self.operator, "_vjp")
+        wanted: list[bool] = []  # whether each input needs a gradient
+
+        @jax.custom_vjp
+        def watched(*inputs: Any) -> Any:
+            return tuple(self.run(inputs))
+
+        def forward(*inputs: Any) -> Any:
+            wanted[:] = [tensor.perturbed for tensor in inputs]
+            values = [tensor.value for tensor in inputs]
+            with in_force.paused():
+                outputs, vjp = jax.vjp(lambda *tensors: tuple(self.run(tensors)), *values)
+            return outputs, (vjp, values, outputs)
+
+        def backward(kept: Any, incoming: Tensors) -> Any:
+            vjp, values, outputs = kept
+
+            def run(grads: Tensors) -> Tensors:
+                filled = [
+                    jnp.zeros(output.shape, output.dtype) if grad is None else jnp.asarray(grad)
+                    for grad, output in zip(grads, outputs, strict=True)
+                ]
+                return [
+                    grad if want and grad.dtype != jax.dtypes.float0 else None
+                    for grad, want in zip(vjp(tuple(filled)), wanted, strict=True)
+                ]
+
+            grads = [None if isinstance(grad, SymbolicZero) else grad for grad in incoming]
+            if in_force.engine_now() is None:  # the scope was left, or tools are at work
+                return tuple(run(grads))
+            call = dataclasses.replace(self, inputs=values)
+            with in_force.paused():
+                try:
+                    return tuple(call.backward(backward_operator, grads, outputs, run))
+                except AmandaError as error:
+                    _end_causes(error)
+                    raise
+
+        watched.defvjp(forward, backward, symbolic_zeros=True)
+        return list(watched(*inputs))
+
+    def run_action(
+        self, action: Action, given: Tensors, like: Tensors, operator: Operator
+    ) -> Tensors:
+        """Run a routine now if all is known, or as part of what is staged."""
+        if action.differentiable and (action.pure or staging() is None):
+            return super().run_action(action, given, like, operator)
+        known, replaced = _constants(given), _constants(like)
+        tensors = [t for t in (*known, *replaced) if t is not None]
+        if action.pure or (staging() is None and all(is_known(t) for t in tensors)):
+            results = super().run_action(action, known, replaced, operator)
+        elif action.differentiable or any(is_batched(t) for t in tensors):
+            why = "differentiated in a staged function" if action.differentiable else "batched"
+            raise UnsupportedError(
+                f"{action.tool.name}: a routine of {operator.id!r} cannot be {why} by JAX, since "
+                "it runs on the host; insert it with pure=True if it is a function of tensors"
+            )
+        else:
+            results = self._call_back(action, known, replaced, operator)
+        return [o if r is k else r for o, k, r in zip(like, replaced, results, strict=True)]
+
+    def _call_back(
+        self, action: Action, given: Tensors, like: Tensors, operator: Operator
+    ) -> Tensors:
+        """Have a routine called by what is staged, at each of its executions."""
+        present = [i for i, tensor in enumerate(like) if tensor is not None]
+        expected = [jax.ShapeDtypeStruct(like[i].shape, like[i].dtype) for i in present]
+
+        def called(given: Tensors, like: Tensors) -> Any:
+            try:
+                results = super(OperatorCall, self).run_action(action, given, like, operator)
+                if any(results[i] is not None for i, tensor in enumerate(like) if tensor is None):
+                    raise action.error("gave a gradient where none flows, in jax.jit", operator)
+            except AmandaError as failure:
+                failures[self.engine] = failure
+                raise
+            return None if action.observes else [np.asarray(results[i]) for i in present]
+
+        found = io_callback(
+            called, None if action.observes else expected, given, like, ordered=True
+        )
+        if action.observes:
+            return like
+        results = list(like)
+        for index, result in zip(present, found, strict=True):
+            results[index] = result
+        return results
+
+
+def _constants(tensors: Tensors) -> list[Any]:
+    """Tensors that are not differentiated through, neither now nor when this is traced again."""
+    found = [primal(tensor) for tensor in tensors]
+    return [t if t is None or is_known(t) else jax.lax.stop_gradient(t) for t in found]
+
+
+@jax.custom_jvp
+def _substitute(original: Any, substitute: Any) -> Any:
+    return substitute
+
+
+_substitute.defjvp(lambda primals, tangents: (_substitute(*primals), tangents[0]))
+
+
+def _end_causes(error: BaseException) -> None:
+    """Put JAX's mark at the end of the causes of an error, else it puts it in the place of one."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    error.__cause__ = source.JaxStackTraceBeforeTransformation()
