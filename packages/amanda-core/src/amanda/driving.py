@@ -50,6 +50,7 @@ from amanda._composite import Composite, Graph, Place
 from amanda._context_map import ContextMap, Layout, Translation, context_map
 from amanda._driver import Driver
 from amanda._engine import Engine
+from amanda._in_force import InForce
 from amanda._installed import entry_points_of
 from amanda._operator import Operator
 from amanda._patches import Patches
@@ -81,6 +82,7 @@ __all__ = [
     "Execution",
     "GradientPlan",
     "Graph",
+    "InForce",
     "Layout",
     "Operator",
     "Operators",

@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from amanda import Driver
-from amanda.driving import Call, Operators, calling_instruction
+from amanda.driving import Call, InForce, Operators, calling_instruction
 
 from numpy_backend import framework
 from numpy_backend.framework import Grads, Kernel, Module, Parameter, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from types import CodeType
 
     from amanda import Operator
     from amanda.driving import Engine, Execution
 
-    from numpy_backend.framework import Interceptor, Run
-
-
-class _Thread(threading.local):
-    """What is to see the kernels that a thread calls, except in the code of tools."""
-
-    interceptor: Interceptor | None = None
-
-
-_thread = _Thread()
+    from numpy_backend.framework import Run
 
 
 class NumpyDriver(Driver):
@@ -43,11 +32,14 @@ class NumpyDriver(Driver):
 
     def __init__(self) -> None:
         self.operators = Operators(self.backend)
+        self.in_force = InForce(self._changed)
         self._outside = Module()  # stands for the model where none is being called
 
     def activate(self, engine: Engine | None) -> None:
-        self._put_in_force(engine)
-        framework.thread.interceptor = _thread.interceptor
+        self.in_force.put(engine)
+
+    def _changed(self, engine: Engine | None) -> None:
+        framework.thread.interceptor = engine and functools.partial(self._intercept, engine)
 
     def suspend(self) -> tuple[tuple[Module, ...], Run | None]:
         suspended = framework.thread.modules, framework.thread.run
@@ -58,11 +50,7 @@ class NumpyDriver(Driver):
         self, suspended: tuple[tuple[Module, ...], Run | None], engine: Engine | None
     ) -> None:
         framework.thread.modules, framework.thread.run = suspended
-        self._put_in_force(engine)
-        framework.thread.interceptor = None  # until _not_intercepted() is left
-
-    def _put_in_force(self, engine: Engine | None) -> None:
-        _thread.interceptor = engine and functools.partial(self._intercept, engine)
+        self.in_force.put(engine, paused=True)
 
     def value(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         return tensor.array
@@ -95,7 +83,7 @@ class NumpyDriver(Driver):
         plan = engine.plans.get(operator.serial)
         if plan is not None and plan.idle:
             return framework.execute(kernel, inputs, attrs)
-        with _not_intercepted():
+        with self.in_force.paused():
             return KernelCall(engine, operator, inputs, kernel.inputs, attrs, kernel).execute()
 
     def _identify(self, type: str) -> Operator:
@@ -112,16 +100,6 @@ class NumpyDriver(Driver):
 
 def _is_between(code: CodeType) -> bool:
     return code.co_filename in (framework.__file__, __file__)
-
-
-@contextlib.contextmanager
-def _not_intercepted() -> Iterator[None]:
-    """Have the code of tools, and what is run on their behalf, seen by nobody."""
-    framework.thread.interceptor = None
-    try:
-        yield
-    finally:
-        framework.thread.interceptor = _thread.interceptor
 
 
 @dataclass(eq=False)
@@ -142,9 +120,9 @@ class KernelCall(Call):
         detached, run = [Tensor(t.array) for t in outputs], node.backward
 
         def watched(grads: Grads) -> Grads:  # maybe long after the forward
-            if framework.thread.interceptor is None:  # no tools in force, or inside a routine
+            if driver.in_force.engine is None:  # no tools in force, or inside a routine
                 return run(grads)
-            with _not_intercepted():
+            with driver.in_force.paused():
                 return self.backward(backward_operator, grads, detached, run)
 
         node.backward = watched
