@@ -37,7 +37,7 @@ PACKAGES = {
 JAX = "packages/amanda-jax"
 TEST = ["pytest", "pytest-xdist", "hypothesis", "numpy"]
 # A process for each core; tests of one file stay in one, since they share what is slow to make, and
-# files in their order: a model that lives as long as its module has ids that no later one gets.
+# files in their order: what lives as long as its module has ids that no later one gets.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
 # What is installed once for all sessions that name the framework.
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
@@ -165,7 +165,8 @@ def torch(session: nox.Session) -> None:
         frameworks=("torch",),
         weights=("silero-vad",),
     )
-    pytest(session, "packages/amanda-torch/tests")
+    # In one process: ids of code outside of modules depend on which files ran before in it.
+    session.run("pytest", *(session.posargs or ["packages/amanda-torch/tests"]), env=ENVIRONMENT)
 
 
 @nox.session
