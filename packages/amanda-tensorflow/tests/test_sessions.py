@@ -326,3 +326,32 @@ def test_a_program_of_version_1_that_never_runs_eagerly():
     program = textwrap.dedent(V1_PROGRAM)
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_a_variable_of_version_1_gets_its_first_value_under_tools_that_look_at_everything():
+    class LookAtAll(amanda.Tool):
+        def __init__(self):
+            super().__init__()
+            self.seen = {}
+            self.add_inst_for_op(self.analyze, on_request=True)
+
+        def analyze(self, ctx):
+            ctx.insert_before_op(self.look, key=("before", ctx.op.type))
+            ctx.insert_after_op(self.look, key=("after", ctx.op.type))
+
+        def look(self, *tensors, key):
+            self.seen[key] = [None if t is None else t.numpy().tolist() for t in tensors]
+
+    tool = LookAtAll()
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = v1.get_variable("v", initializer=[1.0, 2.0], use_resource=False)
+        known = v1.is_variable_initialized(variable)
+        with amanda.apply(tool):
+            assert not session.run(known)
+            session.run(variable.initializer)
+            assert session.run(known)
+            assert session.run(variable.assign_add([1.0, 1.0])).tolist() == [2.0, 3.0]
+    assert tool.seen["after", "VariableV2"] == [None]
+    assert tool.seen["before", "Assign"] == [None, [1.0, 2.0]]
+    assert tool.seen["after", "Assign"] == [[1.0, 2.0]]
+    assert tool.seen["before", "AssignAdd"] == [[1.0, 2.0], [1.0, 1.0]]

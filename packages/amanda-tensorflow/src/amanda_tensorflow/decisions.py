@@ -149,7 +149,12 @@ class _Inquiry:
         plan = self._plan(frame, frame.inputs[name], operator, shown, outputs)
         add = _Adder(self.stages, index, name, operator, frame.in_loop(name))
         add.fixed = _taken_with_others(frame, operation)
-        add.around(plan, inputs, outputs)
+        early = operation.op_def.allows_uninitialized_input
+        add.around(
+            plan,
+            _with_values(inputs) if early else inputs,
+            outputs if inputs else _with_values(outputs),
+        )
 
     def _whole(self, index: int, frame: Frame, whole: Whole, group: Group) -> None:
         """A composite, for the tools to which it is one operator."""
@@ -345,6 +350,11 @@ def _by_name(frame: Frame, name: str | None) -> Any:
     tensor = frame.tensor(name)
     computed = frame.body.argument(tensor) is not None or split(tensor)[0] in frame.running
     return frame.graph.get_tensor_by_name(name) if computed else None
+
+
+def _with_values(tensors: Sequence[Any]) -> list[Any]:
+    """Tensors where variables of version 1 may have no value yet: None in their place."""
+    return [None if tensor.dtype._is_ref_dtype else tensor for tensor in tensors]
 
 
 def _taken_with_others(frame: Frame, operation: Any) -> list[int]:
