@@ -22,12 +22,13 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
-    *("Action", "Announcement", "BackwardPlan", "ByOperator", "Call", "Composite", "ContextMap"),
-    *("Driver", "Engine", "Execution", "GradientPlan", "Graph", "InForce", "Layout", "Operator"),
-    *("Operators", "Patches", "Place", "Plan", "Point", "PrivateNames", "Translation", "alike"),
-    *("announced", "calling_instruction", "context_map", "entry_points_of", "frameworks"),
-    *("in_routine", "install_hint", "known_drivers", "register_driver", "replaced"),
-    *("run_routines", "unregister_driver", "versions_tested"),
+    *("Action", "Analysis", "Announcement", "BackwardPlan", "ByOperator", "Call", "Composite"),
+    *("ContextMap", "Driver", "Engine", "Execution", "GradientPlan", "Graph", "InForce"),
+    *("Layout", "Operator", "Operators", "Patches", "Place", "Plan", "Point", "PrivateNames"),
+    *("Translation", "View", "alike", "announced", "calling_instruction", "context_map"),
+    *("entry_points_of", "frameworks", "in_routine", "install_hint", "known_drivers"),
+    *("name_of", "register_driver", "replaced", "run_routines", "unregister_driver"),
+    "versions_tested",
 ]
 SUITE = [
     *("Adapter", "Caching", "Conformance", "Contexts", "Errors", "Gradients", "Identity"),

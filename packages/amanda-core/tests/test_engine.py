@@ -2,12 +2,13 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import amanda
 import pytest
 from amanda import Tool
 from amanda._by_operator import ByOperator
-from amanda._context_map import Translation, _maps
+from amanda._context_map import _maps
 from amanda._engine import Scope
 from fake_backend import FakeDriver, engine, execution, operator
 
@@ -116,8 +117,8 @@ class TestInside:
                 return frozenset({"contract"})
 
             def translate(self, execution, driver):
-                count = len(execution.inputs)
-                return Translation("PAIR" if count == 2 else "OTHER", range(count), (), {})
+                type = "PAIR" if len(execution.inputs) == 2 else "OTHER"
+                return SimpleNamespace(type=type, analysis=lambda native: native)
 
         monkeypatch.setitem(_maps, ("fake", "loud"), ByInputs())
         tool, native = Tool(namespace="loud"), Noting(["contract", "relu"])

@@ -7,7 +7,8 @@ operators to them (:func:`register`), or for :class:`MappingTool`.
 from amanda_contextmap.mapping_tool import MappingTool
 from amanda_contextmap.register import register
 from amanda_contextmap.rule import Rule, axes, axis, constant, rule
+from amanda_contextmap.translation import Translation
 
 __version__ = "0.1.0"
 
-__all__ = ["MappingTool", "Rule", "axes", "axis", "constant", "register", "rule"]
+__all__ = ["MappingTool", "Rule", "Translation", "axes", "axis", "constant", "register", "rule"]

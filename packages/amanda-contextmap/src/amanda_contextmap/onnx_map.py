@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from amanda.driving import Composite, Execution, Operator, Translation
+from amanda.driving import Composite, Execution, Operator
 
 from amanda_contextmap.native import Native, dtype_name
 from amanda_contextmap.schema import mismatch
+from amanda_contextmap.translation import Translation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

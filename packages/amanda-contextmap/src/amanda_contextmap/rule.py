@@ -9,10 +9,10 @@ says that an operator is a ``Softmax`` whose role ``input`` is played by what th
 from __future__ import annotations
 
 from amanda import ValueUnavailableError
-from amanda.driving import Translation
 
 from amanda_contextmap.layout import Cast
 from amanda_contextmap.schema import only
+from amanda_contextmap.translation import Translation
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

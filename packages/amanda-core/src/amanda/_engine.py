@@ -13,7 +13,6 @@ from amanda._action import name_of, run_replacement, run_routines
 from amanda._analysis import Analysis
 from amanda._by_operator import ByOperator
 from amanda._context import OpContext
-from amanda._context_map import TranslatedAnalysis
 from amanda._errors import AmandaError, RoutineError
 from amanda._plan import BackwardPlan, GradientPlan, Plan
 from amanda._routine import call
@@ -374,8 +373,12 @@ class Engine:
         if context is None:
             context = OpContext(operator, self.driver)
             self.contexts.keep(operator, context)
-        analysis = self._analysis(subscription, execution)
-        previous, context._analysis = context._analysis, analysis
+        sighting: Sighting = self._sightings[operator.serial]
+        tool, view = subscription.tool, subscription.view
+        analysis = Analysis(self.driver, tool, view, execution, sighting.parameters)
+        translation = sighting.translations.get(tool.vocabulary or "")
+        shown = analysis if translation is None else translation.analysis(analysis)
+        previous, context._analysis = context._analysis, shown
         try:
             call(subscription.callback, context)
         except AmandaError:
@@ -383,7 +386,7 @@ class Engine:
         except Exception as original:
             raise RoutineError(
                 f"{type(original).__name__}: {original}",
-                tool=subscription.tool.name,
+                tool=tool.name,
                 routine=name_of(subscription.callback),
                 operator_id=(execution.backward_operator or operator).id,
                 point="analysis",
@@ -391,14 +394,6 @@ class Engine:
         finally:
             context._analysis = previous
         return tuple(analysis.actions)
-
-    def _analysis(self, subscription: Subscription, execution: Execution) -> Analysis:
-        sighting: Sighting = self._sightings[execution.operator.serial]
-        tool, view, parameters = subscription.tool, subscription.view, sighting.parameters
-        translation = sighting.translations.get(tool.vocabulary or "")
-        if translation is None:
-            return Analysis(self.driver, tool, view, execution, parameters)
-        return TranslatedAnalysis(self.driver, tool, view, execution, parameters, translation)
 
     def _plan(
         self, operator: Operator, decisions: Decisions, pending: tuple[Subscription, ...]

@@ -42,8 +42,8 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 :func:`frameworks` that have one, and what any package announces (:func:`entry_points_of`).
 """
 
-from amanda._action import Action, Point, replaced, run_routines
-from amanda._analysis import Execution
+from amanda._action import Action, Point, name_of, replaced, run_routines
+from amanda._analysis import Analysis, Execution
 from amanda._by_operator import ByOperator
 from amanda._call import Call
 from amanda._composite import Composite, Graph, Place
@@ -68,9 +68,11 @@ from amanda._registry import (
 )
 from amanda._routine import in_routine
 from amanda._spelling import alike
+from amanda._tool import View
 
 __all__ = [
     "Action",
+    "Analysis",
     "Announcement",
     "BackwardPlan",
     "ByOperator",
@@ -92,6 +94,7 @@ __all__ = [
     "Point",
     "PrivateNames",
     "Translation",
+    "View",
     "alike",
     "announced",
     "calling_instruction",
@@ -101,6 +104,7 @@ __all__ = [
     "in_routine",
     "install_hint",
     "known_drivers",
+    "name_of",
     "register_driver",
     "replaced",
     "run_routines",

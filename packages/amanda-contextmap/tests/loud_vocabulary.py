@@ -3,7 +3,7 @@
 ``MATMUL`` has its weight first, as (out, in); ``UNSTACK`` has its second output first.
 """
 
-from amanda._context_map import Translation
+from amanda_contextmap.translation import Translation
 
 
 class Transposed:

@@ -1,0 +1,195 @@
+"""An operator in another vocabulary: what tools of that see of it, and where they insert."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from amanda import ActionError, UnsupportedError
+from amanda.driving import Action, Analysis, Execution, Point, View, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from amanda.driving import Driver, Layout
+
+
+@dataclass(slots=True, eq=False)
+class Translation:
+    """An operator in another vocabulary.
+
+    Args:
+        type: its type there.
+        inputs: for each input there, the index of the backend's input that it is.
+        input_names: the roles of the inputs.
+        attrs: its attributes in canonical form.
+        outputs: for each output there, the index of the backend's output; None for all as they are.
+        input_layouts: for each input there, the layout to turn it to, None where it agrees.
+        output_layouts: the same for ``outputs``, which must be given then.
+    """
+
+    type: str
+    inputs: Sequence[int]
+    input_names: Sequence[str]
+    attrs: Mapping[str, Any]
+    outputs: Sequence[int] | None = None
+    input_layouts: Sequence[Layout | None] = ()
+    output_layouts: Sequence[Layout | None] = ()
+
+    def analysis(self, native: Analysis) -> Analysis:
+        """What a tool of the vocabulary is shown in place of an analysis of the backend."""
+        if native.tool.layout == "native":
+            return TranslatedAnalysis(native, replace(self, input_layouts=(), output_layouts=()))
+        return TranslatedAnalysis(native, self)
+
+
+_ON_GRADIENT = {
+    Point.BEFORE_BACKWARD_OP: Point.ON_GRAD_OUTPUTS,
+    Point.AFTER_BACKWARD_OP: Point.ON_GRAD_INPUTS,
+}
+_ON_INPUTS = {Point.BEFORE_OP, Point.REPLACE_OP, Point.ON_GRAD_INPUTS}
+
+
+class TranslatedAnalysis(Analysis):
+    """An analysis by a tool that speaks another vocabulary than the backend.
+
+    Its backward operators are gradients as a whole: ``ConvGrad`` has the roles of ``Conv``.
+    """
+
+    __slots__ = ("_native", "_translation")
+
+    def __init__(self, native: Analysis, translation: Translation) -> None:
+        super().__init__(
+            native.driver,
+            native.tool,
+            native.view,
+            _translated(native.execution, translation, native.driver),
+            [native.parameters[i] for i in translation.inputs],
+        )
+        self._native = native
+        self._translation = translation
+        if native.view is View.BACKWARD:
+            name = translation.type + "Grad"
+            backward_operator = self.execution.operator.record()
+            backward_operator.type = backward_operator.name = name
+            backward_operator.id = f"{backward_operator.id}/{name}"
+            self.execution.backward_operator = backward_operator
+
+    def value(self, index: int) -> Any:
+        """An input as a NumPy array, in the vocabulary's layout."""
+        array = self._native.value(self._translation.inputs[index])
+        layout = _layout(self._translation.input_layouts, index)
+        if layout is None:
+            return array
+        import numpy  # whose array it is
+
+        return layout.to_canonical(array, numpy)
+
+    def insert(self, action: Action) -> None:
+        """Take an action, with its indices and tensors turned to what the backend has."""
+        translation = self._translation
+        if action.point is Point.REPLACE_BACKWARD_OP:
+            raise UnsupportedError(
+                f"{action.tool.name}: {self.execution.operator.id}: a gradient as a whole cannot "
+                "be replaced; insert before or after it, or register for the native operators"
+            )
+        point = _ON_GRADIENT.get(action.point, action.point)
+        places: Sequence[int] | None = translation.inputs
+        layouts = returned = translation.input_layouts
+        if point is Point.REPLACE_OP:
+            returned = translation.output_layouts
+        elif point not in _ON_INPUTS:
+            places = translation.outputs
+            layouts = returned = translation.output_layouts
+        indices = action.indices
+        if indices is None and places is not None:
+            indices = tuple(range(len(places)))
+        if indices is not None:
+            if any(layouts) and any(i < 0 for i in indices):
+                raise ActionError(
+                    f"{action.tool.name}: {self.execution.operator.id}: which layout the tensor at "
+                    f"{min(indices)} has is not known before the operator runs; count from the "
+                    "start, or register the analysis routine with require_outputs=True"
+                )
+            layouts = [_layout(layouts, i) for i in indices]
+            if point is not Point.REPLACE_OP:
+                returned = layouts
+            if places is not None:
+                indices = tuple(places[i] for i in indices)
+        routine = action.routine
+        if any(layouts) or any(returned):
+            routine = _turning(routine, layouts, returned, self.driver.xp)
+        kwargs, pure, differentiable = action.kwargs, action.pure, action.differentiable
+        native = Action(point, routine, self.tool, indices, kwargs, pure, differentiable)
+        self._native.insert(native)
+
+
+def _translated(execution: Execution, translation: Translation, driver: Driver) -> Execution:
+    """An execution as a tool sees it that speaks the vocabulary of the translation."""
+    operator = execution.operator.record()
+    operator.type = translation.type
+
+    def chosen(
+        tensors: Sequence[Any] | None,
+        places: Sequence[int] | None,
+        layouts: Sequence[Layout | None],
+    ) -> list[Any] | None:
+        if tensors is None:
+            return None
+        found = list(tensors) if places is None else [tensors[i] for i in places]
+        return [
+            t if t is None or (layout := _layout(layouts, i)) is None else driver.turned(t, layout)
+            for i, t in enumerate(found)
+        ]
+
+    inputs = translation.inputs, translation.input_layouts
+    outputs = translation.outputs, translation.output_layouts
+    grads = execution.grad_inputs
+    return Execution(
+        operator,
+        chosen(execution.inputs, *inputs) or [],
+        translation.input_names,
+        translation.attrs,
+        chosen(execution.outputs, *outputs),
+        None,
+        chosen(execution.grad_outputs, *outputs),
+        (lambda: chosen(grads(), *inputs) or []) if callable(grads) else chosen(grads, *inputs),
+    )
+
+
+def _layout(layouts: Sequence[Layout | None], index: int) -> Layout | None:
+    """That of a tensor; those that are left out agree."""
+    return layouts[index] if 0 <= index < len(layouts) else None
+
+
+def _turning(
+    routine: Callable[..., Any],
+    given: Sequence[Layout | None],
+    returned: Sequence[Layout | None],
+    xp: Any,
+) -> Callable[..., Any]:
+    """A routine that is given, and returns, tensors in the backend's layout."""
+
+    def turning(*tensors: Any, **kwargs: Any) -> Any:
+        result = routine(
+            *(
+                t
+                if t is None or (layout := _layout(given, i)) is None
+                else layout.to_canonical(t, xp)
+                for i, t in enumerate(tensors)
+            ),
+            **kwargs,
+        )
+        if result is None:
+            return None
+        single = not isinstance(result, (tuple, list))
+        values = [
+            v if v is None or (layout := _layout(returned, i)) is None else layout.to_native(v, xp)
+            for i, v in enumerate([result] if single else result)
+        ]
+        return values[0] if single else values
+
+    turning.__qualname__ = name_of(routine)
+    if "return" in (annotations := getattr(routine, "__annotations__", {})):
+        turning.__annotations__ = {"return": annotations["return"]}  # it may only observe
+    return turning
