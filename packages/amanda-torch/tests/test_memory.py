@@ -50,7 +50,7 @@ def sizes() -> dict[str, int]:
         "plans": len(engine.plans),
         "backward plans": len(engine._backward_plans),
         "gradient plans": len(engine._gradient_plans),
-        "decisions": len(engine._decided),
+        "decisions": len(engine._decider.kept),
         "contexts": len(engine.contexts),
         "places outside of modules": len(outside.sites),
         "code outside of modules": len(outside.pinned),

@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import threading
 import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from amanda._action import name_of, run_replacement, run_routines
-from amanda._analysis import Analysis
+from amanda._action import run_replacement, run_routines
+from amanda._audience import Audience
 from amanda._by_operator import ByOperator
-from amanda._context import OpContext
-from amanda._errors import AmandaError, RoutineError
+from amanda._decider import Decider
 from amanda._plan import BackwardPlan, GradientPlan, Plan
-from amanda._routine import call
 from amanda._tool import View
-from amanda._vocabulary import (
-    Sighting,
-    composing,
-    forward_types,
-    misspelt,
-    native_view,
-    selected,
-    shows,
-    speaks_natively,
-    wants_translated,
-)
+from amanda._vocabulary import OperatorInfo, selected
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from typing import Any
 
     from amanda._action import Action
     from amanda._analysis import Execution
@@ -42,6 +30,7 @@ if TYPE_CHECKING:
     from amanda._tool import Subscription, Tool
 
 
+@dataclass(slots=True, eq=False)
 class Scope:
     """One ``with amanda.apply(...)`` block; ``open`` until it is left.
 
@@ -49,11 +38,8 @@ class Scope:
     them.
     """
 
-    __slots__ = ("open", "seen")
-
-    def __init__(self) -> None:
-        self.open = True
-        self.seen: dict[str, set[str]] = {}
+    open: bool = True
+    seen: dict[str, set[str]] = field(default_factory=dict)
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -68,6 +54,14 @@ class Engine:
     2. :meth:`run` for the routines that the plan lists, and :meth:`complete` when it is pending;
     3. on the way back :meth:`backward_plan` and :meth:`gradient_plan`, with :meth:`live` applied
        to what they list, since a graph may outlive the scope in which it was built.
+
+    Attributes:
+        plans: those of the operators that were analyzed, by ``operator.serial``.
+        contexts: their contexts, shared by the engines of a scope and those within it.
+        caching: whether what is decided is kept.
+        wanted: types of forward operators that must be intercepted; None for all.
+        vocabularies: those that tools speak and the backend does not.
+        composing: the context maps that find composites in the backend's graphs, by vocabulary.
     """
 
     def __init__(
@@ -80,42 +74,25 @@ class Engine:
     ) -> None:
         self.driver = driver
         self.caching = True
-        self.plans = ByOperator()
-        self.wanted = self._wanted(subscriptions, driver)
-        self._subscriptions = subscriptions
-        self.vocabularies = {
-            s.tool.vocabulary
-            for s in subscriptions
-            if s.tool.vocabulary is not None and not speaks_natively(s, driver)
-        }
-        self.composing = composing(self.vocabularies, driver)
-        self._sightings = ByOperator()
-        self._owners = owners
-        self._scope = scope
         self.contexts = contexts
+        self.plans = ByOperator()
         self._backward_plans = ByOperator()
         self._gradient_plans = ByOperator()
-        self._matching_cache: dict[tuple[Any, ...], tuple[Subscription, ...]] = {}
-        self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
-        self._decided = ByOperator()
+        self._audience = Audience(driver, subscriptions)
+        self.wanted = self._audience.wanted
+        self.vocabularies = self._audience.vocabularies
+        self.composing = self._audience.composing
+        self._decider = Decider(driver, subscriptions, owners, contexts)
+        self._info = ByOperator()
+        self._subscriptions = subscriptions
+        self._owners = owners
+        self._scope = scope
         self._inside: dict[str, Engine | None] = {}
         self._by_subscriptions: dict[tuple[Subscription, ...], Engine] = {}
         self._lock = threading.RLock()
         _engines.add(self)
 
     # What is wanted
-
-    @staticmethod
-    def _wanted(subscriptions: Iterable[Subscription], driver: Driver) -> frozenset[str] | None:
-        """Types of forward operators that must be intercepted; None for all."""
-        types: set[str] = set()
-        for subscription in subscriptions:
-            ops = forward_types(subscription, driver)
-            if ops is None:
-                return None
-            types |= ops
-            types |= misspelt(subscription, driver)
-        return frozenset(types)
 
     def wants(self, type: str) -> bool:
         """Whether forward operators of this type must be intercepted."""
@@ -132,28 +109,19 @@ class Engine:
         except KeyError:
             pass
         with self._lock:
-            engine = self._inside[type] = self._without(self._may_want(type))
+            engine = self._inside[type] = self._without(self._audience.wanting(type))
             return engine
-
-    def _may_want(self, type: str) -> list[Subscription]:
-        return [
-            s
-            for s in self._subscriptions
-            if (ops := forward_types(s, self.driver)) is None or type in ops
-        ]
 
     def _inside_of(self, operator: Operator) -> Engine | None:
         """The engine for what runs inside an operator, which may be another one in translation."""
-        if not self.vocabularies:
+        translations = self._info[operator.serial].translations
+        if not translations:
             return self.inside(operator.type)
-        translations = self._sightings[operator.serial].translations
-        wanting = self._may_want(operator.type)
-        return self._without(s for s in wanting if wants_translated(s, self.driver, translations))
+        return self._without(self._audience.wanting(operator.type, translations))
 
     def _without(self, wanting: Iterable[Subscription]) -> Engine | None:
         """The engine of all tools but those of these subscriptions; None if there are no others."""
-        satisfied = {s.tool for s in wanting}
-        rest = tuple(s for s in self._subscriptions if s.tool not in satisfied)
+        rest = self._audience.without(wanting)
         if not rest:
             return None
         if len(rest) == len(self._subscriptions):
@@ -177,7 +145,7 @@ class Engine:
         with self._lock:
             self._look_at(execution)
             matching = self._matching(View.FORWARD, operator)
-            ready, pending = self._split(matching, operator)
+            ready, pending = self._decider.split(matching, execution, self.caching)
             plan = self._plan(operator, self._decide(ready, execution), pending)
             self._keep(self.plans, operator, plan)
             return plan
@@ -210,7 +178,7 @@ class Engine:
                 or backward_operator.type in ops
                 or execution.operator.type in ops
             ]
-            ready, pending = self._split(matching, backward_operator)
+            ready, pending = self._decider.split(matching, execution, self.caching)
             plan = BackwardPlan(backward_operator, self._decide(ready, execution), pending)
             self._keep(self._backward_plans, backward_operator, plan)
             return plan
@@ -286,11 +254,7 @@ class Engine:
     def forget(self, tools: Iterable[Tool] | None = None) -> None:
         """Forget what the given tools decided (all tools for None), so that they are asked anew."""
         with self._lock:
-            gone = None if tools is None else set(tools)
-            for decided in list(self._decided.values()):
-                for subscription in list(decided):
-                    if gone is None or subscription.tool in gone:
-                        del decided[subscription]
+            self._decider.forget(tools)
             self._drop_plans()
 
     def _drop_plans(self) -> None:
@@ -301,99 +265,31 @@ class Engine:
     # Inside
 
     def _matching(self, view: View, operator: Operator) -> Sequence[Subscription]:
-        key = (view, operator.type, operator.on_request, operator.only_in, operator.part_in)
-        if key not in self._matching_cache:
-            self._matching_cache[key] = tuple(
-                s
-                for s in self._subscriptions
-                if native_view(s, self.driver) is view
-                and shows(operator, s.tool)
-                and not (
-                    operator.on_request and selected(s, self.driver) is None and not s.on_request
-                )
-                and ((ops := forward_types(s, self.driver)) is None or operator.type in ops)
-            )
-        matching = self._matching_cache[key]
-        if not self.vocabularies:
-            return matching
-        translations = self._sightings[operator.serial].translations
-        return [s for s in matching if wants_translated(s, self.driver, translations)]
+        return self._audience.matching(view, operator, self._info[operator.serial].translations)
+
+    def _decide(self, subscriptions: Iterable[Subscription], execution: Execution) -> Decisions:
+        info = self._info[execution.operator.serial]
+        return self._decider.decide(subscriptions, execution, info, self.caching)
 
     def _look_at(self, execution: Execution) -> None:
-        sighting = Sighting(self.driver, execution, self.vocabularies)
-        self._sightings.keep(execution.operator, sighting)
+        info = OperatorInfo.of(execution, self.driver, self.vocabularies)
+        self._info.keep(execution.operator, info)
         if execution.operator.only_in is None:
             self._saw(self.driver.vocabulary, execution.operator.type)
-        for vocabulary, translation in sighting.translations.items():
+        for vocabulary, translation in info.translations.items():
             self._saw(vocabulary, translation.type, translation.type + "Grad")
+
+    def _look_back(self, execution: Execution) -> None:
+        if execution.operator.serial not in self._info:  # it ran outside of the scope
+            self._look_at(execution)
 
     def _saw(self, vocabulary: str, *types: str) -> None:
         for scope in {self._scope, *self._owners.values()}:
             scope.seen.setdefault(vocabulary, set()).update(types)
 
-    def _look_back(self, execution: Execution) -> None:
-        if execution.operator.serial not in self._sightings:  # it ran outside of the scope
-            self._look_at(execution)
-
     def _keep(self, plans: ByOperator, operator: Operator, plan: Any) -> None:
         if self.caching:
             plans.keep(operator, plan)
-
-    def _split(
-        self, matching: Iterable[Subscription], operator: Operator
-    ) -> tuple[list[Subscription], tuple[Subscription, ...]]:
-        """Subscriptions that can decide now, and those that wait for the outputs."""
-        known = self._decided.get(operator.serial, ()) if self.caching else ()
-        pending = tuple(s for s in matching if s.require_outputs and s not in known)
-        return [s for s in matching if s not in pending], pending
-
-    def _decide(self, subscriptions: Iterable[Subscription], execution: Execution) -> Decisions:
-        """Ask each subscription, or take what it decided before and has not been forgotten.
-
-        A tool that is no longer in force is not asked: a backward may run after its scope.
-        """
-        operator = execution.backward_operator or execution.operator
-        decided: dict[Subscription, tuple[Action, ...]] = {}
-        if self.caching:
-            decided = self._decided.get(operator.serial, decided)
-            self._decided.keep(operator, decided)
-        decisions: list[tuple[int, Action]] = []
-        for subscription in subscriptions:
-            if not self._owners[subscription.tool].open:
-                continue
-            if subscription not in decided:
-                decided[subscription] = self._ask(subscription, execution)
-            rank = self._rank[subscription]
-            decisions += ((rank, action) for action in decided[subscription])
-        return tuple(decisions)
-
-    def _ask(self, subscription: Subscription, execution: Execution) -> tuple[Action, ...]:
-        operator = execution.operator
-        context = self.contexts.get(operator.serial)
-        if context is None:
-            context = OpContext(operator, self.driver)
-            self.contexts.keep(operator, context)
-        sighting: Sighting = self._sightings[operator.serial]
-        tool, view = subscription.tool, subscription.view
-        analysis = Analysis(self.driver, tool, view, execution, sighting.parameters)
-        translation = sighting.translations.get(tool.vocabulary or "")
-        shown = analysis if translation is None else translation.analysis(analysis)
-        previous, context._analysis = context._analysis, shown
-        try:
-            call(subscription.callback, context)
-        except AmandaError:
-            raise
-        except Exception as original:
-            raise RoutineError(
-                f"{type(original).__name__}: {original}",
-                tool=tool.name,
-                routine=name_of(subscription.callback),
-                operator_id=(execution.backward_operator or operator).id,
-                point="analysis",
-            ) from original
-        finally:
-            context._analysis = previous
-        return tuple(analysis.actions)
 
     def _plan(
         self, operator: Operator, decisions: Decisions, pending: tuple[Subscription, ...]

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import copy
 import itertools
+from dataclasses import dataclass, field
 
 _serials = itertools.count()
 
 
-class Operator:
+class _Referable:
+    """Lets a class with slots be referred to weakly; Python 3.10 has no option for that."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Operator(_Referable):
     """A static operator, made by a driver the first time it meets that place in the model.
 
     Attributes:
@@ -24,40 +32,15 @@ class Operator:
         part_in: the vocabularies in which it is a part of a composite, whose tools do not see it.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "backend",
-        "id",
-        "name",
-        "on_request",
-        "only_in",
-        "part_in",
-        "scope",
-        "serial",
-        "type",
-    )
-
-    def __init__(
-        self,
-        *,
-        id: str,
-        type: str,
-        name: str,
-        scope: str,
-        backend: str,
-        on_request: bool = False,
-        only_in: str | None = None,
-        part_in: frozenset[str] = frozenset(),
-    ) -> None:
-        self.id = id
-        self.type = type
-        self.name = name
-        self.scope = scope
-        self.backend = backend
-        self.on_request = on_request
-        self.only_in = only_in
-        self.part_in = part_in
-        self.serial = next(_serials)
+    id: str
+    type: str
+    name: str
+    scope: str
+    backend: str
+    on_request: bool = False
+    only_in: str | None = None
+    part_in: frozenset[str] = frozenset()
+    serial: int = field(init=False, default_factory=lambda: next(_serials))
 
     def record(self) -> Operator:
         """An equal operator for tools to keep; it does not keep alive what is tied to this one."""

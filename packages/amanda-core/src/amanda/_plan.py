@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING
+
 from amanda._action import Action, Point, name_of
 from amanda._errors import ActionError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from amanda._engine import Engine
     from amanda._operator import Operator
     from amanda._tool import Subscription
 
+    Actions = tuple[Action, ...]
     # Each action with the rank of the subscription that decided it.
     Decisions = tuple[tuple[int, Action], ...]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Plan:
     """What to do at the executions of one forward operator.
 
@@ -29,63 +33,53 @@ class Plan:
         idle: whether the operator may simply run.
     """
 
-    __slots__ = (
-        "after",
-        "backward",
-        "before",
-        "decisions",
-        "gradient",
-        "idle",
-        "inside",
-        "pending",
-        "replace",
-    )
+    operator: InitVar[Operator]
+    decisions: Decisions
+    pending: tuple[Subscription, ...]
+    backward: bool
+    gradient: bool
+    inside: Engine | None
+    before: Actions = field(init=False)
+    replace: Action | None = field(init=False)
+    after: Actions = field(init=False)
+    idle: bool = field(init=False)
 
-    def __init__(
-        self,
-        operator: Operator,
-        decisions: Decisions,
-        pending: tuple[Subscription, ...],
-        backward: bool,
-        gradient: bool,
-        inside: Engine | None,
-    ) -> None:
-        self.decisions = decisions
-        self.pending = pending
-        self.backward = backward
-        self.gradient = gradient
-        self.inside = inside
-        self.before = _at(Point.BEFORE_OP, decisions)
-        self.replace = _only(Point.REPLACE_OP, decisions, operator)
-        self.after = _at(Point.AFTER_OP, decisions)
-        self.idle = not (decisions or pending or backward or gradient)
+    def __post_init__(self, operator: Operator) -> None:
+        self.before = _at(Point.BEFORE_OP, self.decisions)
+        self.replace = _only(Point.REPLACE_OP, self.decisions, operator)
+        self.after = _at(Point.AFTER_OP, self.decisions)
+        self.idle = not (self.decisions or self.pending or self.backward or self.gradient)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class BackwardPlan:
     """What to do at the executions of one backward operator; as in :class:`Plan`."""
 
-    __slots__ = ("after", "before", "decisions", "idle", "pending", "replace")
+    backward_operator: InitVar[Operator]
+    decisions: Decisions
+    pending: tuple[Subscription, ...]
+    before: Actions = field(init=False)
+    replace: Action | None = field(init=False)
+    after: Actions = field(init=False)
+    idle: bool = field(init=False)
 
-    def __init__(
-        self,
-        backward_operator: Operator,
-        decisions: Decisions,
-        pending: tuple[Subscription, ...],
-    ) -> None:
-        self.decisions = decisions
-        self.pending = pending
-        self.before = _at(Point.BEFORE_BACKWARD_OP, decisions)
-        self.replace = _only(Point.REPLACE_BACKWARD_OP, decisions, backward_operator)
-        self.after = _at(Point.AFTER_BACKWARD_OP, decisions)
-        self.idle = not (decisions or pending)
+    def __post_init__(self, backward_operator: Operator) -> None:
+        self.before = _at(Point.BEFORE_BACKWARD_OP, self.decisions)
+        self.replace = _only(Point.REPLACE_BACKWARD_OP, self.decisions, backward_operator)
+        self.after = _at(Point.AFTER_BACKWARD_OP, self.decisions)
+        self.idle = not (self.decisions or self.pending)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class GradientPlan:
     """What to do with the gradient of one operator as a whole; as in :class:`Plan`."""
 
-    __slots__ = ("idle", "on_inputs", "on_outputs")
+    decisions: InitVar[Decisions]
+    on_outputs: Actions = field(init=False)
+    on_inputs: Actions = field(init=False)
+    idle: bool = field(init=False)
 
-    def __init__(self, decisions: Decisions) -> None:
+    def __post_init__(self, decisions: Decisions) -> None:
         self.on_outputs = _at(Point.ON_GRAD_OUTPUTS, decisions)
         self.on_inputs = _at(Point.ON_GRAD_INPUTS, decisions)
         self.idle = not decisions
@@ -94,7 +88,7 @@ class GradientPlan:
 _AFTER = {Point.AFTER_OP, Point.AFTER_BACKWARD_OP, Point.ON_GRAD_INPUTS}
 
 
-def _at(point: Point, decisions: Decisions) -> tuple[Action, ...]:
+def _at(point: Point, decisions: Decisions) -> Actions:
     """The actions at a point, in the order of S1; innermost tools are next to the operator."""
     after = point in _AFTER
     ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 from amanda._context_map import context_map
 from amanda._errors import MissingContextMapError
 from amanda._installed import warn_once
@@ -9,7 +12,6 @@ from amanda._registry import native_vocabularies
 from amanda._spelling import alike
 from amanda._tool import View
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,22 +22,28 @@ if TYPE_CHECKING:
     from amanda._tool import Subscription, Tool
 
 
-class Sighting:
-    """What can be told of an operator on its forward side alone, kept for its way back.
+@dataclass(slots=True, eq=False)
+class OperatorInfo:
+    """What can be told of an operator on its forward side alone, kept for its backward.
 
     Attributes:
         parameters: for each input, whether it is a parameter of the model.
         translations: what the operator is in other vocabularies.
     """
 
-    __slots__ = ("parameters", "translations")
+    parameters: Sequence[bool]
+    translations: Mapping[str, Translation]
 
-    def __init__(self, driver: Driver, execution: Execution, vocabularies: Iterable[str]) -> None:
-        self.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
-        self.translations = {
-            vocabulary: context_map(driver.vocabulary, vocabulary).translate(execution, driver)
-            for vocabulary in vocabularies
-        }
+    @classmethod
+    def of(cls, execution: Execution, driver: Driver, vocabularies: Iterable[str]) -> OperatorInfo:
+        """What an execution tells of its operator."""
+        return cls(
+            [driver.is_parameter(tensor) for tensor in execution.inputs],
+            {
+                vocabulary: context_map(driver.vocabulary, vocabulary).translate(execution, driver)
+                for vocabulary in vocabularies
+            },
+        )
 
 
 def is_understood(tool: Tool, driver: Driver) -> bool:
