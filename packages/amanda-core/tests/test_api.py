@@ -84,6 +84,10 @@ class TestTool:
     def test_methods(self, name):
         assert callable(getattr(Tool, name))
 
+    def test_another_layout_does_not_exist(self):
+        with pytest.raises(ValueError, match="'canonical' or 'native'"):
+            Tool(namespace="loud", layout="NCHW")
+
     @pytest.mark.parametrize(
         ("namespace", "vocabulary"),
         [
