@@ -232,6 +232,22 @@ def test_gradients_of_several_inputs_are_replaced_on_their_own():
     np.testing.assert_allclose(of_y, 2 * UP * X * gate * (1 - gate), rtol=1e-6)
 
 
+def test_gradients_for_other_inputs_each_time_are_refused():
+    @tf.function
+    def step(x, y):
+        with tf.GradientTape() as of_x, tf.GradientTape() as of_y:
+            of_x.watch(x)
+            of_y.watch(y)
+            result = gated(x, y)
+        return of_x.gradient(result, x), of_y.gradient(result, y)
+
+    with (
+        amanda.apply(Tool(gradient=(doubled, {}))),
+        pytest.raises(amanda.UnsupportedError, match=r"'Mul/gate' is taken several times"),
+    ):
+        step(tf.constant(X), tf.constant(Y))
+
+
 def test_looking_changes_no_bit():
     def program(x):
         return own_gate(tf.sin(x)) + tf.exp(x) * own_gate(x)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amanda import UnsupportedError
+
 from amanda_tensorflow._internals import tensor_util
 from amanda_tensorflow.history import attached
 from amanda_tensorflow.identity import operators_of
@@ -131,10 +133,7 @@ def gradient_group(frame: Frame, root: int, whole: Whole, graph: Any) -> Gradien
         whole: the composite.
         graph: the graph that it is in.
     """
-    numbers: dict[str, list[int]] = {part: [] for part in whole.composite.parts}
-    for number, call in enumerate(frame.gradients.calls):
-        if call.forward in numbers and call.forward_graph() is graph:
-            numbers[call.forward].append(number)
+    numbers = _calls(frame, whole, graph)
     turn = numbers[whole.composite.parts[-1]].index(root)  # a gradient may be taken several times
     return GradientGroup(
         root,
@@ -147,6 +146,31 @@ def gradient_group(frame: Frame, root: int, whole: Whole, graph: Any) -> Gradien
             for places in whole.uses(graph)
         ),
     )
+
+
+def check_taken_as_a_whole(frame: Frame, whole: Whole, graph: Any) -> None:
+    """Refuse what routines are to do with a gradient whose parts cannot be told apart.
+
+    Raises:
+        UnsupportedError: it is taken several times, and not by all parts each time.
+    """
+    numbers = _calls(frame, whole, graph)
+    times = len(numbers[whole.composite.parts[-1]])
+    if any(found and len(found) != times for found in numbers.values()):
+        raise UnsupportedError(
+            f"the gradient of {whole.operator.id!r} is taken several times, for other inputs each "
+            "time, and which of its parts belong together cannot be told; take it once for all of "
+            "them, or have a native tool look at the parts"
+        )
+
+
+def _calls(frame: Frame, whole: Whole, graph: Any) -> dict[str, list[int]]:
+    """For each part, the numbers of the calls that compute its gradient."""
+    numbers: dict[str, list[int]] = {part: [] for part in whole.composite.parts}
+    for number, call in enumerate(frame.gradients.calls):
+        if call.forward in numbers and call.forward_graph() is graph:
+            numbers[call.forward].append(number)
+    return numbers
 
 
 class _ForwardGraph:

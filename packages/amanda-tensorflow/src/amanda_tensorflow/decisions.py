@@ -13,7 +13,13 @@ from amanda import UnsupportedError
 from amanda.driving import Execution, Point
 
 from amanda_tensorflow.body import input_names, split
-from amanda_tensorflow.composites import gradient_group, group_in, parts_of, wholes_of
+from amanda_tensorflow.composites import (
+    check_taken_as_a_whole,
+    gradient_group,
+    group_in,
+    parts_of,
+    wholes_of,
+)
 from amanda_tensorflow.identity import ON_REQUEST, operators_of
 from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
 from amanda_tensorflow.state import keeps_state
@@ -238,6 +244,8 @@ class _Inquiry:
         )
         with self.analyzing(frame, [], []):
             plan = self.engine.gradient_plan(shown)
+        if plan.on_inputs:
+            check_taken_as_a_whole(frame, whole, graph)
         if self.check is None:
             self.check = lambda engine: engine.known_gradient_plan(operator) is plan
         in_loop = frame.in_loop(frame.gradients.nodes_of[calls[number]][0])
