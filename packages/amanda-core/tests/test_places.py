@@ -57,12 +57,18 @@ def test_an_operator_has_one_backward_operator():
     assert operators.backward(operator, "_backward") is backward
 
 
-def test_the_calling_instruction_is_the_first_outside_of_what_is_passed():
-    def between():
-        return calling_instruction(lambda code: code is between.__code__)
+def test_the_calling_instruction_is_the_first_outside_of_the_files_that_are_passed():
+    between = {"calling_instruction": calling_instruction}
+    exec(
+        compile(
+            "def call(): return calling_instruction('between.py'.__eq__)", "between.py", "exec"
+        ),
+        between,
+    )
+    call = between["call"]
 
     def program():
-        return [between(), between()]
+        return [call(), call()]
 
     (code, first), (_, second) = program()
     assert code is program.__code__

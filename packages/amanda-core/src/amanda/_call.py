@@ -26,6 +26,9 @@ class Call(abc.ABC):
 
     Its methods that are not abstract hold S1 and S3: the order of what runs, what the backward
     sees, and where gradients pass straight through. A driver calls them with interception paused.
+
+    Attributes:
+        run: runs the operator on inputs that it is given.
     """
 
     engine: Engine
@@ -33,12 +36,9 @@ class Call(abc.ABC):
     inputs: Tensors
     input_names: Sequence[str]
     attrs: Mapping[str, Any]
+    run: Callable[[Tensors], Tensors]
 
     # What the framework does
-
-    @abc.abstractmethod
-    def run(self, inputs: Tensors) -> Tensors:
-        """Run the operator on these inputs."""
 
     @abc.abstractmethod
     def run_watched(self, inputs: Tensors) -> Tensors:

@@ -80,13 +80,13 @@ class Operators:
         return operator
 
 
-def calling_instruction(passed: Callable[[CodeType], bool]) -> tuple[CodeType, int]:
+def calling_instruction(passed: Callable[[str], bool]) -> tuple[CodeType, int]:
     """The instruction that is at work, as its code and offset.
 
     Args:
-        passed: says whether a code is of those in between: the framework's and the driver's.
+        passed: says whether a file is one of those in between: the framework's or the driver's.
     """
     frame: FrameType = sys._getframe(1)
-    while passed(frame.f_code) and frame.f_back is not None:
+    while passed(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code, frame.f_lasti

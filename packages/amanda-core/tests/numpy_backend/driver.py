@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from numpy_backend.framework import Grads, Kernel, Module, Parameter, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import CodeType
 
     from amanda import Operator
     from amanda.driving import Engine, Execution
@@ -84,7 +82,8 @@ class NumpyDriver(Driver):
         if plan is not None and plan.idle:
             return framework.execute(kernel, inputs, attrs)
         with self.in_force.paused():
-            return KernelCall(engine, operator, inputs, kernel.inputs, attrs, kernel).execute()
+            run = functools.partial(framework.execute, kernel, attrs=attrs)
+            return KernelCall(engine, operator, inputs, kernel.inputs, attrs, run).execute()
 
     def _identify(self, type: str) -> Operator:
         """The operator of a type that is being called."""
@@ -93,23 +92,13 @@ class NumpyDriver(Driver):
             part=modules[-1] if modules else self._outside,
             scope=".".join(module.name for module in modules if module.name),
             type=type,
-            place=calling_instruction(_is_between),
+            place=calling_instruction((framework.__file__, __file__).__contains__),
             run=framework.thread.run,
         )
 
 
-def _is_between(code: CodeType) -> bool:
-    return code.co_filename in (framework.__file__, __file__)
-
-
-@dataclass(eq=False)
 class KernelCall(Call):
     """A call of a kernel."""
-
-    kernel: Kernel
-
-    def run(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        return framework.execute(self.kernel, inputs, self.attrs)
 
     def run_watched(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         outputs = self.run(inputs)

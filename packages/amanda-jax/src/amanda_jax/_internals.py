@@ -1,9 +1,4 @@
-"""The private names of JAX that the driver uses, and what for.
-
-They are looked up here and nowhere else, when the driver is loaded and before it changes anything.
-"""
-
-from __future__ import annotations
+"""The private names of JAX that the driver uses, looked up when it is loaded and nowhere else."""
 
 from typing import Any
 
@@ -22,7 +17,7 @@ ad: Any = _find("jax._src.interpreters.ad", "JVPTracer", "LinearizeTracer", "bac
 batching: Any = _find("jax._src.interpreters.batching", "BatchTracer")
 # Calls of what is jitted.
 pjit: Any = _find("jax._src.pjit", "jit_p", "_infer_params", "_run_python_pjit")
-# Calls of functions that have derivatives of their own, within what is jitted.
+# Calls of functions that have derivatives of their own, and what stands for them in a trace.
 custom: Any = _find(
     "jax._src.custom_derivatives", "custom_jvp_call_p", "custom_vjp_call_p", "custom_jvp.__call__"
 )

@@ -1,7 +1,5 @@
 """The driver object: what tools are in force in a thread, and what they ask about tensors."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 
@@ -9,12 +7,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from amanda import Driver, ValueUnavailableError
-from amanda.driving import Engine, Execution, Patches
+from amanda.driving import Engine, Execution
 from jax.experimental import io_callback
 
-from amanda_jax import in_force, interception, model
+from amanda_jax import model
 from amanda_jax._internals import core, source
-from amanda_jax.tracing import is_known, primal, staging
+from amanda_jax.interception import patches
+from amanda_jax.tracing import in_force, is_known, primal, staging, stamps
+
+
+class Variable:
+    """State of a tool: an array to compute with, also in what is compiled."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def assign(self, value: Any) -> None:
+        """Give it another value of the same shape and dtype."""
+        self.array = np.broadcast_to(np.asarray(value, self.array.dtype), self.array.shape)
+
+    def __jax_array__(self) -> Any:
+        if staging() is None:
+            return jnp.asarray(self.array)
+        spec = jax.ShapeDtypeStruct(self.array.shape, self.array.dtype)
+        return io_callback(lambda: self.array, spec, ordered=True)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.array, dtype)
 
 
 class JaxDriver(Driver):
@@ -24,35 +43,31 @@ class JaxDriver(Driver):
     vocabulary = "jax"
     xp = jnp
 
-    def __init__(self) -> None:
-        self._patches = Patches(interception.patches)
-
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``."""
-        self._patches.hold(engine is not None)
-        in_force.put_in_force(engine)
+        patches.hold(engine is not None)
+        in_force.put(engine)
 
-    def suspend(self) -> tuple[model.Run | None, contextlib.ExitStack]:
+    def suspend(self) -> Any:
         """Begin anew, outside of all models and of all that is being traced."""
         tracing = contextlib.ExitStack()
         tracing.enter_context(core.eval_context())
         tracing.enter_context(source.reset_name_stack())
         run, model.thread.run = model.thread.run, None
-        in_force.put_in_force(None)
+        in_force.put(None)
         return run, tracing
 
-    def resume(
-        self, suspended: tuple[model.Run | None, contextlib.ExitStack], engine: Engine | None
-    ) -> None:
+    def resume(self, suspended: Any, engine: Engine | None) -> None:
         """Go on in the routine."""
         model.thread.run, tracing = suspended
         tracing.close()
-        self._patches.hold(engine is not None)
-        in_force.put_in_force(engine, paused=True)
+        patches.hold(engine is not None)
+        in_force.put(engine, paused=True)
 
     def forgotten(self, engine: Engine) -> None:
         """Have what is jitted traced anew."""
-        in_force.forget(engine)
+        stamps[engine] = object()
+        in_force.refresh()
 
     def value(self, tensor: Any) -> Any:
         """A tensor as a NumPy array, unless it is being traced."""
@@ -83,26 +98,6 @@ class JaxDriver(Driver):
     def forward_types(self, types: frozenset[str]) -> frozenset[str]:
         """The operators whose backward has one of these types, or that have one themselves."""
         return frozenset(type.removesuffix("_vjp") for type in types)
-
-
-class Variable:
-    """State of a tool: an array to compute with, also in what is compiled."""
-
-    def __init__(self, array: np.ndarray[Any, Any]) -> None:
-        self.array = array
-
-    def assign(self, value: Any) -> None:
-        """Give it another value of the same shape and dtype."""
-        self.array = np.broadcast_to(np.asarray(value, self.array.dtype), self.array.shape)
-
-    def __jax_array__(self) -> Any:
-        if staging() is None:
-            return jnp.asarray(self.array)
-        spec = jax.ShapeDtypeStruct(self.array.shape, self.array.dtype)
-        return io_callback(lambda: self.array, spec, ordered=True)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self.array, dtype)
 
 
 driver = JaxDriver()

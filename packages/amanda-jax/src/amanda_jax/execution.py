@@ -1,10 +1,8 @@
 """Carrying out what the tools decided, at once or in what is being staged."""
 
-from __future__ import annotations
-
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -15,10 +13,9 @@ from amanda.driving import Action, Call, Engine, Execution
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import io_callback
 
-from amanda_jax import in_force
-from amanda_jax._internals import source
+from amanda_jax._internals import batching, source
 from amanda_jax.model import operators
-from amanda_jax.tracing import is_batched, is_known, primal, staging
+from amanda_jax.tracing import in_force, is_known, primal, staging
 
 Tensors = Sequence[Any]
 
@@ -26,22 +23,24 @@ Tensors = Sequence[Any]
 failures: weakref.WeakKeyDictionary[Engine, AmandaError] = weakref.WeakKeyDictionary()
 
 
-@dataclasses.dataclass(eq=False)
+@jax.custom_jvp
+def _substitute(original: Any, substitute: Any) -> Any:
+    return substitute
+
+
+_substitute.defjvp(lambda primals, tangents: (_substitute(*primals), tangents[0]))
+
+
 class OperatorCall(Call):
     """A call of a primitive, or of a function that is one operator."""
 
-    bind: Callable[[Tensors], Tensors]
-
-    def run(self, inputs: Tensors) -> Tensors:
-        """Run it."""
-        return self.bind(inputs)
-
     def shown(self, **known: Any) -> Execution:
         """What the analysis routines see of it, without what differentiation adds."""
-        if known.get("outputs") is not None:
-            known["outputs"] = [primal(tensor) for tensor in known["outputs"]]
-        inputs = [primal(tensor) for tensor in self.inputs]
-        return Execution(self.operator, inputs, self.input_names, self.attrs, **known)
+        execution = super().shown(**known)
+        execution.inputs = [primal(tensor) for tensor in self.inputs]
+        if execution.outputs is not None:
+            execution.outputs = [primal(tensor) for tensor in execution.outputs]
+        return execution
 
     def straight_through(self, original: Any, substitute: Any) -> Any:
         """The substitute, with its gradient passing to the original."""
@@ -77,7 +76,7 @@ class OperatorCall(Call):
                 ]
 
             grads = [None if isinstance(grad, SymbolicZero) else grad for grad in incoming]
-            if in_force.engine_now() is None:  # the scope was left, or tools are at work
+            if in_force.engine is None:  # the scope was left, or tools are at work
                 return tuple(run(grads))
             call = dataclasses.replace(self, inputs=values)
             with in_force.paused():
@@ -100,7 +99,7 @@ class OperatorCall(Call):
         tensors = [t for t in (*known, *replaced) if t is not None]
         if action.pure or (staging() is None and all(is_known(t) for t in tensors)):
             results = super().run_action(action, known, replaced, operator)
-        elif action.differentiable or any(is_batched(t) for t in tensors):
+        elif action.differentiable or any(isinstance(t, batching.BatchTracer) for t in tensors):
             why = "differentiated in a staged function" if action.differentiable else "batched"
             raise UnsupportedError(
                 f"{action.tool.name}: a routine of {operator.id!r} cannot be {why} by JAX, since "
@@ -127,29 +126,16 @@ class OperatorCall(Call):
                 raise
             return None if action.observes else [np.asarray(results[i]) for i in present]
 
-        found = io_callback(
-            called, None if action.observes else expected, given, like, ordered=True
-        )
-        if action.observes:
-            return like
-        results = list(like)
-        for index, result in zip(present, found, strict=True):
-            results[index] = result
-        return results
+        shapes = None if action.observes else expected
+        found = io_callback(called, shapes, given, like, ordered=True)
+        results = {} if action.observes else dict(zip(present, found, strict=True))
+        return [results.get(i, tensor) for i, tensor in enumerate(like)]
 
 
 def _constants(tensors: Tensors) -> list[Any]:
     """Tensors that are not differentiated through, neither now nor when this is traced again."""
     found = [primal(tensor) for tensor in tensors]
     return [t if t is None or is_known(t) else jax.lax.stop_gradient(t) for t in found]
-
-
-@jax.custom_jvp
-def _substitute(original: Any, substitute: Any) -> Any:
-    return substitute
-
-
-_substitute.defjvp(lambda primals, tangents: (_substitute(*primals), tangents[0]))
 
 
 def _end_causes(error: BaseException) -> None:

@@ -1,20 +1,16 @@
 """Models, their parameters, and which operator of a model is being called."""
 
-from __future__ import annotations
-
 import functools
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 from amanda.driving import Operator, Operators, calling_instruction
 
 from amanda_jax._internals import source
 from amanda_jax.tracing import is_library, primal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -26,11 +22,7 @@ class Model:
 
 @dataclass(eq=False)
 class Run:
-    """One call of a model.
-
-    Attributes:
-        parameters: those of the model by ``id()``, and what was made of them by a cast or a view.
-    """
+    """One call of a model, with its parameters and their casts and views by ``id()``."""
 
     model: Model
     parameters: dict[int, Any] = field(default_factory=dict)
@@ -46,25 +38,20 @@ _outside = Model()
 
 
 def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P, _R]:
-    """Have a function taken as a model, whose operators are freed with what this returns.
+    """Have a function, whose argument at one position holds its parameters, taken as a model.
 
-    Without this all functions are one model that lives as long as the process, and none of its
-    tensors is known to be a parameter.
-
-    Args:
-        fun: the function. It may be given to ``jax.jit``, ``jax.grad`` and the like afterwards.
-        parameters: the position of the argument that holds the parameters; None for none.
+    Its operators are freed with what this returns, which may be given to ``jax.jit`` and the like.
+    All that runs in no model is one that lives as long as the process, without parameters.
     """
     model = Model()
 
     @functools.wraps(fun)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         outer = thread.run
-        run = thread.run = outer or Run(model)  # within another model it is part of that
+        thread.run = outer or Run(model)  # within another model it is part of that
         try:
-            if parameters is not None:
-                for leaf in jax.tree.leaves(args[parameters]):
-                    mark_parameter(primal(leaf), run)
+            for leaf in () if parameters is None else jax.tree.leaves(args[parameters]):
+                mark_parameter(leaf)
             return fun(*args, **kwargs)
         finally:
             thread.run = outer
@@ -72,9 +59,10 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
     return called
 
 
-def mark_parameter(tensor: Any, run: Run) -> None:
-    """Take a tensor as a parameter in a run."""
-    run.parameters[id(tensor)] = tensor  # so that no other one gets its id
+def mark_parameter(tensor: Any) -> None:
+    """Take a tensor as a parameter in the run that is going on."""
+    if thread.run is not None:  # which holds it, so that no other one gets its id
+        thread.run.parameters[id(primal(tensor))] = primal(tensor)
 
 
 def is_parameter(tensor: Any) -> bool:
@@ -83,12 +71,7 @@ def is_parameter(tensor: Any) -> bool:
 
 
 def identify(type: str, path: tuple[int, ...]) -> Operator:
-    """The operator of a type that is being called.
-
-    Args:
-        type: its type.
-        path: the places that lead to it in a function of JAX that the program calls.
-    """
+    """The operator of a type that is called, at ``path`` in a function of JAX if it is in one."""
     names = source.current_name_stack().stack
     return operators.at(
         part=_outside if thread.run is None else thread.run.model,

@@ -1,25 +1,32 @@
-"""What JAX is doing at the moment: compute, stage a function, or differentiate one."""
-
-from __future__ import annotations
+"""What JAX does in a thread (compute, stage a function, differentiate one), and for which tools."""
 
 import functools
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+import weakref
+from typing import Any
 
 import amanda
 import jax
+from amanda.driving import Engine, InForce
 
-from amanda_jax._internals import ad, batching, core
+from amanda_jax._internals import ad, core
 
-if TYPE_CHECKING:
-    from types import CodeType, FrameType
-
-_BACKWARD = ad.backward_pass3.__code__
 _LIBRARIES = tuple(
     os.path.dirname(os.path.abspath(str(path))) + os.sep
     for path in (jax.__file__, amanda.__file__, __file__)
 )
+# A part of the key of all that JAX traces: one for each engine, and another once it has forgotten.
+stamps: weakref.WeakKeyDictionary[Engine, object] = weakref.WeakKeyDictionary()
+_key = jax.make_user_context(None)
+
+
+def _put_into_key(engine: Engine | None) -> None:
+    stamp = None if engine is None else stamps.setdefault(engine, object())
+    _key(stamp).__enter__()  # and is never left: the next one takes its place
+
+
+in_force = InForce(_put_into_key)
 
 
 def primal(tensor: Any) -> Any:
@@ -34,13 +41,8 @@ def is_known(tensor: Any) -> bool:
     return not isinstance(tensor, core.Tracer)
 
 
-def is_batched(tensor: Any) -> bool:
-    """Whether a primal tensor stands for one example of a batch."""
-    return isinstance(tensor, batching.BatchTracer)
-
-
 def staging() -> Any:
-    """The trace that what runs now is written down in; None where it computes."""
+    """The trace that writes down what runs now; None where it is computed."""
     trace = core.trace_ctx.trace
     while trace is not None and not hasattr(trace, "frame"):
         trace = getattr(trace, "parent_trace", None)
@@ -50,33 +52,23 @@ def staging() -> Any:
 def in_program() -> bool:
     """Whether what runs now is an operator of the program.
 
-    It is none where JAX computes a gradient, which operators have been seen for, nor where it
-    stages one of its own functions, which is seen when it is called.
+    It is none where JAX computes a gradient, since the operators of that have run already, nor
+    where JAX stages a function of its own, whose operators are seen when it is called.
     """
     trace = staging()
     if trace is not None:
         info = trace.frame.debug_info
-        if info is not None and info.traced_for == "jit" and is_own_function(info):
+        if info is not None and info.traced_for == "jit" and is_library(info.func_filename):
             return False
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library(frame.f_code):
-        if frame.f_code is _BACKWARD:
+    frame: Any = sys._getframe(1)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code is ad.backward_pass3.__code__:
             return False
         frame = frame.f_back
     return True
 
 
-def is_own_function(debug_info: Any) -> bool:
-    """Whether what was traced is a function of JAX, such as ``jnp.where``."""
-    name = debug_info.func_filename
-    return name is not None and _is_library_file(name)
-
-
-def is_library(code: CodeType) -> bool:
-    """Whether code is JAX's or Amanda's."""
-    return _is_library_file(code.co_filename)
-
-
 @functools.cache
-def _is_library_file(name: str) -> bool:
-    return os.path.abspath(name).startswith(_LIBRARIES)
+def is_library(file: str | None) -> bool:
+    """Whether a file is JAX's or Amanda's."""
+    return file is not None and os.path.abspath(file).startswith(_LIBRARIES)
