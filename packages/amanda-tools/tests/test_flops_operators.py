@@ -152,7 +152,6 @@ def test_every_flop_is_half_a_multiply_add(name):
 
 class TestProducts:
     @UNTIMED
-    @settings(deadline=None)
     @given(
         left=st.lists(st.integers(1, 4), max_size=3),
         right=st.lists(st.integers(1, 4), max_size=3),
@@ -196,7 +195,6 @@ class TestProducts:
         assert counted(lambda: F.grouped_mm(left, right, offs=ends)) == (2 * 16 * 24 * 8, 0)
 
     @UNTIMED
-    @settings(deadline=None)
     @given(st.sampled_from(["ij,jk->ik", "ij,j->i", "bij,bjk,k->bi", "i,i->", "ii,ij->j"]))
     def test_by_einsum_are_those_inside_of_it(self, equation):
         operands = [tensor(*(3 for _ in s)) for s in equation.partition("->")[0].split(",")]
@@ -212,7 +210,6 @@ class TestProducts:
 
 class TestConvolutions:
     @UNTIMED
-    @settings(deadline=None)
     @given(
         dims=st.integers(1, 3),
         batch=st.integers(1, 3),
@@ -250,7 +247,6 @@ class TestConvolutions:
 
 class TestAttention:
     @UNTIMED
-    @settings(deadline=None)
     @given(
         batch=st.integers(1, 3),
         heads=st.sampled_from([(1, 1), (4, 4), (4, 2)]),
@@ -331,7 +327,6 @@ class TestAttention:
 
 class TestRecurrentLayers:
     @UNTIMED
-    @settings(deadline=None)
     @given(
         kind=st.sampled_from([nn.LSTM, nn.GRU, nn.RNN]),
         steps=st.integers(1, 4),
