@@ -9,7 +9,7 @@ import pytest
 import silero_vad
 import torch
 from torch import Tensor, nn
-from watching import Change, ForwardWatch, GradientWatch, everything
+from watching import Change, ForwardWatch, GradientWatch, everything, types
 
 X = torch.randn(4, 3)
 
@@ -17,10 +17,6 @@ X = torch.randn(4, 3)
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)).eval()
-
-
-def types(ids: list[str]) -> list[str]:
-    return [id.rpartition("/")[2].partition("#")[0] for id in ids]
 
 
 script = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated")

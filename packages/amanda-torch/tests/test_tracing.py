@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
-from watching import Change, ForwardWatch, everything
+from watching import Change, ForwardWatch, everything, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,10 +22,6 @@ X = torch.randn(4, 3)
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)).eval()
-
-
-def types(ids: list[str]) -> list[str]:
-    return [id.rpartition("/")[2].partition("#")[0] for id in ids]
 
 
 class Backend:

@@ -127,6 +127,11 @@ class Change(amanda.Tool):
             self.add_inst_for_op(analyze, backward="backward" in insertion, ops=ops)
 
 
+def types(ids: list[str]) -> list[str]:
+    """The types of the operators that have these ids."""
+    return [id.rpartition("/")[2].partition("#")[0] for id in ids]
+
+
 def everything() -> tuple[ForwardWatch, BackwardWatch, GradientWatch]:
     """Tools that look at all operators in every way."""
     return ForwardWatch(), BackwardWatch(), GradientWatch()
