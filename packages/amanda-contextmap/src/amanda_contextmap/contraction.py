@@ -7,12 +7,12 @@ result has its last axis taken apart.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.layout import Chain, Merged, Moved, Reshaped
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from amanda.driving import Layout
 

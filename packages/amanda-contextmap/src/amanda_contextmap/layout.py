@@ -7,11 +7,10 @@ one execution to the next.
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from amanda.driving import Layout
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from amanda.driving import Composite, Execution, Operator
 
 from amanda_contextmap.native import Native, dtype_name
 from amanda_contextmap.schema import mismatch
 from amanda_contextmap.translation import Translation
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import ast
 import functools
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
-    from typing import Any
 
     from amanda.driving import Graph, Place
 

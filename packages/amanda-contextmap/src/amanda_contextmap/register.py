@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import amanda
 from amanda.driving import context_map
 
 from amanda_contextmap.onnx_map import OnnxMap
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from amanda_contextmap.rule import Rule
 

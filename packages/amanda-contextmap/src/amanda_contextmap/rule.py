@@ -8,16 +8,16 @@ says that an operator is a ``Softmax`` whose role ``input`` is played by what th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.layout import Cast
 from amanda_contextmap.schema import only
 from amanda_contextmap.translation import Translation
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from amanda.driving import Layout
 

@@ -7,11 +7,10 @@ holds it to the package, which is not needed to run tools.
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
 
     Parameter = tuple[str, frozenset[str]]
     """The type variable that ties a role to others, empty for none, and the types it may have."""

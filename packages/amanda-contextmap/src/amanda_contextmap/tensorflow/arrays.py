@@ -6,6 +6,8 @@ seen as attributes.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.dtypes import CODES
@@ -13,10 +15,8 @@ from amanda_contextmap.layout import MATRIX, stacked
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axis, constant, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from amanda.driving import Layout
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from amanda_contextmap.layout import Moved
 from amanda_contextmap.pattern import pattern
 from amanda_contextmap.rule import constant, rule
 from amanda_contextmap.tensorflow import spatial
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule

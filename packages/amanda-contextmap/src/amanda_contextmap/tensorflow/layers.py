@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from amanda_contextmap.layout import CHANNELS_LAST, MATRIX
 from amanda_contextmap.rule import axis, constant, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from amanda.driving import Layout
 

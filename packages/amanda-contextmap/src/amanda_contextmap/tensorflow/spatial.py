@@ -5,16 +5,16 @@ Their tensors have channels last (NHWC) or first (NCHW), as ``data_format`` says
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from amanda import ValueUnavailableError
 
 from amanda_contextmap import windows
 from amanda_contextmap.layout import CHANNELS_LAST, KERNEL_IO, Chain, Moved, Reshaped
 from amanda_contextmap.rule import constant, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
     from amanda.driving import Layout
 

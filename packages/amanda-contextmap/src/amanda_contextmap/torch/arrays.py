@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.dtypes import CODES
@@ -9,10 +11,8 @@ from amanda_contextmap.layout import MATRIX, Expanded, stacked
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axes, axis, constant, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from amanda.driving import Layout
 

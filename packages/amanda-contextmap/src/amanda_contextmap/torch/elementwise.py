@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from amanda_contextmap.layout import Reshaped
 from amanda_contextmap.rule import constant, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from amanda.driving import Layout
 

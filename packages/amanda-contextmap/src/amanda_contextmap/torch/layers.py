@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from amanda_contextmap.contraction import Contraction
 from amanda_contextmap.layout import MATRIX, UNBATCHED, Chain, Directions, Expanded, Gates, Moved
 from amanda_contextmap.rule import constant, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import Any
 
     from amanda.driving import Layout
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axis, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Condition, Rule

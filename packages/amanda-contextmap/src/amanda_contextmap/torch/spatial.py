@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from amanda_contextmap import windows
 from amanda_contextmap.layout import UNBATCHED
 from amanda_contextmap.native import listed
 from amanda_contextmap.rule import constant, rule
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from amanda.driving import Layout
 
