@@ -160,7 +160,7 @@ class TestWhichInputIsTheWeight:
             _ = x @ x.T + x.sum()
         assert found == [None, None]
 
-    def test_also_on_the_way_back(self):
+    def test_also_in_the_backward_pass(self):
         found = []
         model = network()
         with amanda.apply(
@@ -393,7 +393,7 @@ class TestMappingTools:
             model(X)
         assert tool.found == ["Conv", None, "Conv", None, "Gemm"]
 
-    def test_what_it_wrote_is_there_on_the_way_back(self):
+    def test_what_it_wrote_is_there_in_the_backward_pass(self):
         mapping = MappingTool(
             [["pytorch", lambda ctx: ctx.update(type=ctx.op.type.upper())]], ops=["conv2d"]
         )

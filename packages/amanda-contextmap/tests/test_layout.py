@@ -11,7 +11,7 @@ from amanda_contextmap.layout import (
     Directions,
     Expanded,
     Gates,
-    Moved,
+    Permute,
     Reshaped,
 )
 
@@ -29,7 +29,7 @@ CASES = {
     "bias": (Reshaped((-1,), (-1, 1, 1)), (3,), (3, 1, 1)),
     "gates": (Gates((0, 3, 1, 2)), (8, 3), (8, 3)),
     "directions": (Directions(2, axis=1), (7, 2, 10), (7, 2, 2, 5)),
-    "chain": (Chain(Moved(0, 1), Expanded(0)), (3, 8), (1, 8, 3)),
+    "chain": (Chain(Permute(0, 1), Expanded(0)), (3, 8), (1, 8, 3)),
 }
 
 

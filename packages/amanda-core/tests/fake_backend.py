@@ -19,7 +19,7 @@ class FakeDriver(Driver):
     def variable(self, initial, execution):
         return [initial]
 
-    def refusal(self, original, substitute):
+    def incompatible_reason(self, original, substitute):
         return None
 
 

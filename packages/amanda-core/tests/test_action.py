@@ -18,8 +18,8 @@ def action(routine, indices=None, point=Point.BEFORE_OP, **options):
     return Action(point, routine, TOOL, indices, **options)
 
 
-def run(actions, tensors, refusal=anything_goes):
-    return run_routines(actions, tensors, OPERATOR, refusal)
+def run(actions, tensors, incompatible_reason=anything_goes):
+    return run_routines(actions, tensors, OPERATOR, incompatible_reason)
 
 
 class TestIndices:
@@ -150,7 +150,7 @@ class TestRoutines:
         with pytest.raises(RoutineError, match=r"selects tensors \[1\], this execution has 1"):
             run([action(print, (1,))], [0])
 
-    def test_a_refusal_is_an_error_that_names_everything(self):
+    def test_an_incompatible_substitute_is_named_in_full(self):
         def refuse(original, substitute):
             return f"returned {substitute} for {original}"
 
@@ -160,7 +160,7 @@ class TestRoutines:
         with pytest.raises(RoutineError) as caught:
             run([action(routine)], [5], refuse)
         assert str(caught.value) == (
-            "Tool: TestRoutines.test_a_refusal_is_an_error_that_names_everything.<locals>.routine "
+            "Tool: TestRoutines.test_an_incompatible_substitute_is_named_in_full.<locals>.routine "
             "at before_op of operator 'a/conv2d': returned 7 for 5"
         )
         assert caught.value.tool == "Tool"
@@ -206,9 +206,9 @@ class TestObservers:
 
 
 class TestReplacement:
-    def replace(self, routine, indices=None, refusal=anything_goes):
+    def replace(self, routine, indices=None, incompatible_reason=anything_goes):
         replacement = action(routine, indices, Point.REPLACE_OP)
-        return run_replacement(replacement, [2, 3], ["original"], OPERATOR, refusal)
+        return run_replacement(replacement, [2, 3], ["original"], OPERATOR, incompatible_reason)
 
     def test_it_is_given_inputs_and_gives_outputs(self):
         assert self.replace(lambda a, b: a * b) == [6]
@@ -220,4 +220,6 @@ class TestReplacement:
 
     def test_it_is_held_to_what_can_stand_for_the_outputs(self):
         with pytest.raises(RoutineError, match="6 is not original"):
-            self.replace(lambda a, b: a * b, refusal=lambda old, new: f"{new} is not {old}")
+            self.replace(
+                lambda a, b: a * b, incompatible_reason=lambda old, new: f"{new} is not {old}"
+            )

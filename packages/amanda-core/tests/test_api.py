@@ -31,9 +31,9 @@ DRIVER_AUTHORS = [
     "versions_tested",
 ]
 SUITE = [
-    *("Adapter", "Caching", "Conformance", "Contexts", "Errors", "Gradients", "Identity"),
-    *("InPlace", "Model", "Order", "Program", "ReturnValues", "Scopes", "Step", "Untouched"),
-    "WayBack",
+    *("Adapter", "Backward", "Caching", "Conformance", "Contexts", "Errors", "Gradients"),
+    *("Identity", "InPlace", "Model", "Order", "Program", "ReturnValues", "Scopes", "Step"),
+    "Untouched",
 ]
 
 
@@ -70,7 +70,7 @@ def test_the_driver_class_is_also_found_in_the_driver_module():
 
 class TestTool:
     def test_add_inst_for_op(self):
-        expected = ["self", "callback", "backward", "require_outputs", "ops", "on_request"]
+        expected = ["self", "callback", "backward", "require_outputs", "ops", "opt_in"]
         assert parameters(Tool.add_inst_for_op) == expected
         defaults = inspect.signature(Tool.add_inst_for_op).parameters
         assert defaults["backward"].default is False
@@ -80,7 +80,7 @@ class TestTool:
     def test_add_inst_for_gradient(self):
         assert parameters(Tool.add_inst_for_gradient) == ["self", "callback", "ops"]
 
-    @pytest.mark.parametrize("name", ["depends_on", "dependency", "invalidate", "leave"])
+    @pytest.mark.parametrize("name", ["depends_on", "dependency", "invalidate", "on_exit"])
     def test_methods(self, name):
         assert callable(getattr(Tool, name))
 
@@ -218,7 +218,7 @@ class TestOperator:
 
     def test_a_record_of_it_is_equal_and_another_operator_is_not(self):
         operator = self.operator("conv2d")
-        assert operator.record() == operator
-        assert operator.record() is not operator
-        assert len({operator, operator.record()}) == 1
+        assert operator.snapshot() == operator
+        assert operator.snapshot() is not operator
+        assert len({operator, operator.snapshot()}) == 1
         assert self.operator("conv2d") != operator

@@ -58,10 +58,10 @@ class TestWanted:
         assert convolutions.asked == ["a/conv2d"]
         assert everything.asked == ["a/conv2d", "a/relu"]
 
-    def test_operators_on_request_are_shown_to_those_who_name_them_or_ask_for_such(self):
-        named, everything, asking = Noting(["adam"]), Noting(), Noting(on_request=True)
+    def test_operators_to_opt_in_to_are_shown_to_those_who_name_them_or_ask_for_such(self):
+        named, everything, asking = Noting(["adam"]), Noting(), Noting(opt_in=True)
         found = engine(named, everything, asking)
-        found.analyze(execution(operator("adam", on_request=True)))
+        found.analyze(execution(operator("adam", opt_in=True)))
         assert named.asked == ["a/adam"]
         assert everything.asked == []
         assert asking.asked == ["a/adam"]
@@ -182,8 +182,8 @@ class TestDecisions:
         assert [action.kwargs["number"] for action in plan.after] == [1, 0, 2]
 
     def test_an_operator_without_actions_is_idle(self):
-        assert engine(Noting(["relu"])).analyze(execution(operator())).idle
-        assert engine(Noting()).analyze(execution(operator())).idle
+        assert engine(Noting(["relu"])).analyze(execution(operator())).is_noop
+        assert engine(Noting()).analyze(execution(operator())).is_noop
 
     @pytest.mark.parametrize("view", ["backward", "gradient", "require_outputs"])
     def test_an_operator_that_someone_still_wants_to_see_is_not(self, view):
@@ -192,7 +192,7 @@ class TestDecisions:
             tool.add_inst_for_gradient(print)
         else:
             tool.add_inst_for_op(print, **{view: True})
-        assert not engine(tool).analyze(execution(operator())).idle
+        assert not engine(tool).analyze(execution(operator())).is_noop
 
     def test_invalidating_a_tool_asks_those_that_depend_on_it_too(self):
         base, middle, top, other = Noting(), Noting(), Noting(), Noting()

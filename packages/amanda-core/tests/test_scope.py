@@ -28,7 +28,7 @@ class Multiplying(Tool):
             lambda ctx: ctx.insert_on_grad_outputs(lambda g: g * 2), ops=["multiply"]
         )
 
-    def leave(self):
+    def on_exit(self):
         self.log.append(self.label)
 
 
@@ -92,8 +92,8 @@ class TestApply:
 
     def test_every_tool_is_told_also_after_an_exception_and_if_one_fails(self):
         class Failing(Multiplying):
-            def leave(self):
-                super().leave()
+            def on_exit(self):
+                super().on_exit()
                 raise OSError("disk full")
 
         log = []

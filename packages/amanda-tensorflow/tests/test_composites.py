@@ -25,7 +25,7 @@ class Renamed:
         self.type = type
 
     def analysis(self, native):
-        operator = native.execution.operator.record()
+        operator = native.execution.operator.snapshot()
         operator.type = self.type
         native.execution = dataclasses.replace(native.execution, operator=operator)
         return native

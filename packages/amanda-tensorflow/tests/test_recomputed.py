@@ -1,4 +1,4 @@
-"""Forward code that runs on the way back: operators like all others (S3)."""
+"""Forward code that runs in the backward pass: operators like all others (S3)."""
 
 import amanda
 import numpy as np
@@ -25,7 +25,7 @@ def masking(pure):
 
 
 def layers(wrap, weight, bias):
-    """Two layers, each of which keeps only its input for the way back if ``wrap`` has it so."""
+    """Two layers, each of which keeps only its input for its backward if ``wrap`` has it so."""
 
     def layer(x):
         return tf.nn.relu(tf.matmul(x, weight) + bias)

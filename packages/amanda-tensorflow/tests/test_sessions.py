@@ -333,7 +333,7 @@ def test_a_variable_of_version_1_gets_its_first_value_under_tools_that_look_at_e
         def __init__(self):
             super().__init__()
             self.seen = {}
-            self.add_inst_for_op(self.analyze, on_request=True)
+            self.add_inst_for_op(self.analyze, opt_in=True)
 
         def analyze(self, ctx):
             ctx.insert_before_op(self.look, key=("before", ctx.op.type))

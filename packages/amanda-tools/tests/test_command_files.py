@@ -120,7 +120,7 @@ class CannotOpen(amanda.Tool):
 LEAVES = """
 import amanda
 class Leaves(amanda.Tool):
-    def leave(self): print("left")
+    def on_exit(self): print("left")
 """
 
 

@@ -66,7 +66,7 @@ class Columns(amanda.Tool):
     def columns(self): return [1]
 
 class Leaves(amanda.Tool):
-    def leave(self): raise SystemExit(0)
+    def on_exit(self): raise SystemExit(0)
 
 class Silent(amanda.Tool):
     def __init__(self): raise Unspeakable

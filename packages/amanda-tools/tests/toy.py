@@ -85,5 +85,5 @@ class Toy(amanda.Driver):
     def variable(self, initial, execution):
         raise NotImplementedError
 
-    def refusal(self, original, substitute):
+    def incompatible_reason(self, original, substitute):
         return None

@@ -282,7 +282,7 @@ def test_the_model_is_usable_after_an_error_in_a_routine() -> None:
 # What it leaves alone
 
 
-def test_forward_tools_see_nothing_of_the_way_back() -> None:
+def test_forward_tools_see_nothing_of_the_backward_pass() -> None:
     x, tool = leaf(), ForwardWatch()
     with amanda.apply(tool):
         y = x.exp()

@@ -1,4 +1,4 @@
-"""S7 on the way back: tools that look at everything leave results and gradients as they are."""
+"""S7 in the backward pass: tools that look at everything leave results and gradients alone."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def test_replaced_gradients_flow_on(wrap: Wrap, without: Wrap) -> None:
 
 
 @pytest.mark.parametrize("wrap", [reentrant, non_reentrant])
-def test_the_way_back_is_seen_once_for_each_operator(wrap: Wrap) -> None:
+def test_the_backward_pass_is_seen_once_for_each_operator(wrap: Wrap) -> None:
     backward, gradient = BackwardWatch(["gelu"]), GradientWatch(["gelu"])
     train(wrap, backward, gradient)
     calls, steps = 3, 2

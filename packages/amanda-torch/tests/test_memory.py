@@ -243,7 +243,7 @@ def test_a_graph_goes_with_the_last_tensor_of_it(
 
 
 @programs
-def test_no_graph_is_kept_without_a_way_back(program: Callable[[Tensor], Tensor]) -> None:
+def test_no_graph_is_kept_without_a_backward_pass(program: Callable[[Tensor], Tensor]) -> None:
     with amanda.apply(*everything()):
         x = X.clone().requires_grad_()
         references = [weakref.ref(program(x)) for _ in range(3)]

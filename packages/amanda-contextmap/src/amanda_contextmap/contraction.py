@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from amanda import ValueUnavailableError
 
-from amanda_contextmap.layout import Chain, Merged, Moved, Reshaped
+from amanda_contextmap.layout import Chain, Merged, Permute, Reshaped
 
 if TYPE_CHECKING:
     from amanda.driving import Layout
@@ -58,7 +58,7 @@ class Contraction:
     def weight(self) -> Layout:
         """The parameter as (out, in)."""
         order = tuple(self._weight.index(axis) for axis in self._order)
-        moved = Moved(order, tuple(range(len(order))))
+        moved = Permute(order, tuple(range(len(order))))
         matrix = math.prod(self._outputs), math.prod(self._summed)
         return Chain(moved, Reshaped((*self._outputs, *self._summed), matrix))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Axes = int | tuple[int, ...]
 
 
-class Moved:
+class Permute:
     """Axes at ``native`` are at ``canonical``."""
 
     def __init__(self, native: Axes, canonical: Axes) -> None:
@@ -159,13 +159,13 @@ class Chain:
         return tensor
 
 
-CHANNELS_LAST = Moved(-1, 1)
+CHANNELS_LAST = Permute(-1, 1)
 """NHWC, NWC or NDHWC, seen as NCHW, NCW or NCDHW."""
 
-KERNEL_IO = Moved((-1, -2), (0, 1))
+KERNEL_IO = Permute((-1, -2), (0, 1))
 """HWIO seen as OIHW; also (H, W, out, in) of a transposed convolution as (in, out, H, W)."""
 
-MATRIX = Moved(-1, -2)
+MATRIX = Permute(-1, -2)
 """The last two axes exchanged: (in, out) seen as (out, in)."""
 
 UNBATCHED = Expanded(0)

@@ -70,7 +70,7 @@ class TranslatedAnalysis(Analysis):
         self._translation = translation
         if native.view is View.BACKWARD:
             name = translation.type + "Grad"
-            backward_operator = self.execution.operator.record()
+            backward_operator = self.execution.operator.snapshot()
             backward_operator.type = backward_operator.name = name
             backward_operator.id = f"{backward_operator.id}/{name}"
             self.execution.backward_operator = backward_operator
@@ -126,7 +126,7 @@ class TranslatedAnalysis(Analysis):
 
 def _translated(execution: Execution, translation: Translation, driver: Driver) -> Execution:
     """An execution as a tool sees it that speaks the vocabulary of the translation."""
-    operator = execution.operator.record()
+    operator = execution.operator.snapshot()
     operator.type = translation.type
 
     def chosen(
@@ -138,7 +138,9 @@ def _translated(execution: Execution, translation: Translation, driver: Driver) 
             return None
         found = list(tensors) if places is None else [tensors[i] for i in places]
         return [
-            t if t is None or (layout := _layout(layouts, i)) is None else driver.turned(t, layout)
+            t
+            if t is None or (layout := _layout(layouts, i)) is None
+            else driver.to_layout(t, layout)
             for i, t in enumerate(found)
         ]
 

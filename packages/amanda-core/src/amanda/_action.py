@@ -190,7 +190,7 @@ def run_routines(
     actions: Sequence[Action],
     tensors: Sequence[Any],
     operator: Operator,
-    refusal: Callable[[Any, Any], str | None],
+    incompatible_reason: Callable[[Any, Any], str | None],
 ) -> Sequence[Any]:
     """Run routines one after the other; each sees what the one before it returned.
 
@@ -198,7 +198,7 @@ def run_routines(
         actions: in the order in which they run.
         tensors: what they may select from. None entries (no gradient) are passed as they are.
         operator: the operator at which they run.
-        refusal: tells why a substitute cannot stand for the tensor it replaces, or None.
+        incompatible_reason: why a substitute cannot stand for the tensor it replaces, or None.
 
     Returns:
         ``tensors`` itself when nothing was replaced, else a new list.
@@ -211,7 +211,7 @@ def run_routines(
         if result is None:
             continue
         indices = range(len(tensors)) if action.indices is None else action.indices
-        tensors = replaced(action, result, tensors, indices, operator, refusal)
+        tensors = replaced(action, result, tensors, indices, operator, incompatible_reason)
     return tensors
 
 
@@ -220,7 +220,7 @@ def run_replacement(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     operator: Operator,
-    refusal: Callable[[Any, Any], str | None],
+    incompatible_reason: Callable[[Any, Any], str | None],
 ) -> Sequence[Any]:
     """Run a routine in place of an operator; see :func:`run_routines`.
 
@@ -229,10 +229,10 @@ def run_replacement(
         inputs: what it may select from.
         outputs: those of the original, which what it returns must be able to stand for.
         operator: the operator that it replaces.
-        refusal: tells why a substitute cannot stand for the tensor it replaces, or None.
+        incompatible_reason: why a substitute cannot stand for the tensor it replaces, or None.
     """
     result = action.call(inputs, operator)
-    return replaced(action, result, outputs, range(len(outputs)), operator, refusal)
+    return replaced(action, result, outputs, range(len(outputs)), operator, incompatible_reason)
 
 
 def replaced(
@@ -241,7 +241,7 @@ def replaced(
     tensors: Sequence[Any],
     indices: Sequence[int],
     operator: Operator,
-    refusal: Callable[[Any, Any], str | None],
+    incompatible_reason: Callable[[Any, Any], str | None],
 ) -> Sequence[Any]:
     """``tensors`` with what a routine returned in place of those at ``indices``.
 
@@ -255,7 +255,7 @@ def replaced(
     for index, value in zip(indices, values, strict=True):
         if value is None:
             continue
-        reason = refusal(None if action.differentiable else tensors[index], value)
+        reason = incompatible_reason(None if action.differentiable else tensors[index], value)
         if reason is not None:
             raise action.error(reason, operator)
         found[index] = value

@@ -49,16 +49,14 @@ class Audience:
         self, view: View, operator: Operator, translations: Mapping[str, Translation]
     ) -> Sequence[Subscription]:
         """The subscriptions that look at an operator in this way."""
-        key = (view, operator.type, operator.on_request, operator.only_in, operator.part_in)
+        key = (view, operator.type, operator.opt_in, operator.only_in, operator.part_in)
         if key not in self._matching:
             self._matching[key] = tuple(
                 s
                 for s in self.wanting(operator.type)
                 if native_view(s, self._driver) is view
                 and shows(operator, s.tool)
-                and not (
-                    operator.on_request and selected(s, self._driver) is None and not s.on_request
-                )
+                and not (operator.opt_in and selected(s, self._driver) is None and not s.opt_in)
             )
         return self._translated(self._matching[key], translations)
 

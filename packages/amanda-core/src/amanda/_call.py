@@ -79,7 +79,7 @@ class Call(abc.ABC):
         if plan.pending:
             # It runs once for the tools to see its outputs, and then as they decide.
             plan = engine.complete(plan, self.shown(outputs=self.run(self.inputs)))
-        if plan.idle:
+        if plan.is_noop:
             return self.run(self.inputs)
         given = self._substituted(plan.before, self.inputs)
         watched = plan.backward or plan.gradient

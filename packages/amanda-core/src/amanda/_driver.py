@@ -76,19 +76,19 @@ class Driver(abc.ABC):
     def variable(self, initial: Any, execution: Execution) -> Any:
         """State that routines may read and that a tool may ``.assign()``."""
 
-    @abc.abstractmethod
-    def refusal(self, original: Any, substitute: Any) -> str | None:
-        """Why ``substitute`` cannot stand for ``original``; None if it can.
+    def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
+        """Why ``substitute`` cannot stand for ``original``; None if it can, as anything does here.
 
         ``original`` is None where there is nothing to compare with: there was no gradient, or
         the routine is differentiable, and may return any tensor.
         """
+        return None
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is a parameter of the model, or a read, cast or view of one."""
         return False
 
-    def turned(self, tensor: Any, layout: Layout) -> Any:
+    def to_layout(self, tensor: Any, layout: Layout) -> Any:
         """A tensor as an analysis routine sees it that speaks a vocabulary of another layout."""
         return layout.to_canonical(tensor, self.xp)
 

@@ -52,8 +52,8 @@ class Engine:
 
     1. ``plans.get(operator.serial)`` at each execution, and :meth:`analyze` when it gives None;
     2. :meth:`run` for the routines that the plan lists, and :meth:`complete` when it is pending;
-    3. on the way back :meth:`backward_plan` and :meth:`gradient_plan`, with :meth:`live` applied
-       to what they list, since a graph may outlive the scope in which it was built.
+    3. in the backward pass :meth:`backward_plan` and :meth:`gradient_plan`, with :meth:`live`
+       applied to what they list, since a graph may outlive the scope in which it was built.
 
     Attributes:
         plans: those of the operators that were analyzed, by ``operator.serial``.
@@ -159,7 +159,7 @@ class Engine:
             self._keep(self.plans, operator, completed)
             return completed
 
-    # The way back
+    # Backward
 
     def backward_plan(self, execution: Execution) -> BackwardPlan:
         """The plan for a backward operator, analyzed at its first execution."""
@@ -218,7 +218,7 @@ class Engine:
         self, actions: Sequence[Action], tensors: Sequence[Any], operator: Operator
     ) -> Sequence[Any]:
         """Run routines in order; see :func:`amanda._action.run_routines`."""
-        return run_routines(actions, tensors, operator, self.driver.refusal)
+        return run_routines(actions, tensors, operator, self.driver.incompatible_reason)
 
     def replace(
         self,
@@ -228,7 +228,7 @@ class Engine:
         operator: Operator,
     ) -> Sequence[Any]:
         """Run a replacement; see :func:`amanda._action.run_replacement`."""
-        return run_replacement(action, inputs, outputs, operator, self.driver.refusal)
+        return run_replacement(action, inputs, outputs, operator, self.driver.incompatible_reason)
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Those of ``actions`` whose tools are still in force."""

@@ -26,7 +26,7 @@ class Observation(dict[str, Any]):
     def __init__(self, operator: Operator, driver: Driver) -> None:
         super().__init__()
         # a record: the context is kept for as long as the operator lives, and must not keep it
-        self._operator = operator.record()
+        self._operator = operator.snapshot()
         self._driver = driver
         self._analysis: Analysis | None = None
         self._states: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
@@ -38,7 +38,7 @@ class Observation(dict[str, Any]):
     def op(self) -> Operator:
         """The forward operator, also on the backward side."""
         if self._analysis is not None:
-            return self._analysis.execution.operator.record()
+            return self._analysis.execution.operator.snapshot()
         return self._operator
 
     @property
@@ -50,7 +50,7 @@ class Observation(dict[str, Any]):
     def backward_op(self) -> Operator | None:
         """The backward operator; None on the forward side and for a gradient as a whole."""
         backward_operator = self._now.execution.backward_operator
-        return None if backward_operator is None else backward_operator.record()
+        return None if backward_operator is None else backward_operator.snapshot()
 
     @property
     def backward_op_id(self) -> str | None:
@@ -164,11 +164,6 @@ class Observation(dict[str, Any]):
     def weight_index(self) -> int | None:
         """The first of :attr:`parameters`; None if there are none."""
         return next(iter(self.parameters), None)
-
-    @property
-    def weight(self) -> int | None:
-        """The name that :attr:`weight_index` had."""
-        return self.weight_index
 
     # What a routine may use
 

@@ -25,7 +25,7 @@ class Operator(_Referable):
         name: what its framework calls it.
         scope: path of the module or name scope it is in, e.g. ``encoder.layer.0.attention``.
         backend: name of the driver's backend, e.g. ``torch``.
-        on_request: only tools that name its type or ask for such see it, e.g. an optimizer's
+        opt_in: only tools that name its type or ask for such see it, e.g. an optimizer's
             update.
         serial: a number that no other operator of this process ever has; plans are kept under it.
         only_in: for a composite, the one vocabulary whose tools see it; None for all.
@@ -37,12 +37,12 @@ class Operator(_Referable):
     name: str
     scope: str
     backend: str
-    on_request: bool = False
+    opt_in: bool = False
     only_in: str | None = None
     part_in: frozenset[str] = frozenset()
     serial: int = field(init=False, default_factory=lambda: next(_serials))
 
-    def record(self) -> Operator:
+    def snapshot(self) -> Operator:
         """An equal operator for tools to keep; it does not keep alive what is tied to this one."""
         return copy.copy(self)
 

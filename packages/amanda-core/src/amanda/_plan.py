@@ -30,7 +30,7 @@ class Plan:
         gradient: whether a tool wants to see its gradient as a whole.
         inside: the engine for operators that run inside this one; None when nobody looks. A tool
             that wants this one takes it as one; only tools that do not want it look inside.
-        idle: whether the operator may simply run.
+        is_noop: whether the operator may simply run.
     """
 
     operator: InitVar[Operator]
@@ -42,13 +42,13 @@ class Plan:
     before: Actions = field(init=False)
     replace: Action | None = field(init=False)
     after: Actions = field(init=False)
-    idle: bool = field(init=False)
+    is_noop: bool = field(init=False)
 
     def __post_init__(self, operator: Operator) -> None:
         self.before = _at(Point.BEFORE_OP, self.decisions)
         self.replace = _only(Point.REPLACE_OP, self.decisions, operator)
         self.after = _at(Point.AFTER_OP, self.decisions)
-        self.idle = not (self.decisions or self.pending or self.backward or self.gradient)
+        self.is_noop = not (self.decisions or self.pending or self.backward or self.gradient)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -61,13 +61,13 @@ class BackwardPlan:
     before: Actions = field(init=False)
     replace: Action | None = field(init=False)
     after: Actions = field(init=False)
-    idle: bool = field(init=False)
+    is_noop: bool = field(init=False)
 
     def __post_init__(self, backward_operator: Operator) -> None:
         self.before = _at(Point.BEFORE_BACKWARD_OP, self.decisions)
         self.replace = _only(Point.REPLACE_BACKWARD_OP, self.decisions, backward_operator)
         self.after = _at(Point.AFTER_BACKWARD_OP, self.decisions)
-        self.idle = not (self.decisions or self.pending)
+        self.is_noop = not (self.decisions or self.pending)
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -77,12 +77,12 @@ class GradientPlan:
     decisions: InitVar[Decisions]
     on_outputs: Actions = field(init=False)
     on_inputs: Actions = field(init=False)
-    idle: bool = field(init=False)
+    is_noop: bool = field(init=False)
 
     def __post_init__(self, decisions: Decisions) -> None:
         self.on_outputs = _at(Point.ON_GRAD_OUTPUTS, decisions)
         self.on_inputs = _at(Point.ON_GRAD_INPUTS, decisions)
-        self.idle = not decisions
+        self.is_noop = not decisions
 
 
 _AFTER = {Point.AFTER_OP, Point.AFTER_BACKWARD_OP, Point.ON_GRAD_INPUTS}

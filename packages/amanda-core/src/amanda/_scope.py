@@ -128,7 +128,7 @@ def apply(*tools: Tool) -> Iterator[None]:
             scope.open = False
             for tool, owner in owners.items():
                 if owner is scope and os.getpid() == process:  # a forked one leaves that to it
-                    leaving.callback(tool.leave)
+                    leaving.callback(tool.on_exit)
     warn_of_unmatched((t for t, owner in owners.items() if owner is scope), scope, known_drivers())
 
 

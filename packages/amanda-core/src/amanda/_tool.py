@@ -39,7 +39,7 @@ class Subscription:
     view: View
     ops: frozenset[str] | None
     require_outputs: bool = False
-    on_request: bool = False
+    opt_in: bool = False
     only: frozenset[str] | None = None
 
 
@@ -96,7 +96,7 @@ class Tool:
         require_outputs: bool = False,
         *,
         ops: Iterable[str] | None = None,
-        on_request: bool = False,
+        opt_in: bool = False,
     ) -> None:
         """Register an analysis routine for operators.
 
@@ -109,11 +109,11 @@ class Tool:
             ops: the operator types it wants, all by default. Types that no tool wants are never
                 intercepted. With ``backward``, the types of the backward operators or of the
                 forward operators that they belong to.
-            on_request: without ``ops``, look also at what is hidden from a tool that does not
+            opt_in: without ``ops``, look also at what is hidden from a tool that does not
                 name its type, such as the operators of an optimizer.
         """
         view = View.BACKWARD if backward else View.FORWARD
-        self._subscribe(callback, view, ops, require_outputs, on_request)
+        self._subscribe(callback, view, ops, require_outputs, opt_in)
 
     def add_inst_for_gradient(
         self, callback: Analysis, *, ops: Iterable[str] | None = None
@@ -170,7 +170,7 @@ class Tool:
         for subscription in self.subscriptions:
             subscription.only = frozenset(ops)
 
-    def leave(self) -> None:
+    def on_exit(self) -> None:
         """Called when the scope that put this tool in force has been left; does nothing here.
 
         A tool that writes files completes them here. It may be put in force again afterwards. A
@@ -183,7 +183,7 @@ class Tool:
         view: View,
         ops: Iterable[str] | None,
         require_outputs: bool = False,
-        on_request: bool = False,
+        opt_in: bool = False,
     ) -> None:
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
@@ -194,7 +194,7 @@ class Tool:
             if not isinstance(type, str):
                 raise TypeError(f"{self.name}: ops names operator types, {type!r} is not a name")
         self.subscriptions.append(
-            Subscription(self, callback, view, types, require_outputs, on_request)
+            Subscription(self, callback, view, types, require_outputs, opt_in)
         )
 
 

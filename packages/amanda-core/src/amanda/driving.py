@@ -18,8 +18,8 @@ What a driver promises:
 - At an execution it takes the operator's :class:`Plan` from ``engine.plans``. Where there is none
   it describes the execution (:class:`Execution`) and has :meth:`Engine.analyze` make one. It then
   runs what the plan lists, in that order; each :class:`Action` there names its routine and the
-  tensors it selects. On the way back it does the same by a :class:`BackwardPlan` for each backward
-  operator and a :class:`GradientPlan` for the gradient of an operator as a whole.
+  tensors it selects. In the backward pass it does the same by a :class:`BackwardPlan` for each
+  backward operator and a :class:`GradientPlan` for the gradient of an operator as a whole.
 - Where it has a model as a graph, it shows that (:class:`Graph`) to the maps in
   ``engine.composing``, and has each :class:`Composite` that they find be an operator of its own,
   whose ``only_in`` is the map's vocabulary, and for its parts operators with that in ``part_in``.

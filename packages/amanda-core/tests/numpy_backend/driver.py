@@ -56,7 +56,7 @@ class NumpyDriver(Driver):
     def variable(self, initial: Any, execution: Execution) -> Variable:
         return Variable(np.array(initial))
 
-    def refusal(self, original: Tensor | None, substitute: Any) -> str | None:
+    def incompatible_reason(self, original: Tensor | None, substitute: Any) -> str | None:
         if not isinstance(substitute, Tensor):
             return f"returned {type(substitute).__name__}, not a tensor"
         if original is None:
@@ -79,7 +79,7 @@ class NumpyDriver(Driver):
             return framework.execute(kernel, inputs, attrs)
         operator = self._identify(kernel.name)
         plan = engine.plans.get(operator.serial)
-        if plan is not None and plan.idle:
+        if plan is not None and plan.is_noop:
             return framework.execute(kernel, inputs, attrs)
         with self.in_force.paused():
             run = functools.partial(framework.execute, kernel, attrs=attrs)

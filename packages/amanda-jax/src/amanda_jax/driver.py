@@ -80,7 +80,7 @@ class JaxDriver(Driver):
         """An array that may be given other values."""
         return Variable(np.array(initial))
 
-    def refusal(self, original: Any, substitute: Any) -> str | None:
+    def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
         """Why ``substitute`` cannot stand for ``original``; None if it can."""
         if not isinstance(substitute, (jax.Array, np.ndarray, np.generic)):
             return f"returned {type(substitute).__name__}, not a tensor"

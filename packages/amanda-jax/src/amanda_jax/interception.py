@@ -158,7 +158,7 @@ def _run_operator(
     operator = identify(type, path)
     plan = engine.plans.get(operator.serial)
     with in_force.paused():
-        if plan is not None and plan.idle:
+        if plan is not None and plan.is_noop:
             return run(args)
         names = {1: ["operand"], 2: ["lhs", "rhs"]}.get(len(args))
         names = names or [f"operand{i}" for i in range(len(args))]

@@ -20,7 +20,7 @@ from amanda_tensorflow.composites import (
     parts_of,
     wholes_of,
 )
-from amanda_tensorflow.identity import ON_REQUEST, operators_of
+from amanda_tensorflow.identity import OPT_IN, operators_of
 from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
 from amanda_tensorflow.state import keeps_state
 
@@ -304,7 +304,7 @@ class _Inquiry:
     ) -> None:
         engine = self.engine
         node = frame.body.nodes[name]
-        if node.op in ON_REQUEST:
+        if node.op in OPT_IN:
             return
         number = frame.gradients.number_of(name, node.op)
         backward_operator = operator.gradient_operator(frame.operations[name], number)

@@ -174,15 +174,15 @@ class TensorFlowDriver(Driver):
         with context.eager_mode(), tf.init_scope():
             return ToolVariable(initial, trainable=False)
 
-    def refusal(self, original: Any, substitute: Any) -> str | None:
+    def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
         """Why ``substitute`` cannot stand for ``original``; None if it can."""
-        return routines.refusal(original, substitute)
+        return routines.incompatible_reason(original, substitute)
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is read from a variable, also through casts and views."""
         return is_parameter(tensor)
 
-    def turned(self, tensor: Any, layout: Layout) -> Any:
+    def to_layout(self, tensor: Any, layout: Layout) -> Any:
         """A symbolic tensor that has the shape and type of this one, in another layout."""
         with tf.Graph().as_default():
             like = tf.compat.v1.placeholder(tensor.dtype.base_dtype, tensor.shape)

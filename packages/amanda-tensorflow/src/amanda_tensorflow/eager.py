@@ -12,7 +12,7 @@ import tensorflow as tf
 from amanda import AmandaWarning
 
 from amanda_tensorflow._internals import pywrap_tfe
-from amanda_tensorflow.identity import ON_REQUEST
+from amanda_tensorflow.identity import OPT_IN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ class EagerOperators:
         return noticing
 
     def _notice(self, operator: str, engine: Engine) -> None:
-        if operator in ON_REQUEST or not engine.wants(operator) or _is_on_the_side():
+        if operator in OPT_IN or not engine.wants(operator) or _is_on_the_side():
             return
         if operator.startswith(OF_MODELS) or engine.wanted is not None:
             self._tell_of(operator, engine)

@@ -46,7 +46,7 @@ STRUCTURE = frozenset(
     ]
 )
 # Plumbing of every graph: only tools that name these types see them.
-ON_REQUEST = frozenset(
+OPT_IN = frozenset(
     [
         "Const",
         "Identity",
@@ -104,7 +104,7 @@ class TensorFlowOperator(Operator):
         self._node = node
         self._tied: dict[Hashable, TensorFlowOperator] = {}  # others, which live as long
 
-    def record(self) -> TensorFlowOperator:
+    def snapshot(self) -> TensorFlowOperator:
         """An equal operator for tools to keep."""
         record = copy.copy(self)
         record._tied = {}  # plans live as long as these
@@ -138,7 +138,7 @@ class TensorFlowOperator(Operator):
                 type=op,
                 name=operation.name,
                 scope=self.scope,
-                on_request=op in ON_REQUEST,
+                opt_in=op in OPT_IN,
             )
         return self._tied[place]
 
@@ -148,7 +148,7 @@ class TensorFlowOperator(Operator):
             ("composite", type, vocabulary),
             id=f"{self.id}/{type}",
             type=type,
-            on_request=self.on_request and self.type not in ON_REQUEST,
+            opt_in=self.opt_in and self.type not in OPT_IN,
             only_in=vocabulary,
         )
 
@@ -158,7 +158,7 @@ class TensorFlowOperator(Operator):
             ("part", vocabularies),
             id=self.id,
             type=self.type,
-            on_request=self.on_request,
+            opt_in=self.opt_in,
             part_in=vocabularies,
         )
 
@@ -251,7 +251,7 @@ class Identities:
             type=op,
             name=name,
             scope=scope,
-            on_request=op in ON_REQUEST or is_update(graph, name.rpartition("/")[0]),
+            opt_in=op in OPT_IN or is_update(graph, name.rpartition("/")[0]),
         )
         self._ids[operator.id] = operator
         known = [k for k in self._by_place.get(place, ()) if k.operator() is not None]

@@ -10,7 +10,7 @@ from amanda_tensorflow._internals import dataset_ops, errors, iterator_ops, op_d
 from amanda_tensorflow.eager import OF_MODELS
 from amanda_tensorflow.frames import calls_functions, definition_of
 from amanda_tensorflow.history import attached
-from amanda_tensorflow.identity import ON_REQUEST, STRUCTURE
+from amanda_tensorflow.identity import OPT_IN, STRUCTURE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +81,7 @@ class Pipelines:
             return
         for type in sorted(types):
             wanted = type.startswith(OF_MODELS) if engine.wanted is None else engine.wants(type)
-            if wanted and type not in STRUCTURE and type not in ON_REQUEST:
+            if wanted and type not in STRUCTURE and type not in OPT_IN:
                 self._told.add(engine)
                 self._driver.eager.tell(
                     f"tools see nothing of {type} and other operators in functions that {where} "

@@ -111,16 +111,16 @@ def tools_code() -> Iterator[None]:
         _inside.routine = before
 
 
-def refusal(original: Any, substitute: Any) -> str | None:
+def incompatible_reason(original: Any, substitute: Any) -> str | None:
     """Why ``substitute`` cannot stand for ``original``; None if it can."""
     if original is None:
         return "there is no gradient here that could be replaced"
     if not isinstance(substitute, (tf.Tensor, tf.Variable, np.ndarray, np.generic)):
         return f"returned {type(substitute).__name__} {substitute!r}, which is no tensor"
-    return _dtype_refusal(original.dtype, substitute)
+    return _dtype_mismatch(original.dtype, substitute)
 
 
-def _dtype_refusal(expected: Any, substitute: Any) -> str | None:
+def _dtype_mismatch(expected: Any, substitute: Any) -> str | None:
     expected, given = tf.as_dtype(expected).base_dtype, tf.as_dtype(substitute.dtype).base_dtype
     if not _replaceable(expected):
         return f"a tensor of type {expected.name} cannot be replaced"
@@ -129,7 +129,7 @@ def _dtype_refusal(expected: Any, substitute: Any) -> str | None:
     return None
 
 
-def _shape_refusal(expected: Any, substitute: Any) -> str | None:
+def _shape_mismatch(expected: Any, substitute: Any) -> str | None:
     given = tf.TensorShape(substitute.shape)
     if expected.is_compatible_with(given):
         return None
@@ -242,7 +242,7 @@ class Stage:
                     return "the variable or resource that the operator works on cannot be replaced"
                 if id(original) in fixed:
                     return _FIXED
-                return refusal(original, substitute)
+                return incompatible_reason(original, substitute)
 
             after: Sequence[Any] = tensors
             for action in self.actions:
@@ -259,7 +259,7 @@ class Stage:
         for position in self.results:
             if after[position] is not before[position]:
                 shape = before[position].shape if on_gradient else self.shapes[position]
-                reason = _shape_refusal(shape, after[position])
+                reason = _shape_mismatch(shape, after[position])
                 if reason is not None:
                     raise action.error(reason, self.operator)
 
@@ -272,7 +272,7 @@ class Stage:
         for value, dtype, shape in zip(values, self.result_dtypes, self.result_shapes, strict=True):
             if not isinstance(value, (tf.Tensor, tf.Variable, np.ndarray, np.generic)):
                 raise action.error(f"returned {value!r}, which is no tensor", self.operator)
-            reason = _dtype_refusal(dtype, value) or _shape_refusal(shape, value)
+            reason = _dtype_mismatch(dtype, value) or _shape_mismatch(shape, value)
             if reason is not None:
                 raise action.error(reason, self.operator)
         return values

@@ -98,7 +98,7 @@ class Versions:
             if child.attr != "cond" and index < len(child.outputs):
                 yield from self.operators(child, child.outputs[index])
 
-    # The way back
+    # Backward
 
     def _find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
         if operator.graph == notes_of(frame.graph).number:

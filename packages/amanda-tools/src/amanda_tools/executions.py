@@ -142,7 +142,7 @@ class Executions(amanda.Tool):
         self.overhead = 0
         self._origin = perf_counter_ns()
         self._thread = _Thread()
-        self.add_inst_for_op(self._forward, on_request=True)
+        self.add_inst_for_op(self._forward, opt_in=True)
         self.add_inst_for_op(self._backward, backward=True)
 
     def observe(self, ctx: amanda.OpContext, listener: Callable[[Execution], None]) -> None:

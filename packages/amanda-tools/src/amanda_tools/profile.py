@@ -46,7 +46,7 @@ class Profile(amanda.Tool):
         self.memory: dict[Place, int] = {}
         self.executions: dict[Place, int] = {}
         self.depends_on(Executions)
-        self.add_inst_for_op(self._analyze, on_request=True)
+        self.add_inst_for_op(self._analyze, opt_in=True)
         self.add_inst_for_op(self._analyze, backward=True)
 
     @property
@@ -63,7 +63,7 @@ class Profile(amanda.Tool):
         if self._chrome is not None:
             self._chrome.open()
 
-    def leave(self) -> None:
+    def on_exit(self) -> None:
         """Bring the file up to date."""
         if self._chrome is not None:
             self._chrome.flush()

@@ -46,7 +46,7 @@ class Trace(amanda.Tool):
         """
         self._log.open()
 
-    def leave(self) -> None:
+    def on_exit(self) -> None:
         """Bring the file up to date."""
         self._log.flush()
 

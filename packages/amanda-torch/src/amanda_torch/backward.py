@@ -1,4 +1,4 @@
-"""The way back: each autograd node by its own type, with the forward operator that made it."""
+"""The backward pass: each autograd node by its own type, with the forward operator that made it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def watch_backward(
         count = counts[type] = counts.get(type, 0) + 1
         backward_operator = _backward_operator(operator, type, count)
         plan = engine.known_backward_plan(backward_operator)
-        if plan is not None and plan.idle:
+        if plan is not None and plan.is_noop:
             continue
         execution = None
         if plan is None or plan.pending:
@@ -214,7 +214,7 @@ def _backward_operator(operator: Operator, type: str, count: int) -> Operator:
             name=name,
             scope=operator.scope,
             backend="torch",
-            on_request=operator.on_request,
+            opt_in=operator.opt_in,
         )
     backward_operator: Operator = known[type, count]
     return backward_operator

@@ -124,7 +124,7 @@ class TorchDriver(amanda.Driver):
             value = torch.as_tensor(initial, device=device).clone()
         return value.as_subclass(Variable)
 
-    def refusal(self, original: Any, substitute: Any) -> str | None:
+    def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
         """A substitute must be a tensor of the same dtype and device; of the same shape too where
         gradients are to pass straight through."""
         if not isinstance(substitute, Tensor):

@@ -21,7 +21,6 @@ from amanda_torch.gradient import Gradient, alias, edges
 from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.identity import locate
 from amanda_torch.inplace import Destinations
-from amanda_torch.opaque import opaque
 from amanda_torch.settings import settled
 from amanda_torch.signature import outputs_of, with_outputs
 from amanda_torch.straight import (
@@ -32,6 +31,7 @@ from amanda_torch.straight import (
     without_tangents,
 )
 from amanda_torch.thread import intercept, local
+from amanda_torch.tracing import is_tracing
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
             else:
                 operator = locate(type, key, getframe(1), thread)
             plan = engine.plans.get(operator.serial)
-            if plan is not None and plan.idle:
+            if plan is not None and plan.is_noop:
                 if plan.inside is None:
                     return target.run(*args, **kwargs)
                 return run_inside(plan.inside, target, keys, args, kwargs)
@@ -158,13 +158,13 @@ class Call:
         """Run the operator by its plan, or by the one that is now made."""
         signature, plan = self.target.signature, self.plan
         inputs = signature.tensors(args, kwargs)
-        if opaque(inputs):
+        if is_tracing(inputs):
             return self.run(args, kwargs)
         if plan is None:
             plan = self.plan = self.engine.analyze(self.shown(inputs, args, kwargs))
         if plan.pending and signature.repeatable:
             plan = self._completed(plan, inputs, args, kwargs)
-        if plan.idle:
+        if plan.is_noop:
             return self.run(args, kwargs)
         if signature.writes or plan.replace or plan.pending or plan.backward or plan.gradient:
             return self._carry_out(plan, inputs, args, kwargs)
@@ -295,7 +295,7 @@ class Call:
         if not plan.gradient:
             return None
         known = self.engine.known_gradient_plan(self.operator)
-        if known is not None and known.idle:
+        if known is not None and known.is_noop:
             return None
         return Gradient(self.engine, self.operator, known)
 
@@ -383,8 +383,10 @@ class Call:
             return result, destinations.results(outputs, signature.tensors(args, kwargs))
 
         def checked(outputs: Sequence[Tensor]) -> Sequence[Tensor]:
-            refusal = self.engine.driver.refusal
-            return replaced(action, returned, outputs, range(len(outputs)), operator, refusal)
+            incompatible_reason = self.engine.driver.incompatible_reason
+            return replaced(
+                action, returned, outputs, range(len(outputs)), operator, incompatible_reason
+            )
 
         if tracked and not action.differentiable:
             returned = self._unrecorded(action.call, inputs, operator)

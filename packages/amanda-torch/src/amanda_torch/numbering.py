@@ -31,7 +31,7 @@ class Root:
         self._counts: dict[tuple[str, str], int] = {}
         self._mark = 0
 
-    def add(self, scope: str, type: str, on_request: bool) -> Operator:
+    def add(self, scope: str, type: str, opt_in: bool) -> Operator:
         """A new operator, with the first id that no living one has."""
         prefix = f"{scope}/" if scope else ""
         count = self._counts.get((scope, type), 0)
@@ -49,7 +49,7 @@ class Root:
             name = _marked(type, count, self._mark)
             id = prefix + name
         operator = Operator(
-            id=id, type=type, name=name, scope=scope, backend="torch", on_request=on_request
+            id=id, type=type, name=name, scope=scope, backend="torch", opt_in=opt_in
         )
         self._operators[own] = operators[id] = operator
         return operator

@@ -74,7 +74,7 @@ class Place:
         if found is not None:  # another thread has come first
             return found
         operator = new()
-        if operator.on_request:  # an update has other numbers in each step, and is still the same
+        if operator.opt_in:  # an update has other numbers in each step, and is still the same
             self._only = operator
             return operator
         if len(self._apart) >= APART:

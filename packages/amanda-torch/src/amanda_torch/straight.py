@@ -140,7 +140,7 @@ def straight_through(
         originals: what they stand for.
         substitutes: the same tensors or others; those that are the same stay so without
             ``watch``.
-        watch: called on the way back with the gradients of all substitutes, None where none
+        watch: called in the backward pass with the gradients of all substitutes, None where none
             flows or none can; what it returns flows on instead.
     """
     chosen = [

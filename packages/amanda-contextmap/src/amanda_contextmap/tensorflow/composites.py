@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amanda_contextmap.layout import Moved
+from amanda_contextmap.layout import Permute
 from amanda_contextmap.pattern import pattern
 from amanda_contextmap.rule import constant, rule
 from amanda_contextmap.tensorflow import spatial
@@ -107,7 +107,7 @@ def _trailing(op: Native) -> bool:
     )
 
 
-_HEADS = Moved(1, 2)  # (batch, length, heads, size)
+_HEADS = Permute(1, 2)  # (batch, length, heads, size)
 
 
 def _perm(op: Native) -> list[int]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from amanda import ValueUnavailableError
 
 from amanda_contextmap import windows
-from amanda_contextmap.layout import CHANNELS_LAST, KERNEL_IO, Chain, Moved, Reshaped
+from amanda_contextmap.layout import CHANNELS_LAST, KERNEL_IO, Chain, Permute, Reshaped
 from amanda_contextmap.rule import constant, rule
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _depthwise_kernel(op: Native) -> Layout:
     """(H, W, C, M) seen as (C * M, 1, H, W)."""
     *window, channels, multiplier = op.sizes("filter")
     return Chain(
-        Moved((-2, -1), (0, 1)),
+        Permute((-2, -1), (0, 1)),
         Reshaped((channels, multiplier, *window), (channels * multiplier, 1, *window)),
     )
 

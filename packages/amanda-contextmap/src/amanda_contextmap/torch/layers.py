@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amanda_contextmap.contraction import Contraction
-from amanda_contextmap.layout import MATRIX, UNBATCHED, Chain, Directions, Expanded, Gates, Moved
+from amanda_contextmap.layout import MATRIX, UNBATCHED, Chain, Directions, Expanded, Gates, Permute
 from amanda_contextmap.rule import constant, rule
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _part(index: int, several: bool) -> str:
 
 
 def _steps_first(op: Native) -> Layout | None:
-    return Moved(0, 1) if op.value("batch_first") else None
+    return Permute(0, 1) if op.value("batch_first") else None
 
 
 def _directions(both: bool) -> Callable[[Native], Layout]:

@@ -22,6 +22,7 @@ pytest.register_assert_rewrite(
 )
 
 from amanda.testing.adapter import Adapter, Model  # noqa: E402
+from amanda.testing.backward import Backward  # noqa: E402
 from amanda.testing.caching import Caching  # noqa: E402
 from amanda.testing.contexts import Contexts  # noqa: E402
 from amanda.testing.errors import Errors  # noqa: E402
@@ -33,10 +34,10 @@ from amanda.testing.program import Program, Step  # noqa: E402
 from amanda.testing.return_values import ReturnValues  # noqa: E402
 from amanda.testing.scopes import Scopes  # noqa: E402
 from amanda.testing.untouched import Untouched  # noqa: E402
-from amanda.testing.way_back import WayBack  # noqa: E402
 
 __all__ = [
     "Adapter",
+    "Backward",
     "Caching",
     "Conformance",
     "Contexts",
@@ -51,11 +52,10 @@ __all__ = [
     "Scopes",
     "Step",
     "Untouched",
-    "WayBack",
 ]
 
 
 class Conformance(
-    Order, ReturnValues, Gradients, WayBack, Identity, Caching, Scopes, Untouched, Errors, Contexts
+    Order, ReturnValues, Gradients, Backward, Identity, Caching, Scopes, Untouched, Errors, Contexts
 ):
     """S1 to S8 of ``docs/semantics.md``, and what a context shows."""

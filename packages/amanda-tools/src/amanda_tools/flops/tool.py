@@ -111,7 +111,7 @@ class Flops(amanda.Tool):
         if self._document is not None:
             self._document.open()
 
-    def leave(self) -> None:
+    def on_exit(self) -> None:
         """Bring the file up to date."""
         if self._document is not None:
             total = self.total()
@@ -224,7 +224,7 @@ class Flops(amanda.Tool):
 
     def _analyze_formula(self, ctx: amanda.OpContext) -> None:
         """An operator that has a formula: one that the program calls, or one inside of another."""
-        if ctx.op.on_request:  # an optimizer's, which an analysis of all operators does not see
+        if ctx.op.opt_in:  # an optimizer's, which an analysis of all operators does not see
             self._analyze(ctx)
             return
         state = ctx.state(self)

@@ -36,14 +36,14 @@ SELECT = Program("""
 """)
 
 
-class WayBack:
+class Backward:
     """S3, the gradient of an operator as a whole, and its backward operators one by one:
     ``docs/semantics.md#s3-gradients``.
     """
 
     adapter: Adapter
 
-    def way_back(self, *tools: amanda.Tool) -> dict[str, Array]:
+    def backward(self, *tools: amanda.Tool) -> dict[str, Array]:
         """The perceptron's gradients for x, w1 and w2 with these tools in force."""
         model = perceptron(self.adapter)
         with amanda.apply(*tools):
@@ -57,7 +57,7 @@ class WayBack:
         def note(*gradients: Any, place: str) -> None:
             seen[place] = [self.adapter.array(gradient) for gradient in gradients]
 
-        self.way_back(
+        self.backward(
             Insert(
                 self.adapter, "insert_on_grad_outputs", note, "matmul", "hidden", place="outputs"
             ),
@@ -85,8 +85,8 @@ class WayBack:
 
         types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
         tool = Watch(analyze, types, gradient=True)
-        self.way_back(tool)
-        # on the way back: head, act, hidden
+        self.backward(tool)
+        # in the backward pass: head, act, hidden
         assert counts == [(1, 2, True, True), (1, 1, True, True), (1, 2, True, True)]
 
     @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ class WayBack:
         def times_eight(*gradients: Any) -> Any:
             return [g * 8 for g in gradients]
 
-        actual = self.way_back(
+        actual = self.backward(
             Insert(
                 self.adapter,
                 "insert_on_grad_inputs",
@@ -119,7 +119,7 @@ class WayBack:
 
     @host_and_pure
     def test_replaced_gradients_of_outputs_reach_all_inputs(self, pure: bool) -> None:
-        actual = self.way_back(
+        actual = self.backward(
             Insert(
                 self.adapter, "insert_on_grad_outputs", lambda g: g * 8, "matmul", "head", pure=pure
             )
@@ -129,7 +129,7 @@ class WayBack:
         assert_close(actual["w1"], plain.w1 * 8)
 
     def test_gradient_routines_see_what_the_one_before_returned(self) -> None:
-        actual = self.way_back(
+        actual = self.backward(
             Insert(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid"),
             Insert(self.adapter, "insert_on_grad_outputs", lambda g: g + 1, "sigmoid"),
             Insert(self.adapter, "insert_on_grad_inputs", lambda g: g * 4, "sigmoid"),
@@ -140,7 +140,7 @@ class WayBack:
 
     def test_they_compose_with_a_substituted_weight(self) -> None:
         mask = self.adapter.tensor(MASK)
-        actual = self.way_back(
+        actual = self.backward(
             Insert(
                 self.adapter, "insert_before_op", lambda w: w * mask, "matmul", "hidden", inputs=[1]
             ),
@@ -232,7 +232,7 @@ class WayBack:
             assert ctx.backward_op is not None
             pairs.append((ctx.op.id, ctx.backward_op.id))
 
-        self.way_back(forward.tool(types), Watch(analyze, types, backward=True))
+        self.backward(forward.tool(types), Watch(analyze, types, backward=True))
         assert len(set(forward.ids)) == 3
         assert {op for op, _ in pairs} == set(forward.ids)
         backward_ids = [backward for _, backward in pairs]
@@ -258,7 +258,7 @@ class WayBack:
             ctx["mark"] = ctx.op.id
 
         types = [self.adapter.types["sigmoid"]]
-        self.way_back(
+        self.backward(
             Watch(forward, types),
             Watch(lambda ctx: seen.append((ctx["mark"], ctx.op.id)), types, backward=True),
             Watch(lambda ctx: seen.append((ctx["mark"], ctx.op.id)), types, gradient=True),

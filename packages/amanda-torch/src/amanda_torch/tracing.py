@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _plain: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
 
 
-def opaque(tensors: Sequence[torch.Tensor]) -> bool:
+def is_tracing(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether an execution is part of tracing (fake tensors, ``torch.export``, ``jit.trace``)."""
     for tensor in tensors:
         cls = type(tensor)
