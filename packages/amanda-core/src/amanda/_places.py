@@ -33,12 +33,13 @@ class Operators:
         self._lock = threading.Lock()
 
     def at(
-        self, part: object, scope: str, type: str, place: Hashable, run: object = None
+        self, part: object | None, scope: str, type: str, place: Hashable, run: object = None
     ) -> Operator:
         """The operator at a place, made when it is first met.
 
         Args:
-            part: the model, or part of one, as long as which it lives.
+            part: the model, or part of one, as long as which it lives; None for what is in none,
+                which lives as long as this.
             scope: the path of the module or name scope that it is in.
             type: its type.
             place: where in the program it is called.
@@ -46,6 +47,7 @@ class Operators:
                 place that is passed several times in one run has an operator for each time; for
                 None it has one.
         """
+        part = self if part is None else part
         with self._lock:
             key = scope, type, place, self._turn((id(part), scope, type, place), run)
             known = self._at.setdefault(part, {})

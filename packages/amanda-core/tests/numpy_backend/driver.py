@@ -31,7 +31,6 @@ class NumpyDriver(Driver):
     def __init__(self) -> None:
         self.operators = Operators(self.backend)
         self.in_force = InForce(self._changed)
-        self._outside = Module()  # stands for the model where none is being called
 
     def activate(self, engine: Engine | None) -> None:
         self.in_force.put(engine)
@@ -89,7 +88,7 @@ class NumpyDriver(Driver):
         """The operator of a type that is being called."""
         modules = framework.thread.modules
         return self.operators.at(
-            part=modules[-1] if modules else self._outside,
+            part=modules[-1] if modules else None,
             scope=".".join(module.name for module in modules if module.name),
             type=type,
             place=calling_instruction((framework.__file__, __file__).__contains__),

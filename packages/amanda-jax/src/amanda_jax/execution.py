@@ -36,11 +36,9 @@ class OperatorCall(Call):
 
     def shown(self, **known: Any) -> Execution:
         """What the analysis routines see of it, without what differentiation adds."""
-        execution = super().shown(**known)
-        execution.inputs = [primal(tensor) for tensor in self.inputs]
-        if execution.outputs is not None:
-            execution.outputs = [primal(tensor) for tensor in execution.outputs]
-        return execution
+        if known.get("outputs") is not None:
+            known["outputs"] = list(map(primal, known["outputs"]))
+        return dataclasses.replace(super().shown(**known), inputs=list(map(primal, self.inputs)))
 
     def straight_through(self, original: Any, substitute: Any) -> Any:
         """The substitute, with its gradient passing to the original."""
@@ -67,13 +65,11 @@ class OperatorCall(Call):
 
             def run(grads: Tensors) -> Tensors:
                 filled = [
-                    jnp.zeros(output.shape, output.dtype) if grad is None else jnp.asarray(grad)
+                    jnp.zeros_like(output) if grad is None else jnp.asarray(grad)
                     for grad, output in zip(grads, outputs, strict=True)
                 ]
-                return [
-                    grad if want and grad.dtype != jax.dtypes.float0 else None
-                    for grad, want in zip(vjp(tuple(filled)), wanted, strict=True)
-                ]
+                found = zip(vjp(tuple(filled)), wanted, strict=True)
+                return [g if want and g.dtype != jax.dtypes.float0 else None for g, want in found]
 
             grads = [None if isinstance(grad, SymbolicZero) else grad for grad in incoming]
             if in_force.engine is None:  # the scope was left, or tools are at work
@@ -134,7 +130,7 @@ class OperatorCall(Call):
 
 def _constants(tensors: Tensors) -> list[Any]:
     """Tensors that are not differentiated through, neither now nor when this is traced again."""
-    found = [primal(tensor) for tensor in tensors]
+    found = map(primal, tensors)
     return [t if t is None or is_known(t) else jax.lax.stop_gradient(t) for t in found]
 
 

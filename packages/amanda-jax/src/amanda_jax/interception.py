@@ -6,7 +6,7 @@ a derivative of its own, such as ``jax.nn.relu``, is one operator and goes throu
 library is run here equation by equation, so that its operators are those of its caller.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -19,6 +19,8 @@ from amanda_jax.model import identify, is_parameter, mark_parameter
 from amanda_jax.tracing import in_force, in_program, is_known, is_library
 
 Tensors = Sequence[Any]
+Runner = Callable[[Tensors], Tensors]
+Path = tuple[int, ...]
 
 _bind, _custom_jvp_call = core.Primitive.bind, custom.custom_jvp.__call__
 _run_python_pjit, _infer_params = pjit._run_python_pjit, pjit._infer_params
@@ -69,7 +71,7 @@ def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
         outputs, result_tree = jax.tree.flatten(_custom_jvp_call(function, *args, **kwargs))
         return outputs
 
-    outputs = _run_operator(engine, type, run, leaves, {}, ())
+    outputs = _run_operator(engine, type, run, leaves, {})
     return jax.tree.unflatten(result_tree, outputs)
 
 
@@ -84,7 +86,7 @@ patches = Patches(
 )
 
 
-def _interpret(engine: Engine, traced: Any, args: Tensors, path: tuple[int, ...]) -> Tensors:
+def _interpret(engine: Engine, traced: Any, args: Tensors, path: Path) -> Tensors:
     """Run what was traced, each equation under the tools."""
     jaxpr = traced.jaxpr
     values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*traced.consts, *args), strict=True))
@@ -107,12 +109,7 @@ def _interpret(engine: Engine, traced: Any, args: Tensors, path: tuple[int, ...]
 
 
 def _run_primitive(
-    engine: Engine,
-    primitive: Any,
-    type: str,
-    args: Tensors,
-    params: Mapping[str, Any],
-    path: tuple[int, ...] = (),
+    engine: Engine, primitive: Any, type: str, args: Tensors, params: Any, path: Path = ()
 ) -> Tensors:
     """Run a primitive, under the tools if it is an operator that they want."""
 
@@ -140,19 +137,14 @@ def _run_primitive(
     return outputs
 
 
-def _has_callbacks(params: Mapping[str, Any]) -> bool:
+def _has_callbacks(params: dict[str, Any]) -> bool:
     """Whether a primitive that runs other ones was traced with callbacks in them."""
     values = (v for value in params.values() for v in (value if type(value) is tuple else [value]))
     return any(getattr(value, "effects", None) for value in values)
 
 
 def _run_operator(
-    engine: Engine,
-    type: str,
-    run: Callable[[Tensors], Tensors],
-    args: Tensors,
-    params: Mapping[str, Any],
-    path: tuple[int, ...],
+    engine: Engine, type: str, run: Runner, args: Tensors, params: Any, path: Path = ()
 ) -> Tensors:
     """Run an operator under the tools, its tensors apart from its other arguments."""
     operator = identify(type, path)

@@ -16,15 +16,11 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-class Model:
-    """What operators belong to, and live as long as."""
-
-
 @dataclass(eq=False)
 class Run:
     """One call of a model, with its parameters and their casts and views by ``id()``."""
 
-    model: Model
+    model: object
     parameters: dict[int, Any] = field(default_factory=dict)
 
 
@@ -34,7 +30,6 @@ class _Thread(threading.local):
 
 thread = _Thread()
 operators = Operators("jax")
-_outside = Model()
 
 
 def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P, _R]:
@@ -43,12 +38,11 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
     Its operators are freed with what this returns, which may be given to ``jax.jit`` and the like.
     All that runs in no model is one that lives as long as the process, without parameters.
     """
-    model = Model()
 
     @functools.wraps(fun)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         outer = thread.run
-        thread.run = outer or Run(model)  # within another model it is part of that
+        thread.run = outer or Run(called)  # within another model it is part of that
         try:
             for leaf in () if parameters is None else jax.tree.leaves(args[parameters]):
                 mark_parameter(leaf)
@@ -74,7 +68,7 @@ def identify(type: str, path: tuple[int, ...]) -> Operator:
     """The operator of a type that is called, at ``path`` in a function of JAX if it is in one."""
     names = source.current_name_stack().stack
     return operators.at(
-        part=_outside if thread.run is None else thread.run.model,
+        part=None if thread.run is None else thread.run.model,
         scope=".".join(entry.name for entry in names if isinstance(entry, source.Scope)),
         type=type,
         place=(path, calling_instruction(is_library)),
