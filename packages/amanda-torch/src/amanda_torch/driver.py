@@ -89,7 +89,7 @@ class TorchDriver(amanda.Driver):
     def resume(self, suspended: Suspended, engine: Engine | None) -> None:
         """Go on in the routine; what intercepted before it takes notice of what is in force."""
         self._interception.serve(None)  # which leaves the kernels for the next time
-        self._patches.hold(False)
+        self._patches.hold(False, local.thread.owner)
         ended, local.thread = local.thread, suspended.thread
         run_as_written(ended, False)
         ended.engine = ended.in_force = None  # the routine may have left a scope open
@@ -104,7 +104,7 @@ class TorchDriver(amanda.Driver):
             _begin_session(thread, engine)
         thread.known = True
         thread.engine = thread.in_force = engine
-        self._patches.hold(engine is not None)
+        self._patches.hold(engine is not None, thread.owner)
         run_as_written(thread, engine is not None)
 
     def value(self, tensor: Any) -> Any:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import threading
 import weakref
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils.checkpoint as checkpointing
-from amanda import RoutineError
+from amanda import RoutineError, driving
 from amanda.driving import in_routine
 from torch.compiler import is_dynamo_compiling
 
@@ -56,7 +55,6 @@ _script_method = vars(ScriptMethod)["__call__"]
 _new_frame = CheckpointFrame.__init__
 _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 _compile = torch.compile
-_INHERITED = object()
 _signatures: weakref.WeakKeyDictionary[type, FunctionSignature] = weakref.WeakKeyDictionary()
 
 
@@ -233,8 +231,8 @@ def _patches_of_keras() -> Iterator[tuple[Any, str, Any]]:
     yield scope, "__exit__", left
 
 
-class Patches:
-    """Puts the patches in place while any thread has tools in force.
+class Patches(driving.Patches):
+    """What is changed in PyTorch while any thread has tools in force.
 
     Args:
         operators_changed: called when operators may have been added to the dispatcher.
@@ -250,7 +248,7 @@ class Patches:
 
             return changed
 
-        self._patches: list[tuple[Any, str, Any]] = [
+        patches = [
             (torch.nn.Module, "__call__", _module_call),
             (torch.jit.ScriptFunction, "__call__", _script_call),
             (ScriptMethod, "__call__", _script_method_call),
@@ -265,39 +263,18 @@ class Patches:
             (torch, "compile", self._compile),
             (torch.Tensor, "_wrapped_number", NumberWithoutValue()),
         ]
-        self._originals: list[tuple[Any, str, Any]] = []
-        self._owners: set[tuple[int, int]] = set()
+        super().__init__(lambda: (*patches, *_patches_of_keras()))
         self._stance: Any = None
-        self._lock = threading.Lock()
 
-    def hold(self, held: bool) -> None:
-        """Whether the current thread needs them."""
-        owner = local.thread.owner
-        with self._lock:
-            before = bool(self._owners)
-            if held:
-                self._owners.add(owner)
-            else:
-                self._owners.discard(owner)
-            if self._owners and not before:
-                self._install()
-            elif before and not self._owners:
-                self._remove()
-
-    def _install(self) -> None:
-        for owner, name, patch in (*self._patches, *_patches_of_keras()):
-            self._originals.append((owner, name, vars(owner).get(name, _INHERITED)))
-            setattr(owner, name, patch)
+    def install(self) -> None:
+        """Put them in place."""
+        super().install()
         if "torch._dynamo" in sys.modules:
             self._run_eagerly()
 
-    def _remove(self) -> None:
-        while self._originals:
-            owner, name, original = self._originals.pop()
-            if original is _INHERITED:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
+    def remove(self) -> None:
+        """Restore what was there before."""
+        super().remove()
         if self._stance is not None:
             self._stance.__exit__(None, None, None)
             self._stance = None
