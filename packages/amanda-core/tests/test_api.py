@@ -25,7 +25,7 @@ DRIVER_AUTHORS = [
     *("Action", "Analysis", "Announcement", "BackwardPlan", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "GradientPlan", "Graph", "InForce"),
     *("Layout", "Operator", "Operators", "Patches", "Place", "Plan", "Point", "PrivateNames"),
-    *("Translation", "View", "alike", "announced", "calling_instruction", "context_map"),
+    *("Translation", "View", "alike", "announced", "calling_instructions", "context_map"),
     *("entry_points_of", "frameworks", "in_routine", "install_hint", "known_drivers"),
     *("name_of", "register_driver", "replaced", "run_routines", "unregister_driver"),
     "versions_tested",

@@ -2,7 +2,7 @@
 
 import gc
 
-from amanda.driving import Operators, calling_instruction
+from amanda.driving import Operators, calling_instructions
 
 
 class Model:
@@ -57,19 +57,16 @@ def test_an_operator_has_one_backward_operator():
     assert operators.backward(operator, "_backward") is backward
 
 
-def test_the_calling_instruction_is_the_first_outside_of_the_files_that_are_passed():
-    between = {"calling_instruction": calling_instruction}
-    exec(
-        compile(
-            "def call(): return calling_instruction('between.py'.__eq__)", "between.py", "exec"
-        ),
-        between,
-    )
-    call = between["call"]
+def test_calling_instructions_lead_from_the_first_file_that_is_not_between():
+    names = {"calling_instructions": calling_instructions}
+    text = "def call(): return inner()\ndef inner(): return calling_instructions('between'.__eq__)"
+    exec(compile(text, "between", "exec"), names)
+    call = names["call"]
 
     def program():
         return [call(), call()]
 
-    (code, first), (_, second) = program()
-    assert code is program.__code__
-    assert first != second
+    first, second = program()
+    assert [code.co_name for code, _ in first] == ["inner", "call", "program"]
+    assert first[:-1] == second[:-1]
+    assert first[-1] != second[-1]

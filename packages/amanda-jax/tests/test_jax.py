@@ -139,3 +139,23 @@ def test_two_models_of_the_same_code_share_no_operator():
             for model in models:
                 model({}, jnp.float32(1))
     assert len(set(ids)) == len(ids) == 2
+
+
+@with_and_without_jit
+def test_functions_of_the_library_give_the_same_under_a_tool_that_looks_at_all(transform):
+    def program(seed):
+        first, second = jax.random.split(jax.random.key(seed))
+        x = jax.random.normal(first, (4, 3)) * jax.random.uniform(second, (4, 3))
+        y = jnp.where(x > 0, x, jnp.cumsum(x, axis=0)).sort(axis=0)
+        return jax.nn.softmax(y), jnp.linalg.norm(x), jax.scipy.special.logsumexp(y), jnp.argmax(x)
+
+    expected = transform(program)(3)
+    types = []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: types.append(ctx.op.type))
+    with amanda.apply(tool):
+        found = transform(program)(3)
+    for one, other in zip(found, expected, strict=True):
+        assert (one.dtype, one.weak_type) == (other.dtype, other.weak_type)
+        np.testing.assert_array_equal(one, other)
+    assert {"select_n", "cumsum", "sort"} <= set(types)

@@ -82,13 +82,17 @@ class Operators:
         return operator
 
 
-def calling_instruction(passed: Callable[[str], bool]) -> tuple[CodeType, int]:
-    """The instruction that is at work, as its code and offset.
+def calling_instructions(passed: Callable[[str], bool]) -> tuple[tuple[CodeType, int], ...]:
+    """The instructions that led from the program to where this is called, as codes and offsets.
+
+    The program's own is the last one: that of the first caller in none of the files between.
 
     Args:
-        passed: says whether a file is one of those in between: the framework's or the driver's.
+        passed: says whether a file is one of those between: the framework's or the driver's.
     """
     frame: FrameType = sys._getframe(1)
+    found = [(frame.f_code, frame.f_lasti)]
     while passed(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
-    return frame.f_code, frame.f_lasti
+        found.append((frame.f_code, frame.f_lasti))
+    return tuple(found)

@@ -12,7 +12,7 @@ What a driver promises:
 - :meth:`Driver.activate` is called in each thread whose tools change, with the :class:`Engine` to
   run under. With None the framework runs in that thread as if there were no driver.
 - It makes one :class:`Operator` for each place in a model and keeps it as long as that lives, as
-  :class:`Operators` does for places that :func:`calling_instruction` tells apart. What
+  :class:`Operators` does for places that :func:`calling_instructions` tells apart. What
   the engine knows of an operator is kept under its ``serial`` and is gone when it is;
   :class:`ByOperator` is such a table, for what the driver keeps itself.
 - At an execution it takes the operator's :class:`Plan` from ``engine.plans``. Where there is none
@@ -54,7 +54,7 @@ from amanda._in_force import InForce
 from amanda._installed import entry_points_of
 from amanda._operator import Operator
 from amanda._patches import Patches
-from amanda._places import Operators, calling_instruction
+from amanda._places import Operators, calling_instructions
 from amanda._plan import BackwardPlan, GradientPlan, Plan
 from amanda._private_names import PrivateNames, versions_tested
 from amanda._registry import (
@@ -97,7 +97,7 @@ __all__ = [
     "View",
     "alike",
     "announced",
-    "calling_instruction",
+    "calling_instructions",
     "context_map",
     "entry_points_of",
     "frameworks",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from amanda import Driver
-from amanda.driving import Call, InForce, Operators, calling_instruction
+from amanda.driving import Call, InForce, Operators, calling_instructions
 
 from numpy_backend import framework
 from numpy_backend.framework import Grads, Kernel, Module, Parameter, Tensor
@@ -91,7 +91,7 @@ class NumpyDriver(Driver):
             part=modules[-1] if modules else None,
             scope=".".join(module.name for module in modules if module.name),
             type=type,
-            place=calling_instruction((framework.__file__, __file__).__contains__),
+            place=calling_instructions((framework.__file__, __file__).__contains__),
             run=framework.thread.run,
         )
 

@@ -3,26 +3,28 @@
 All primitives go through ``Primitive.bind``, whatever transformations are at work. A function with
 a derivative of its own, such as ``jax.nn.relu``, is one operator and goes through
 ``custom_jvp.__call__``. A jitted function of the program is seen as it is traced; one of JAX's own
-library is run here equation by equation, so that its operators are those of its caller.
+is run as if it were not jitted, so that its operators are those of its caller.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from amanda.driving import Engine, Patches
 
-from amanda_jax._internals import core, custom, pjit
+from amanda_jax._internals import core, pjit
 from amanda_jax.execution import OperatorCall, failures
 from amanda_jax.model import identify, is_parameter, mark_parameter
 from amanda_jax.tracing import in_force, in_program, is_known, is_library
 
 Tensors = Sequence[Any]
 Runner = Callable[[Tensors], Tensors]
-Path = tuple[int, ...]
 
-_bind, _custom_jvp_call = core.Primitive.bind, custom.custom_jvp.__call__
+_bind = core.Primitive.bind
+_calls = {kind: kind.__call__ for kind in (jax.custom_jvp, jax.custom_vjp)}
 _run_python_pjit, _infer_params = pjit._run_python_pjit, pjit._infer_params
 # What JAX puts in for its own ends, and what gives a parameter in another form.
 _AUXILIARY = frozenset({"add_any", "copy_p", "custom_lin", "jit", "pvary", "zeros_like"})
@@ -38,40 +40,38 @@ def _run_jitted(found: Any, flat: Tensors, fun: Any, args: Any, kwargs: Any) -> 
     """Call a jitted function by its primitive, without the short cuts by which none is called."""
     if in_force.engine is None:
         return _run_python_pjit(found, flat, fun, args, kwargs)
-    outputs = pjit.jit_p.bind(*flat, **found.params)
-    result = jax.tree.unflatten(found.out_tree, outputs)
-    return result, outputs, found.out_tree, flat, found.params["jaxpr"], None, None, []
+    if is_library(found.params["jaxpr"].jaxpr.debug_info.func_filename) and in_program():
+        result = jax.tree.map(jnp.asarray, fun(*args, **kwargs))
+    else:
+        result = jax.tree.unflatten(found.out_tree, pjit.jit_p.bind(*flat, **found.params))
+    return result, [], found.out_tree, flat, found.params["jaxpr"], None, None, []
 
 
 def _intercept(primitive: Any, *args: Any, **params: Any) -> Any:
     engine = in_force.engine
     if engine is None:
         return _bind(primitive, *args, **params)
-    if primitive is pjit.jit_p:
-        function = params["jaxpr"].jaxpr.debug_info
-        if is_library(function.func_filename) and in_program():
-            return _interpret(engine, params["jaxpr"], args, ())
-    outputs = _run_primitive(engine, primitive, primitive.name, args, params)
+    outputs = _run_primitive(engine, primitive, args, params)
     return outputs if primitive.multiple_results else outputs[0]
 
 
 def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
-    engine, type = in_force.engine, function.__name__
+    engine, call = in_force.engine, functools.partial(_calls[type(function)], function)
     if engine is None:
-        return _custom_jvp_call(function, *args, **kwargs)
-    if not (engine.wants(type) and in_program()):
+        return call(*args, **kwargs)
+    if not (engine.wants(function.__name__) and in_program()):
         with in_force.paused():
-            return _custom_jvp_call(function, *args, **kwargs)
+            return call(*args, **kwargs)
     leaves, tree = jax.tree.flatten((args, kwargs))
     result_tree = None
 
     def run(leaves: Tensors) -> Tensors:
         nonlocal result_tree
         args, kwargs = jax.tree.unflatten(tree, leaves)
-        outputs, result_tree = jax.tree.flatten(_custom_jvp_call(function, *args, **kwargs))
+        outputs, result_tree = jax.tree.flatten(call(*args, **kwargs))
         return outputs
 
-    outputs = _run_operator(engine, type, run, leaves, {})
+    outputs = _run_operator(engine, function.__name__, run, leaves, {})
     return jax.tree.unflatten(result_tree, outputs)
 
 
@@ -79,46 +79,23 @@ def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
 patches = Patches(
     lambda: [
         (core.Primitive, "bind", _intercept),
-        (custom.custom_jvp, "__call__", _intercept_function),
+        *((kind, "__call__", _intercept_function) for kind in _calls),
         (pjit, "_run_python_pjit", _run_jitted),
         (pjit, "_infer_params", _look_up_jitted),
     ]
 )
 
 
-def _interpret(engine: Engine, traced: Any, args: Tensors, path: Path) -> Tensors:
-    """Run what was traced, each equation under the tools."""
-    jaxpr = traced.jaxpr
-    values = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*traced.consts, *args), strict=True))
-
-    def read(variables: Iterable[Any]) -> list[Any]:
-        return [v.val if isinstance(v, core.Literal) else values[v] for v in variables]
-
-    for index, equation in enumerate(jaxpr.eqns):
-        primitive, params, place = equation.primitive, equation.params, (*path, index)
-        inputs, type = read(equation.invars), primitive.name
-        if primitive is pjit.jit_p:
-            outputs = _interpret(engine, params["jaxpr"], inputs, place)
-        else:
-            if primitive in (custom.custom_jvp_call_p, custom.custom_vjp_call_p):
-                type = params["call_jaxpr"].jaxpr.debug_info.func_name
-            params = primitive.get_bind_params(params)
-            outputs = _run_primitive(engine, primitive, type, inputs, params, place)
-        values.update(zip(equation.outvars, outputs, strict=True))
-    return read(jaxpr.outvars)
-
-
-def _run_primitive(
-    engine: Engine, primitive: Any, type: str, args: Tensors, params: Any, path: Path = ()
-) -> Tensors:
+def _run_primitive(engine: Engine, primitive: Any, args: Tensors, params: Any) -> Tensors:
     """Run a primitive, under the tools if it is an operator that they want."""
 
     def run(args: Tensors) -> Tensors:
         outputs = _bind(primitive, *args, **params)
         return outputs if primitive.multiple_results else [outputs]
 
+    type = primitive.name
     if type not in _AUXILIARY and engine.wants(type) and in_program():
-        return _run_operator(engine, type, run, args, params, path)
+        return _run_operator(engine, type, run, args, params)
     if primitive is pjit.jit_p and not engine.caching:
         engine.driver.forgotten(engine)  # has the next call traced anew
     with in_force.paused():
@@ -143,11 +120,9 @@ def _has_callbacks(params: dict[str, Any]) -> bool:
     return any(getattr(value, "effects", None) for value in values)
 
 
-def _run_operator(
-    engine: Engine, type: str, run: Runner, args: Tensors, params: Any, path: Path = ()
-) -> Tensors:
+def _run_operator(engine: Engine, type: str, run: Runner, args: Tensors, params: Any) -> Tensors:
     """Run an operator under the tools, its tensors apart from its other arguments."""
-    operator = identify(type, path)
+    operator = identify(type)
     plan = engine.plans.get(operator.serial)
     with in_force.paused():
         if plan is not None and plan.is_noop:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-from amanda.driving import Operator, Operators, calling_instruction
+from amanda.driving import Operator, Operators, calling_instructions
 
 from amanda_jax._internals import source
 from amanda_jax.tracing import is_library, primal
@@ -16,11 +16,15 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+class Model:
+    """What operators belong to, and live as long as."""
+
+
 @dataclass(eq=False)
 class Run:
     """One call of a model, with its parameters and their casts and views by ``id()``."""
 
-    model: object
+    model: Model
     parameters: dict[int, Any] = field(default_factory=dict)
 
 
@@ -38,11 +42,12 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
     Its operators are freed with what this returns, which may be given to ``jax.jit`` and the like.
     All that runs in no model is one that lives as long as the process, without parameters.
     """
+    model = Model()  # not the function: that refers to itself, and would wait for the collector
 
     @functools.wraps(fun)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         outer = thread.run
-        thread.run = outer or Run(called)  # within another model it is part of that
+        thread.run = outer or Run(model)  # within another model it is part of that
         try:
             for leaf in () if parameters is None else jax.tree.leaves(args[parameters]):
                 mark_parameter(leaf)
@@ -64,13 +69,13 @@ def is_parameter(tensor: Any) -> bool:
     return thread.run is not None and id(primal(tensor)) in thread.run.parameters
 
 
-def identify(type: str, path: tuple[int, ...]) -> Operator:
-    """The operator of a type that is called, at ``path`` in a function of JAX if it is in one."""
+def identify(type: str) -> Operator:
+    """The operator of a type that is being called."""
     names = source.current_name_stack().stack
     return operators.at(
         part=None if thread.run is None else thread.run.model,
         scope=".".join(entry.name for entry in names if isinstance(entry, source.Scope)),
         type=type,
-        place=(path, calling_instruction(is_library)),
+        place=calling_instructions(is_library),
         run=thread.run,
     )
