@@ -12,9 +12,9 @@ What a driver promises:
 - :meth:`Driver.activate` is called in each thread whose tools change, with the :class:`Engine` to
   run under. With None the framework runs in that thread as if there were no driver.
 - It makes one :class:`Operator` for each place in a model and keeps it as long as that lives, as
-  :class:`Operators` does for places that :func:`calling_instructions` tells apart. What
-  the engine knows of an operator is kept under its ``serial`` and is gone when it is;
-  :class:`ByOperator` is such a table, for what the driver keeps itself.
+  :class:`Operators` does for places that :func:`calling_instructions` tells apart. What the engine
+  knows of an operator is kept under its ``serial`` and is gone when it is; :class:`ByOperator` is
+  such a table, for what the driver keeps itself.
 - At an execution it takes the operator's :class:`Plan` from ``engine.plans``. Where there is none
   it describes the execution (:class:`Execution`) and has :meth:`Engine.analyze` make one. It then
   runs what the plan lists, in that order; each :class:`Action` there names its routine and the
@@ -25,9 +25,11 @@ What a driver promises:
   whose ``only_in`` is the map's vocabulary, and for its parts operators with that in ``part_in``.
 - It calls the code of tools through the engine (:meth:`Engine.run`, :meth:`Engine.replace`) or, in
   a graph, by :func:`run_routines` and :func:`replaced`, which check what comes back. While such
-  code runs (:func:`in_routine`) nothing is intercepted.
-- Where its framework runs operators one by one, :class:`Call` does these three things in the order
+  code runs (:func:`in_routine`) nothing is intercepted; :class:`InForce` keeps count of that for
+  each thread, with the engine that the thread runs under.
+- Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
   of S1 and with the gradients of S3, given what only the framework can do.
+- What it keeps that was made by plans it drops when :meth:`Driver.forgotten` says so.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
   :meth:`Driver.check_action`, before anything runs.
 - What it changes in its framework it holds by :class:`Patches`, for the threads that have tools.
