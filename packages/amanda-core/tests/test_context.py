@@ -24,6 +24,9 @@ def analyze(routine, *, of=None, backward=False, gradient=False, **shown):
 
 
 class TestInputs:
+    def test_the_weight_has_two_names(self):
+        analyze(lambda ctx: check(ctx.weight == ctx.weight_index))
+
     def test_by_name(self):
         analyze(lambda ctx: check(ctx.input("weight") == 2))
 

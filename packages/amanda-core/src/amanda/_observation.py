@@ -165,6 +165,11 @@ class Observation(dict[str, Any]):
         """The first of :attr:`parameters`; None if there are none."""
         return next(iter(self.parameters), None)
 
+    @property
+    def weight(self) -> int | None:
+        """Same as :attr:`weight_index`, by the name that it had first."""
+        return self.weight_index
+
     # What a routine may use
 
     @property
