@@ -58,3 +58,23 @@ def test_dual_numbers_pass(layer):
         dual = torch.autograd.forward_ad.make_dual(X, X + 1)
         change = torch.autograd.forward_ad.unpack_dual(layer(dual)).tangent
     torch.testing.assert_close(change, (X + 1) @ layer.weight.T)
+
+
+class WatchEverything(amanda.Tool):
+    def __init__(self):
+        super().__init__()
+        self.types = []
+        self.add_inst_for_op(self.note)
+        self.add_inst_for_gradient(lambda ctx: ctx.insert_on_grad_inputs(lambda *grads: None))
+
+    def note(self, ctx):
+        self.types.append(ctx.op.type)
+
+
+def test_what_torch_copies_to_make_a_dual_number_is_not_seen():
+    column = torch.arange(8.0).reshape(4, 2)[:, 1]  # not laid out as the other one is
+    zeros, tool = torch.zeros(4), WatchEverything()
+    with amanda.apply(tool):
+        _, change = jvp(torch.sin, (zeros,), (column,))
+    torch.testing.assert_close(change, column)  # times cos(0)
+    assert tool.types == ["sin"]

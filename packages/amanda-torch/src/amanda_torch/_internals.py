@@ -127,6 +127,7 @@ keeping_version: Any = _find("torch.autograd._unsafe_preserve_version_counter")
 # Forward mode off and on, and whether it is in use.
 set_forward_mode: Any = _find("torch.autograd.forward_ad._set_fwd_grad_enabled")
 forward_ad: Any = _find("torch.autograd.forward_ad", "_current_level")
+make_dual: Any = _find("torch.autograd.forward_ad.make_dual")
 # Operators on a tool's variable give plain tensors.
 disabled_torch_function: Any = _find("torch._C._disabled_torch_function_impl")
 

@@ -28,7 +28,9 @@ from amanda_torch._internals import (
     StopRecomputation,
     SyncBatchNorm,
     engine_run_backward,
+    forward_ad,
     library_autograd,
+    make_dual,
     make_grads,
     ops_module,
 )
@@ -254,6 +256,7 @@ class Patches(driving.Patches):
             (ScriptMethod, "__call__", _script_method_call),
             (torch.autograd, "_engine_run_backward", _run_backward),
             (torch.autograd, "_make_grads", _unseen(make_grads)),
+            (forward_ad, "make_dual", _unseen(make_dual)),
             *patches_of_functions(_concerns, _run_function),
             (CheckpointFrame, "__init__", _checkpoint_frame),
             (checkpointing.CheckpointFunction, "forward", staticmethod(_checkpoint_forward)),
