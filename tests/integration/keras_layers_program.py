@@ -16,6 +16,7 @@ SPACE, SEQUENCE, FLAT = (8, 9, 4), (9, 4), (6,)
 LAYERS = {
     "gelu": ("Gelu", FLAT, lambda: layers.Activation("gelu")),
     "hard_sigmoid": ("HardSigmoid", FLAT, lambda: layers.Activation("hard_sigmoid")),
+    "silu": ("Swish", FLAT, lambda: layers.Activation("silu")),
     "hard_silu": ("HardSwish", FLAT, lambda: layers.Activation("hard_silu")),
     "celu": ("Celu", FLAT, lambda: layers.Activation("celu")),
     "elu": ("Elu", FLAT, lambda: layers.ELU(0.7)),

@@ -13,7 +13,7 @@ import pytest
 
 HERE = pathlib.Path(__file__).parent
 LAYERS = [
-    *("gelu", "hard_sigmoid", "hard_silu", "celu", "elu", "hard_shrink", "soft_shrink"),
+    *("gelu", "silu", "hard_sigmoid", "hard_silu", "celu", "elu", "hard_shrink", "soft_shrink"),
     *("softmax", "layer_norm", "rms_norm", "conv1d", "depthwise1d", "dilated1d", "dilated2d"),
     *("grouped", "max_pool1d", "avg_pool1d"),
 ]

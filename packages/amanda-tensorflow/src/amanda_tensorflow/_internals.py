@@ -115,6 +115,8 @@ backprop: Any = _find(
 )
 # Custom gradients, which may run forward code again, under tapes of their own.
 custom_gradient: Any = _find("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator")
+# Where tapes are told of one, and so of the gradient function that they call.
+record: Any = _find("tensorflow.python.eager.record", "record_operation")
 # Functions as they are traced, and name scopes as they are opened.
 func_graph: Any = _find("tensorflow.python.framework.func_graph", "func_graph_from_py_func")
 ops: Any = _find(

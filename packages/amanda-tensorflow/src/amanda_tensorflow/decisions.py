@@ -20,6 +20,7 @@ from amanda_tensorflow.composites import (
     parts_of,
     wholes_of,
 )
+from amanda_tensorflow.custom import keep_to_custom_gradients
 from amanda_tensorflow.identity import OPT_IN, operators_of
 from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
 from amanda_tensorflow.state import keeps_state
@@ -84,6 +85,7 @@ class _Inquiry:
             self._forward_of_frame(frame)
         for index, frame in enumerate(self.frames):
             self._gradients_of_frame(index, frame)
+        keep_to_custom_gradients(self.frames, self.stages)
         if self.frames[0].function is None:
             self._read_variables_in_order()
         return Decisions(self.stages, self.check or (lambda engine: True))

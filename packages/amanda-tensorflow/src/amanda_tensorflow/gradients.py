@@ -21,6 +21,8 @@ class Gradients:
         nodes_of: the nodes that each of them made.
         of_node: the call that made a node.
         nodes: all nodes that have to do with gradients.
+        custom: for the operator that a custom gradient is the gradient of, the forward nodes whose
+            gradient it stands for.
     """
 
     def __init__(self, graph: Any, operations: Mapping[str, Any]) -> None:
@@ -43,6 +45,15 @@ class Gradients:
                 self.calls.append(call)
                 self.nodes_of[call] = owned
         self._add_by_names(graph, operations)
+        self.custom = {
+            operator: [
+                name
+                for _, name in by_id[
+                    bisect.bisect_right(ids, first) : bisect.bisect_right(ids, last)
+                ]
+            ]
+            for operator, (first, last) in notes.custom.items()
+        }
 
     def _add_by_names(self, graph: Any, operations: Mapping[str, Any]) -> None:
         """Add what was built before anybody took notes."""

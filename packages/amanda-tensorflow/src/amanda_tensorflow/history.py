@@ -28,6 +28,7 @@ from amanda_tensorflow._internals import (
     imperative_grad,
     indexed_slices,
     ops,
+    record,
     registry,
     tensor_lib,
     tf_decorator,
@@ -41,9 +42,11 @@ _Attached = TypeVar("_Attached")
 
 _graphs = itertools.count()
 
-# Operators that call functions: their gradient functions work on the operation itself.
-_CALLING = frozenset(
+# Operators whose gradient functions work on the operation itself, as that calls functions, or do
+# not read its inputs, as custom gradients.
+_TAKEN_AS_THEY_ARE = frozenset(
     [
+        "IdentityN",
         "PartitionedCall",
         "StatefulPartitionedCall",
         "If",
@@ -106,6 +109,8 @@ class Notes:
         recorded: the operators that a tape has seen, by the identity of their attributes, which
             is all that a tape keeps of each of them.
         recomputed: ids of the nodes among these that are forward code all the same.
+        custom: for the operator that a custom gradient is the gradient of, the range of ids of
+            the forward nodes whose gradient it stands for.
         scopes: for a name scope, the scope around it and the name it was opened by.
         updates: the name scopes that an optimizer opened.
         number: one that no other graph ever has.
@@ -117,6 +122,7 @@ class Notes:
     __slots__ = (
         "calls",
         "copies",
+        "custom",
         "function",
         "functions",
         "number",
@@ -134,6 +140,7 @@ class Notes:
         self.sections: list[tuple[int, int]] = []
         self.copies: list[tuple[int, int]] = []
         self.recomputed: set[int] = set()
+        self.custom: dict[str, tuple[int, int]] = {}
         self.recorded: dict[int, tuple[Any, str]] = {}
         self.scopes: dict[str, tuple[str, str]] = {}
         self.updates: set[str] = set()
@@ -244,7 +251,7 @@ def _inputs_told_apart(op: Any) -> tuple[Any, dict[str, int]]:
     """
     inputs = list(op.inputs or ())
     counts = collections.Counter(id(tensor) for tensor in inputs if tensor is not None)
-    if not any(count > 1 for count in counts.values()) or op.type in _CALLING:
+    if not any(count > 1 for count in counts.values()) or op.type in _TAKEN_AS_THEY_ARE:
         return op, {}
     repeated: dict[str, int] = {}
     seen: collections.Counter[int] = collections.Counter()
@@ -290,6 +297,31 @@ def _noting_records(record_gradient: Callable[..., Any]) -> Callable[..., Any]:
             recorded = notes_of(operation.graph).recorded
             recorded[id(attrs)] = attrs, operation.name  # kept, so that no other has its identity
         return record_gradient(op_name, inputs, attrs, results)
+
+    return wrapped
+
+
+def _noting_custom(record_operation: Callable[..., Any]) -> Callable[..., Any]:
+    """Tapes call a custom gradient themselves, it is in no registry for them."""
+
+    @functools.wraps(record_operation)
+    def wrapped(
+        op_type: Any,
+        output_tensors: Any,
+        input_tensors: Any,
+        backward_function: Any,
+        forward_function: Any = None,
+    ) -> Any:
+        first = None if context.executing_eagerly() else next(iter(output_tensors), None)
+        if isinstance(first, tensor_lib.Tensor) and first.op.type == "IdentityN":
+
+            def gradient(_: Any, *grad_outputs: Any) -> Any:
+                return backward_function(*grad_outputs)
+
+            noting = functools.partial(_call_gradient_function, gradient, first.op)
+        else:
+            noting = backward_function
+        return record_operation(op_type, output_tensors, input_tensors, noting, forward_function)
 
     return wrapped
 
@@ -401,6 +433,7 @@ def _noting_functions(trace: Callable[..., Any]) -> Callable[..., Any]:
 
 
 execute.record_gradient = _noting_records(execute.record_gradient)
+record.record_operation = _noting_custom(record.record_operation)
 
 
 class _Jacobians(threading.local):

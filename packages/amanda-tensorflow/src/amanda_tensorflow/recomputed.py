@@ -3,16 +3,22 @@
 A custom gradient is a function of the program's own, and what it runs may be forward code once
 more, as all that ``tf.recompute_grad`` wraps. Such nodes are operators of the model, and what is
 differentiated there are their gradients. Forward is what runs under a tape that the custom gradient
-opens, once the tape watches what it is to watch, and what needs none of the gradients that come in.
-What runs between opening the tape and that prepares it: ``tf.recompute_grad`` adds a zero to its
-inputs there, so that they wait for the gradients.
+opens, once the tape watches what it is to watch. What runs between opening the tape and that
+prepares it: ``tf.recompute_grad`` adds a zero to its inputs there, so that they wait for the
+gradients. All else serves the gradient alone, whether it needs the gradients that come in or not.
+
+What the custom gradient stands for is noted too: those nodes have no gradient of their own, so what
+tools do to them must not part them from it.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
 
 from amanda_tensorflow._internals import (
     backprop,
@@ -25,7 +31,7 @@ from amanda_tensorflow._internals import (
 from amanda_tensorflow.history import last_id, notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
 
 class _CustomGradient:
@@ -34,7 +40,6 @@ class _CustomGradient:
     Attributes:
         first: ids of its nodes are above this.
         taped: ranges of ids, exclusive and inclusive, that ran under a tape it opened.
-        prepared: those that ran under one before it watched what it is to watch.
         open: the tapes that it has opened, by identity, with the id after which they record.
     """
 
@@ -42,8 +47,35 @@ class _CustomGradient:
         self.graph = graph
         self.first = last_id(graph)
         self.taped: list[tuple[int, int]] = []
-        self.prepared: list[tuple[int, int]] = []
         self.open: dict[int, int] = {}
+
+
+class _Differentiated:
+    """What a custom gradient is the gradient of.
+
+    Attributes:
+        nodes: the range of ids of the forward nodes.
+        operator: name of the operator that gives their results, once it is there.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = weakref.ref(graph)
+        self.nodes = (last_id(graph),) * 2
+        self.operator = ""
+
+    def note(self, result: Any) -> None:
+        """Note it on the graph, as its result is made."""
+        graph = self.graph()
+        for tensor in tf.nest.flatten(result, expand_composites=True):
+            if isinstance(tensor, tensor_lib.Tensor) and tensor.graph is graph:
+                self.operator = tensor.op.name
+                notes_of(graph).custom[self.operator] = self.nodes
+                return
+
+    def forget(self) -> None:
+        """The gradient runs the nodes again, and then sees what tools do to them."""
+        if (graph := self.graph()) is not None:
+            notes_of(graph).custom.pop(self.operator, None)
 
 
 class _Thread(threading.local):
@@ -57,17 +89,25 @@ _thread = _Thread()
 def _noting_custom_gradients(decorate: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(decorate)
     def wrapped(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        differentiated = _Differentiated(ops.get_default_graph())
+
         @functools.wraps(function)
         def noted(*inputs: Any, **options: Any) -> Any:
+            graph = ops.get_default_graph()
+            first = last_id(graph)
             result, gradient = function(*inputs, **options)
-            return result, tf_decorator.make_decorator(gradient, _noting(gradient))
+            differentiated.nodes = first, last_id(graph)
+            noting = _noting(gradient, differentiated)
+            return result, tf_decorator.make_decorator(gradient, noting)
 
-        return decorate(noted, args, kwargs)
+        result = decorate(noted, args, kwargs)
+        differentiated.note(result)
+        return result
 
     return wrapped
 
 
-def _noting(gradient: Callable[..., Any]) -> Callable[..., Any]:
+def _noting(gradient: Callable[..., Any], differentiated: _Differentiated) -> Callable[..., Any]:
     """A custom gradient that notes which of its nodes are forward code."""
 
     @functools.wraps(gradient)
@@ -80,36 +120,24 @@ def _noting(gradient: Callable[..., Any]) -> Callable[..., Any]:
             grad_inputs = gradient(*grad_outputs, **kwargs)
         finally:
             _thread.building.remove(custom)
-        notes_of(custom.graph).recomputed.update(_forward_ids(custom, grad_outputs))
+        if again := _forward_ids(custom):
+            notes_of(custom.graph).recomputed.update(again)
+            differentiated.forget()
         return grad_inputs
 
     return noting
 
 
-def _forward_ids(custom: _CustomGradient, grad_outputs: Sequence[Any]) -> Iterable[int]:
+def _forward_ids(custom: _CustomGradient) -> set[int]:
     notes = notes_of(custom.graph)
     gradients = [section for section in notes.sections if section[0] >= custom.first]
     gradients += [(c.first, c.last) for c in notes.calls if c.first >= custom.first]
-    carrying = {id(t) for t in grad_outputs if isinstance(t, tensor_lib.Tensor)}
-    for operation in _made_after(custom.graph, custom.first):
-        if not _within(operation._id, gradients):
-            if _within(operation._id, custom.taped):
-                yield operation._id
-                continue
-            prepares = _within(operation._id, custom.prepared)
-            if not prepares and carrying.isdisjoint(map(id, operation.inputs)):
-                yield operation._id
-                continue
-        carrying.update(map(id, operation.outputs))
-
-
-def _made_after(graph: Any, first: int) -> list[Any]:
-    made = []
-    for operation in reversed(graph.get_operations()):
-        if operation._id <= first:
-            break
-        made.append(operation)
-    return made[::-1]
+    return {
+        id
+        for first, last in custom.taped
+        for id in range(first + 1, last + 1)
+        if not _within(id, gradients)
+    }
 
 
 def _within(id: int, ranges: Iterable[tuple[int, int]]) -> bool:
@@ -126,11 +154,8 @@ def _noting_start(begin: Callable[..., Any], opens: bool) -> Callable[..., Any]:
     def wrapped(tape: Any, *args: Any, **kwargs: Any) -> Any:
         result = begin(tape, *args, **kwargs)
         for custom in _thread.building[-1:]:
-            now = last_id(custom.graph)
-            if id(tape) in custom.open:
-                custom.prepared.append((custom.open[id(tape)], now))
             if opens or id(tape) in custom.open:
-                custom.open[id(tape)] = now
+                custom.open[id(tape)] = last_id(custom.graph)
         return result
 
     return wrapped

@@ -174,7 +174,7 @@ class Stage:
         self.operator = operator
         self.pure: PureRoutine | None = None
         self.count = len(tensors)
-        self._fixed: frozenset[int] = frozenset()
+        self._fixed: dict[int, str] = {}
         wanted: set[int] = set()
         for action in actions:
             wanted.update(range(self.count) if action.indices is None else action.indices)
@@ -194,11 +194,11 @@ class Stage:
             self.result_dtypes = [output.dtype for output in outputs]
             self.result_shapes = [output.shape for output in outputs]
 
-    def fix(self, positions: Sequence[int]) -> None:
+    def fix(self, positions: Sequence[int], why: str = _FIXED) -> None:
         """Have no routine before or after the operator replace the tensors at some positions."""
         if self.replaces:
             return
-        self._fixed = frozenset(positions)
+        self._fixed |= dict.fromkeys(positions, why)
         self.results = [i for i in self.results if i not in self._fixed]
         self.result_dtypes = [self.dtypes[i] for i in self.results]
 
@@ -235,13 +235,13 @@ class Stage:
             if self.replaces:
                 return self._replacement(tensors)
             resources = {id(tensors[i]) for i in self.given if not _replaceable(self.dtypes[i])}
-            fixed = {id(tensors[i]) for i in self._fixed if i < self.count}
+            fixed = {id(tensors[i]): why for i, why in self._fixed.items() if i < self.count}
 
             def refuse(original: Any, substitute: Any) -> str | None:
                 if id(original) in resources:
                     return "the variable or resource that the operator works on cannot be replaced"
                 if id(original) in fixed:
-                    return _FIXED
+                    return fixed[id(original)]
                 return incompatible_reason(original, substitute)
 
             after: Sequence[Any] = tensors

@@ -15,7 +15,7 @@ from amanda_tensorflow.body import data_inputs, set_inputs, split
 from amanda_tensorflow.history import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.history import GradientCall
@@ -33,6 +33,15 @@ class Wanted(NamedTuple):
     graph: int
     operator: str
     again: int = 0
+
+
+def source_of(frame: Frame, tensor: str) -> str:
+    """What a tensor is a copy of, before anything is edited."""
+    name = split(tensor)[0]
+    while name in frame.inputs and frame.body.nodes[name].op == "Identity":
+        tensor = frame.inputs[name][0]
+        name = split(tensor)[0]
+    return tensor
 
 
 class Versions:
@@ -89,6 +98,9 @@ class Versions:
             times = sum(self._same(frame, t, tensor) for t in frame.inputs[node])
             for again in range(times):
                 yield Wanted(number, frame.operations[node].name, again)
+        for operator, nodes in frame.gradients.custom.items():
+            if self._in_forward_part(frame, tensor, nodes):
+                yield Wanted(number, operator)
         node_def = frame.body.nodes.get(name)
         if node_def is None:
             return
@@ -131,6 +143,9 @@ class Versions:
         edits = self._edits[frame]
         if split(tensor)[0] == operator:
             return tensor if tensor in edits.after else None
+        custom = frame.gradients.custom.get(frame.operations[operator].name)
+        if custom is not None:
+            return self._in_forward_part(frame, tensor, custom)
         if operator not in edits.inputs_of:
             return None
         taken = [
@@ -145,16 +160,24 @@ class Versions:
         original, substituted = taken[again]
         return None if substituted == edits.current(original) else substituted
 
-    def _same(self, frame: Frame, one: str, other: str) -> bool:
-        return self._source(frame, one) == self._source(frame, other)
+    def _in_forward_part(self, frame: Frame, tensor: str, nodes: Sequence[str]) -> str | None:
+        """For a custom gradient: what the nodes that it stands for take, or one of them gives.
 
-    def _source(self, frame: Frame, tensor: str) -> str:
-        """What a tensor is a copy of."""
-        name = split(tensor)[0]
-        while name in frame.inputs and frame.body.nodes[name].op == "Identity":
-            tensor = frame.inputs[name][0]
-            name = split(tensor)[0]
-        return tensor
+        All that take a tensor take the same for it (see :mod:`amanda_tensorflow.custom`).
+        """
+        edits = self._edits[frame]
+        if tensor in edits.after and split(tensor)[0] in nodes:
+            return tensor
+        for node in nodes:
+            for original, substituted in zip(
+                frame.inputs[node], edits.inputs_of.get(node, ()), strict=False
+            ):
+                if substituted != edits.current(original) and self._same(frame, original, tensor):
+                    return str(substituted)
+        return None
+
+    def _same(self, frame: Frame, one: str, other: str) -> bool:
+        return source_of(frame, one) == source_of(frame, other)
 
     def _argument(self, frame: Frame, argument: int, operator: Wanted) -> str | None:
         if frame.parent is None:

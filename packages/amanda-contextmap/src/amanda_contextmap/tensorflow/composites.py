@@ -84,7 +84,11 @@ PATTERNS = [
         "gelu_by_tanh",
         f"Mul({_HALVED}, AddV2(1, Tanh(Mul(0.79788456, AddV2(x, {_CUBE})))))",
     ),
-    pattern("silu", "Mul(x, Sigmoid(x))"),
+    pattern(
+        "silu",
+        "IdentityN(Mul(x, Sigmoid(Mul(_beta, x))), x, _beta)",  # has a gradient of its own
+        "Mul(x, Sigmoid(x))",
+    ),
     pattern("hard_silu", f"Mul(x, {_GATED})"),
     pattern("hard_sigmoid", _GATED),
     pattern("celu", "AddV2(Maximum(x, 0), Mul(_alpha, Expm1(RealDiv(Minimum(x, 0), _alpha))))"),
@@ -153,7 +157,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     ),
     "gelu": rule("Gelu", "X=x", approximate=constant("none")),
     "gelu_by_tanh": rule("Gelu", "X=x", approximate=constant("tanh")),
-    "silu": rule("Swish", "X=x", alpha=1.0),
+    "silu": rule("Swish", "X=x", alpha=lambda op: op.get("beta", 1.0)),
     "hard_silu": rule("HardSwish", "X=x"),
     "hard_sigmoid": rule("HardSigmoid", "X=x", alpha=1 / 6, beta=0.5),
     "celu": rule("Celu", "X=x", alpha="alpha"),
