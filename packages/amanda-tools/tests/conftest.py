@@ -15,11 +15,14 @@ from toy import Toy
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _heeds_ctrl_c():
-    """What runs in the background of a shell ignores Ctrl-C, and so do the processes it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def _heeds_signals():
+    """What runs in the background of a shell ignores Ctrl-C, and under nohup that the terminal is
+    gone; so do the processes it starts."""
+    heeded = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in heeded.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
