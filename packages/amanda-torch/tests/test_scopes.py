@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 X = torch.randn(2, 3)
 
 # What the driver exchanges while a scope is open; its own list, so that none is forgotten
-EXCHANGED: list[tuple[Any, str]] = [(owner, name) for owner, name, _ in driver._patches._patches]
+EXCHANGED: list[tuple[Any, str]] = [(owner, name) for owner, name, _ in driver._patches._patches()]
 
 
 def state() -> list[Any]:
