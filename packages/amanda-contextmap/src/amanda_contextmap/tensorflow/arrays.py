@@ -118,11 +118,16 @@ def _off_and_on(op: Native) -> list[Any]:
     return [op.value("off_value"), op.value("on_value")]
 
 
+def _strict(op: Native) -> bool:
+    """Indices that are out of range are errors."""
+    return op.get("bad_indices_policy", "") in ("", "DEFAULT", "ERROR")
+
+
 def _scattered(reduction: str) -> Rule:
     return rule(
         "ScatterND",
         "data=tensor indices=indices updates=updates",
-        when=lambda op: op.get("bad_indices_policy", "") in ("", "DEFAULT", "ERROR"),
+        when=_strict,
         reduction=constant(reduction),
     )
 
@@ -206,6 +211,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         mode=constant("reflect"),
     ),
     # indices
+    "GatherNd": rule("GatherND", "data=params indices=indices", when=_strict, batch_dims=0),
     "OneHot": rule("OneHot", "indices=indices depth=depth", values=_off_and_on, axis="axis"),
     "Range": rule("Range", "start=start limit=limit delta=delta"),
     "Where": rule("NonZero", "X=condition", outputs="Y", layouts={"Y": MATRIX}),

@@ -97,11 +97,6 @@ def _unbatched(op: Native) -> bool:
     return int(op.get("batch_dims", 0)) == 0
 
 
-def _strict(op: Native) -> bool:
-    """Indices that are out of range are errors."""
-    return op.get("bad_indices_policy", "") in ("", "DEFAULT", "ERROR")
-
-
 TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "MatMul": _product("a", "b", "transpose_a", "transpose_b"),
     "BatchMatMul": _BATCHED,
@@ -127,7 +122,6 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         axis=axis("axis", "params"),
     ),
     "ResourceGather": rule("Gather", "data=resource indices=indices", when=_unbatched, axis=0),
-    "GatherNd": rule("GatherND", "data=params indices=indices", when=_strict, batch_dims=0),
     "SparseSoftmaxCrossEntropyWithLogits": rule(
         "SoftmaxCrossEntropyLoss",
         "scores=features labels=labels",

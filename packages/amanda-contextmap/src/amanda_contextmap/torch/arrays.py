@@ -10,6 +10,7 @@ from amanda_contextmap.dtypes import CODES
 from amanda_contextmap.layout import MATRIX, Expanded, stacked
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axes, axis, constant, rule
+from amanda_contextmap.torch.conditions import same_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -262,7 +263,7 @@ def _random_like(type: str, **attrs: Any) -> Rule:
     return rule(
         type,
         "input=self",
-        when=lambda op: op.get("dtype") is None or dtype_name(op.get("dtype")) == op.dtype("self"),
+        when=same_dtype,
         ignores="generator",
         **attrs,
     )

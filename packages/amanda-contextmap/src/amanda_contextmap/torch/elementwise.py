@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amanda_contextmap.layout import Reshaped
 from amanda_contextmap.rule import constant, rule
+from amanda_contextmap.torch.conditions import of_booleans
 
 if TYPE_CHECKING:
     from amanda.driving import Layout
@@ -63,10 +64,6 @@ def _softplus(op: Native) -> bool:
 
 def _of_integers(op: Native) -> bool:
     return _is_integer(op.dtype("self"))
-
-
-def _of_booleans(op: Native) -> bool:
-    return op.dtype("self") == "bool"
 
 
 def _by_channel(op: Native) -> Layout | None:
@@ -136,11 +133,11 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "logical_or": rule("Or", _BINARY),
     "logical_xor": rule("Xor", _BINARY),
     "logical_not": rule("Not", "X=self"),
-    "bitwise_and": (rule("And", _BINARY, when=_of_booleans), rule("BitwiseAnd", _BINARY)),
-    "bitwise_or": (rule("Or", _BINARY, when=_of_booleans), rule("BitwiseOr", _BINARY)),
-    "bitwise_xor": (rule("Xor", _BINARY, when=_of_booleans), rule("BitwiseXor", _BINARY)),
+    "bitwise_and": (rule("And", _BINARY, when=of_booleans), rule("BitwiseAnd", _BINARY)),
+    "bitwise_or": (rule("Or", _BINARY, when=of_booleans), rule("BitwiseOr", _BINARY)),
+    "bitwise_xor": (rule("Xor", _BINARY, when=of_booleans), rule("BitwiseXor", _BINARY)),
     "bitwise_not": (
-        rule("Not", "X=self", when=_of_booleans),
+        rule("Not", "X=self", when=of_booleans),
         rule("BitwiseNot", "X=self"),
     ),
     "bitwise_left_shift": rule("BitShift", "X=self Y=other", direction=constant("LEFT")),

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axis, rule
+from amanda_contextmap.torch.conditions import of_booleans, same_dtype
 
 if TYPE_CHECKING:
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Condition, Rule
 
 
-def _same_dtype(op: Native) -> bool:
-    """Nothing is cast on the way, which would be another operator."""
-    dtype = op.get("dtype")
-    return dtype is None or dtype_name(dtype) == op.dtype("self")
-
-
 def _accumulates(op: Native) -> bool:
     """Nothing is cast on the way; sums of smaller integers are of int64 unless they are told."""
     dtype = op.dtype("self")
     small = "int" in dtype and dtype != "int64"
-    return _same_dtype(op) and not (small and op.get("dtype") is None)
+    return same_dtype(op) and not (small and op.get("dtype") is None)
 
 
 def _axes(op: Native) -> list[int] | None:
@@ -34,7 +28,7 @@ def _keepdims(op: Native) -> int:
     return int(op.get("keepdim", False))
 
 
-def _reduction(type: str, when: Condition = _same_dtype, outputs: str | None = None) -> Rule:
+def _reduction(type: str, when: Condition = same_dtype, outputs: str | None = None) -> Rule:
     return rule(type, "data=self", outputs=outputs, when=when, axes=_axes, keepdims=_keepdims)
 
 
@@ -64,7 +58,7 @@ def _first_extreme(type: str) -> Rule:
 
 def _norm(order: str) -> tuple[Rule, ...]:
     def of(number: int) -> Condition:
-        return lambda op: op.value(order) == number and _same_dtype(op)
+        return lambda op: op.value(order) == number and same_dtype(op)
 
     return _reduction("ReduceL1", of(1)), _reduction("ReduceL2", of(2))
 
@@ -73,7 +67,7 @@ def _along(type: str) -> Rule:
     return rule(
         type,
         "input=self",
-        when=lambda op: _same_dtype(op) and op.rank("self") > 0,
+        when=lambda op: same_dtype(op) and op.rank("self") > 0,
         ignores="half_to_float",
         axis=axis("dim", "self"),
     )
@@ -92,10 +86,6 @@ def _cumulative(type: str) -> Rule:
         exclusive=0,
         reverse=0,
     )
-
-
-def _of_booleans(op: Native) -> bool:
-    return op.dtype("self") == "bool"
 
 
 def _sorted_whole(op: Native) -> bool:
@@ -121,8 +111,8 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "_log_softmax": _LOG_SOFTMAX,
     "cumsum": _cumulative("CumSum"),
     "cumprod": _cumulative("CumProd"),
-    "any": _reduction("ReduceMax", _of_booleans),
-    "all": _reduction("ReduceMin", _of_booleans),
+    "any": _reduction("ReduceMax", of_booleans),
+    "all": _reduction("ReduceMin", of_booleans),
     "sort": rule(
         "TopK",
         "X=self",
