@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from amanda_tools.interrupts import uninterrupted
-from amanda_tools.notice import described, say
-from amanda_tools.output import Output
+from amanda_tools.kept import Kept
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
-    from pathlib import Path
 
 _BATCH = 1000
 
 _Entry = TypeVar("_Entry")
 
 
-class Log(Generic[_Entry]):
+class Log(Kept, Generic[_Entry]):
     """A file written in batches of entries; what is in it is complete after each one.
 
     Entries are formatted when a batch is written: all at once costs half of one by one, between
     operators that fill the caches.
 
-    Only the process that made it writes: a forked worker leaves the file alone. When the file can
-    no longer be written (a full disk), that is said once, what is in it stays complete, and what
-    follows is dropped: the program that is looked at goes on.
+    When the file can no longer be written, what is in it stays complete, and what follows is
+    dropped.
 
     Args:
         path: the file, overwritten if it exists, by :meth:`open` or the first entry.
@@ -40,7 +37,6 @@ class Log(Generic[_Entry]):
 
     Attributes:
         written: how many entries are in the file.
-        trouble: why it is not written any more; None while all is well.
 
     Raises:
         OSError: the file cannot be written.
@@ -55,27 +51,15 @@ class Log(Generic[_Entry]):
         separator: str = "",
         footer: str = "",
     ) -> None:
-        self._output = Output(path)
+        super().__init__(path)
         self._header = header.encode()
         self._separator = separator.encode()
         self._footer = footer.encode()
         self.written = 0
-        self.trouble: str | None = None
         self._format = format
         self._pending: list[_Entry] = []
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._end: int | None = None  # where the footer is; None before it is opened
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self._output.path
-
-    @property
-    def state(self) -> str:
-        """Where it is, and why that is not all."""
-        return str(self.path) + (f" (incomplete: {self.trouble})" if self.trouble else "")
 
     def open(self) -> None:
         """Make the file, with no entries, unless that is done.
@@ -90,7 +74,7 @@ class Log(Generic[_Entry]):
 
     def write(self, entry: _Entry) -> None:
         """Add an entry."""
-        if self.trouble is not None or os.getpid() != self._process:
+        if not self._writable:
             return
         with self._lock:
             self._pending.append(entry)
@@ -101,14 +85,13 @@ class Log(Generic[_Entry]):
     def flush(self) -> None:
         """Bring the file up to date."""
         with self._lock, uninterrupted():
-            if self.trouble is not None or os.getpid() != self._process:
+            if not self._writable:
                 return
             try:
                 self.open()
                 self._append([self._format(entry).encode() for entry in self._pending])
             except OSError as error:
-                self.trouble = error.strerror or described(error)
-                say(f"{self.path}: {self.trouble}; recording stopped, the program goes on")
+                self._give_up(error, "recording stopped")
             self._pending.clear()
 
     def _append(self, entries: list[bytes]) -> None:
