@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from amanda import Tool
 from amanda_contextmap import MappingTool, register, rule
+from amanda_contextmap.testing import own_entries
 from portable_tools import Flops, Prune, QuantizeWeights, WeightGradients
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -243,14 +244,15 @@ class TestVocabulary:
         def double(x: torch.Tensor, times: int) -> torch.Tensor:
             return x * times
 
-        register("torch", "portable::double", rule("Mul", "A=x B=times"))
         found = []
 
         def look(ctx):
             found.append((list(ctx.input_names), dict(ctx.attrs)))
 
-        with amanda.apply(watching(look, ["Mul"])):
-            double(torch.ones(2), 3)
+        with own_entries("torch"):
+            register("torch", "portable::double", rule("Mul", "A=x B=times"))
+            with amanda.apply(watching(look, ["Mul"])):
+                double(torch.ones(2), 3)
         assert found[0] == (["A"], {"B": 3})
 
     def test_what_is_given_and_returned_is_of_one_batch_for_a_single_example(self):

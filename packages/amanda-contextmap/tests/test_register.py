@@ -4,6 +4,7 @@ import amanda
 import pytest
 from amanda.driving import context_map
 from amanda_contextmap import register, rule
+from amanda_contextmap.testing import own_entries
 from hand_made import Tensor, translated
 
 X = Tensor(2)
@@ -11,11 +12,8 @@ X = Tensor(2)
 
 @pytest.fixture(autouse=True)
 def _as_it_was():
-    rules = context_map("torch", "onnx").rules
-    before = dict(rules)
-    yield
-    rules.clear()
-    rules.update(before)
+    with own_entries("torch"):
+        yield
 
 
 def look(type, tensors=None, attrs=()):
@@ -47,3 +45,11 @@ def test_no_entry_at_all():
 def test_a_backend_that_has_no_map():
     with pytest.raises(amanda.MissingContextMapError, match="amanda-contextmap"):
         register("jax", "relu", rule("Relu", "X=x"))
+
+
+def test_entries_of_a_test_are_gone_after_it():
+    before = dict(context_map("torch", "onnx").rules)
+    with own_entries("torch"):
+        register("torch", "relu")
+        register("torch", "mylib::swish", rule("Swish", "X=input"))
+    assert context_map("torch", "onnx").rules == before

@@ -13,7 +13,7 @@ from torch.nn import functional
 from watching import ForwardWatch, ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 X = torch.randn(2, 3)
 
@@ -220,6 +220,36 @@ def test_of_too_many_settings_none_is_shown_that_differs() -> None:
     with pytest.raises(amanda.ValueUnavailableError, match="differs from one execution to the"):
         raise rest
     assert tool.ran[APART:] == [f"mul#{APART + 1}"] * (1000 - APART)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda attrs: attrs["other"],
+        lambda attrs: attrs.get("other"),
+        lambda attrs: attrs.get("other", 1),
+        lambda attrs: list(attrs.values()),
+        lambda attrs: list(attrs.items()),
+        lambda attrs: dict(attrs),
+        lambda attrs: {**attrs},
+        lambda attrs: torch.mul(X, **attrs),
+        lambda attrs: attrs == {"other": APART},
+    ],
+    ids=["index", "get", "default", "values", "items", "dict", "copy", "call", "equal"],
+)
+def test_one_that_differs_is_refused_however_the_attributes_are_read(
+    read: Callable[[Mapping[str, Any]], object],
+) -> None:
+    shown: list[Mapping[str, Any]] = []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: shown.append(ctx.attrs), ops=["mul"])
+    with amanda.apply(tool):
+        for i in range(2 * APART):
+            X * i
+    assert list(shown[-1]) == ["other"]
+    assert "other" in shown[-1]
+    with pytest.raises(amanda.ValueUnavailableError, match="'other' differs"):
+        read(shown[-1])
 
 
 def test_what_does_not_differ_is_shown_and_tells_apart_as_before() -> None:

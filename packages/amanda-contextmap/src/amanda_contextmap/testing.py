@@ -6,6 +6,7 @@ For the tests of maps and of entries that users register; needs the extra
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -13,13 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
+from amanda.driving import context_map
 from onnx import defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from amanda_contextmap.onnx_map import OnnxMap
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     Array = np.ndarray[Any, Any]
+
+
+@contextlib.contextmanager
+def own_entries(backend: str) -> Iterator[None]:
+    """Forget, at the end of the block, the entries that are registered for a backend within it.
+
+    Maps are shared by all that runs in a process: a test's own entries are not for those after it.
+    """
+    found = context_map(backend, "onnx")
+    assert isinstance(found, OnnxMap)
+    before = dict(found.rules)
+    try:
+        yield
+    finally:
+        found.rules.clear()
+        found.rules.update(before)
+
 
 _VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 _SETTING_TYPES = {"scales": np.float32, "ratio": np.float32, "training_mode": np.bool_}

@@ -8,6 +8,7 @@ that follow are one, and the settings that differ among them are shown to nobody
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +16,7 @@ from amanda import ValueUnavailableError
 from amanda.driving import ByOperator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from amanda import Operator
 
@@ -92,31 +93,37 @@ class Place:
         return tuple(_DIFFERS if i in self._differing else s for i, s in enumerate(settings))
 
 
-class _Attributes(dict[str, Any]):
-    """Attributes of an operator of which some differ from one execution to the next."""
+class _Attributes(Mapping[str, Any]):
+    """Attributes of an operator of which some differ from one execution to the next.
+
+    Their names are there, and no way to read them, one by one or all at once, gives a value.
+    """
 
     def __init__(self, attrs: dict[str, Any], differing: frozenset[str], id: str) -> None:
-        super().__init__(attrs)
-        self.update((name, _DIFFERS) for name in differing if name in attrs)
+        self._attrs = attrs
+        self._differing = differing
         self._id = id
 
     def __getitem__(self, name: str) -> Any:
-        return self._settled(name, super().__getitem__(name))
-
-    def get(self, name: str, default: Any = None) -> Any:
-        return self._settled(name, super().get(name, default))
-
-    def _settled(self, name: str, value: Any) -> Any:
-        if value is _DIFFERS:
+        if name in self._differing and name in self._attrs:
             raise ValueUnavailableError(
                 f"{self._id}: {name!r} differs from one execution to the next at one place "
                 f"outside of modules, where {APART} settings are told apart; run it within a "
                 "module, whose calls tell the turns of a loop apart"
             )
-        return value
+        return self._attrs[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._attrs
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attrs)
+
+    def __len__(self) -> int:
+        return len(self._attrs)
 
 
-def settled(attrs: dict[str, Any], operator: Operator) -> dict[str, Any]:
+def settled(attrs: dict[str, Any], operator: Operator) -> Mapping[str, Any]:
     """The attributes of an operator, without the values of those that differ."""
     differing = _unsettled.get(operator.serial)
     return attrs if differing is None else _Attributes(attrs, differing, operator.id)
