@@ -2,7 +2,7 @@
 
 import pytest
 from amanda import ActionError, Operator, RoutineError, Tool
-from amanda._action import Action, Point, checked_indices, run_replacement, run_routines
+from amanda._action import Action, Point, checked_indices
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,9 @@ def action(routine, indices=None, point=Point.BEFORE_OP, **options):
 
 
 def run(actions, tensors, incompatible_reason=anything_goes):
-    return run_routines(actions, tensors, OPERATOR, incompatible_reason)
+    for action in actions:
+        tensors = action.run(tensors, tensors, OPERATOR, incompatible_reason)
+    return tensors
 
 
 class TestIndices:
@@ -208,7 +210,7 @@ class TestObservers:
 class TestReplacement:
     def replace(self, routine, indices=None, incompatible_reason=anything_goes):
         replacement = action(routine, indices, Point.REPLACE_OP)
-        return run_replacement(replacement, [2, 3], ["original"], OPERATOR, incompatible_reason)
+        return replacement.run([2, 3], ["original"], OPERATOR, incompatible_reason)
 
     def test_it_is_given_inputs_and_gives_outputs(self):
         assert self.replace(lambda a, b: a * b) == [6]

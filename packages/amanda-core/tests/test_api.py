@@ -27,8 +27,7 @@ DRIVER_AUTHORS = [
     *("Layout", "Operator", "Operators", "Patches", "Place", "Plan", "Point", "PrivateNames"),
     *("Translation", "View", "alike", "announced", "calling_instructions", "context_map"),
     *("entry_points_of", "frameworks", "in_routine", "install_hint", "known_drivers"),
-    *("name_of", "register_driver", "replaced", "run_routines", "unregister_driver"),
-    "versions_tested",
+    *("name_of", "register_driver", "unregister_driver", "versions_tested"),
 ]
 SUITE = [
     *("Adapter", "Backward", "Caching", "Conformance", "Contexts", "Errors", "Gradients"),

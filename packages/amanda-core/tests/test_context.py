@@ -250,9 +250,9 @@ class TestInsertions:
             backend = vocabulary = "limited"
             xp = activate = value = variable = incompatible_reason = None
 
-            def check_action(self, operator, action):
+            def check_action(self, execution, action):
                 if action.differentiable:
-                    raise amanda.UnsupportedError(f"not at {operator.id}")
+                    raise amanda.UnsupportedError(f"not at {execution.operator.id}")
 
         tool = Tool()
         tool.add_inst_for_op(lambda ctx: ctx.insert_before_op(print, differentiable=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import operator as builtin_operator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amanda._errors import ActionError, RoutineError
 from amanda._routine import call
@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
     from amanda._operator import Operator
     from amanda._tool import Tool
+
+
+# Why a substitute cannot stand for the tensor that it replaces (None where there is nothing to
+# compare with); None if it can.
+Check: TypeAlias = "Callable[[Any, Any], str | None]"
 
 
 class Point(enum.Enum):
@@ -169,6 +174,49 @@ class Action:
             reason = f"{type(original).__name__}: {original}"
             raise self.error(reason, operator) from original
 
+    def run(
+        self, given: Sequence[Any], like: Sequence[Any], operator: Operator, check: Check
+    ) -> Sequence[Any]:
+        """Run the routine, and put what it returns in the place of what that stands for.
+
+        Args:
+            given: what it may select from. None entries (no gradient) are passed as they are.
+            like: what its results stand for: the originals of a replacement, else ``given``.
+            operator: the operator at which it runs.
+            check: why a substitute cannot stand for the tensor it replaces, or None.
+
+        Returns:
+            ``like`` itself when nothing was replaced, else a new list.
+
+        Raises:
+            RoutineError: the routine failed, or returned what cannot be used.
+        """
+        return self.substituted(self.call(given, operator), like, operator, check)
+
+    def substituted(
+        self, result: Any, like: Sequence[Any], operator: Operator, check: Check
+    ) -> Sequence[Any]:
+        """``like`` with what the routine returned in place of what that stands for.
+
+        Raises:
+            RoutineError: it cannot be used.
+        """
+        if result is None:
+            return like
+        replaces = self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
+        every = replaces or self.indices is None
+        indices = range(len(like)) if every else self.indices or ()
+        values = self.substitutes(result, len(indices), operator)
+        found = list(like)
+        for index, value in zip(indices, values, strict=True):
+            if value is None:
+                continue
+            reason = check(None if self.differentiable else like[index], value)
+            if reason is not None:
+                raise self.error(reason, operator)
+            found[index] = value
+        return found
+
     def substitutes(self, result: Any, count: int, operator: Operator) -> Sequence[Any]:
         """What a routine returned, as ``count`` values of which None stands for "as it was".
 
@@ -184,79 +232,3 @@ class Action:
                 operator,
             )
         return values
-
-
-def run_routines(
-    actions: Sequence[Action],
-    tensors: Sequence[Any],
-    operator: Operator,
-    incompatible_reason: Callable[[Any, Any], str | None],
-) -> Sequence[Any]:
-    """Run routines one after the other; each sees what the one before it returned.
-
-    Args:
-        actions: in the order in which they run.
-        tensors: what they may select from. None entries (no gradient) are passed as they are.
-        operator: the operator at which they run.
-        incompatible_reason: why a substitute cannot stand for the tensor it replaces, or None.
-
-    Returns:
-        ``tensors`` itself when nothing was replaced, else a new list.
-
-    Raises:
-        RoutineError: a routine failed, or returned what cannot be used.
-    """
-    for action in actions:
-        result = action.call(tensors, operator)
-        if result is None:
-            continue
-        indices = range(len(tensors)) if action.indices is None else action.indices
-        tensors = replaced(action, result, tensors, indices, operator, incompatible_reason)
-    return tensors
-
-
-def run_replacement(
-    action: Action,
-    inputs: Sequence[Any],
-    outputs: Sequence[Any],
-    operator: Operator,
-    incompatible_reason: Callable[[Any, Any], str | None],
-) -> Sequence[Any]:
-    """Run a routine in place of an operator; see :func:`run_routines`.
-
-    Args:
-        action: the replacement.
-        inputs: what it may select from.
-        outputs: those of the original, which what it returns must be able to stand for.
-        operator: the operator that it replaces.
-        incompatible_reason: why a substitute cannot stand for the tensor it replaces, or None.
-    """
-    result = action.call(inputs, operator)
-    return replaced(action, result, outputs, range(len(outputs)), operator, incompatible_reason)
-
-
-def replaced(
-    action: Action,
-    result: Any,
-    tensors: Sequence[Any],
-    indices: Sequence[int],
-    operator: Operator,
-    incompatible_reason: Callable[[Any, Any], str | None],
-) -> Sequence[Any]:
-    """``tensors`` with what a routine returned in place of those at ``indices``.
-
-    Raises:
-        RoutineError: it cannot be used.
-    """
-    if result is None:
-        return tensors
-    found = list(tensors)
-    values = action.substitutes(result, len(indices), operator)
-    for index, value in zip(indices, values, strict=True):
-        if value is None:
-            continue
-        reason = incompatible_reason(None if action.differentiable else tensors[index], value)
-        if reason is not None:
-            raise action.error(reason, operator)
-        found[index] = value
-    return found

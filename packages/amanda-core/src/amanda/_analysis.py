@@ -52,5 +52,5 @@ class Analysis:
 
     def insert(self, action: Action) -> None:
         """Take an action; its indices are those of ``execution``."""
-        self.driver.check_action(self.execution.operator, action)
+        self.driver.check_action(self.execution, action)
         self.actions.append(action)

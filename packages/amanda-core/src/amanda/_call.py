@@ -7,7 +7,6 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amanda._action import Point
 from amanda._analysis import Execution
 
 if TYPE_CHECKING:
@@ -62,9 +61,7 @@ class Call(abc.ABC):
         Returns:
             ``like``, with what was returned in the places of what it stands for.
         """
-        if action.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP):
-            return self.engine.replace(action, given, like, operator)
-        return self.engine.run([action], given, operator)
+        return self.engine.run([action], given, operator, like=like)
 
     # What every driver does with that
 

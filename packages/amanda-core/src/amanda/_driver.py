@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from amanda._analysis import Execution
     from amanda._context_map import Layout
     from amanda._engine import Engine
-    from amanda._operator import Operator
 
 
 class Driver(abc.ABC):
@@ -76,13 +75,13 @@ class Driver(abc.ABC):
     def variable(self, initial: Any, execution: Execution) -> Any:
         """State that routines may read and that a tool may ``.assign()``."""
 
+    @abc.abstractmethod
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        """Why ``substitute`` cannot stand for ``original``; None if it can, as anything does here.
+        """Why ``substitute`` cannot stand for ``original``; None if it can.
 
         ``original`` is None where there is nothing to compare with: there was no gradient, or
         the routine is differentiable, and may return any tensor.
         """
-        return None
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is a parameter of the model, or a read, cast or view of one."""
@@ -99,8 +98,13 @@ class Driver(abc.ABC):
         """
         return None
 
-    def check_action(self, operator: Operator, action: Action) -> None:  # noqa: B027
-        """Raise :class:`UnsupportedError` for an action that this backend cannot carry out."""
+    def check_action(self, execution: Execution, action: Action) -> None:  # noqa: B027
+        """Raise :class:`UnsupportedError` for an action that this backend cannot carry out.
+
+        Args:
+            execution: what the analysis routine that inserts it was shown.
+            action: what it inserts.
+        """
 
     def canonical_type(self, type: str) -> str:
         """A type as ``operator.type`` spells it, for another name that the framework has for it."""

@@ -11,7 +11,6 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from amanda._action import run_replacement, run_routines
 from amanda._audience import Audience
 from amanda._by_operator import ByOperator
 from amanda._decider import Decider
@@ -22,7 +21,7 @@ from amanda._vocabulary import OperatorInfo, selected
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from amanda._action import Action
+    from amanda._action import Action, Check
     from amanda._analysis import Execution
     from amanda._driver import Driver
     from amanda._operator import Operator
@@ -215,20 +214,32 @@ class Engine:
     # Running routines
 
     def run(
-        self, actions: Sequence[Action], tensors: Sequence[Any], operator: Operator
-    ) -> Sequence[Any]:
-        """Run routines in order; see :func:`amanda._action.run_routines`."""
-        return run_routines(actions, tensors, operator, self.driver.incompatible_reason)
-
-    def replace(
         self,
-        action: Action,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
+        actions: Sequence[Action],
+        tensors: Sequence[Any],
         operator: Operator,
+        check: Check | None = None,
+        like: Sequence[Any] | None = None,
     ) -> Sequence[Any]:
-        """Run a replacement; see :func:`amanda._action.run_replacement`."""
-        return run_replacement(action, inputs, outputs, operator, self.driver.incompatible_reason)
+        """Run routines one after the other; each sees what the one before it returned.
+
+        Args:
+            actions: in the order in which they run.
+            tensors: what they may select from.
+            operator: the operator, or backward operator, at which they run.
+            check: in place of the driver's ``incompatible_reason``.
+            like: what the results of a replacement stand for; ``tensors`` for all others.
+
+        Returns:
+            ``tensors``, or ``like``, itself when nothing was replaced, else a new list.
+
+        Raises:
+            RoutineError: a routine failed, or returned what cannot be used.
+        """
+        check = check or self.driver.incompatible_reason
+        for action in actions:
+            tensors = action.run(tensors, tensors if like is None else like, operator, check)
+        return tensors
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Those of ``actions`` whose tools are still in force."""

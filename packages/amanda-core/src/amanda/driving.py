@@ -23,8 +23,8 @@ What a driver promises:
 - Where it has a model as a graph, it shows that (:class:`Graph`) to the maps in
   ``engine.composing``, and has each :class:`Composite` that they find be an operator of its own,
   whose ``only_in`` is the map's vocabulary, and for its parts operators with that in ``part_in``.
-- It calls the code of tools through the engine (:meth:`Engine.run`, :meth:`Engine.replace`) or, in
-  a graph, by :func:`run_routines` and :func:`replaced`, which check what comes back. While such
+- It calls the code of tools through the engine (:meth:`Engine.run`) or, in
+  a graph, by :meth:`Action.run`, which both check what comes back. While such
   code runs (:func:`in_routine`) nothing is intercepted; :class:`InForce` keeps count of that for
   each thread, with the engine that the thread runs under.
 - Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
@@ -44,7 +44,7 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 :func:`frameworks` that have one, and what any package announces (:func:`entry_points_of`).
 """
 
-from amanda._action import Action, Point, name_of, replaced, run_routines
+from amanda._action import Action, Point, name_of
 from amanda._analysis import Analysis, Execution
 from amanda._by_operator import ByOperator
 from amanda._call import Call
@@ -108,8 +108,6 @@ __all__ = [
     "known_drivers",
     "name_of",
     "register_driver",
-    "replaced",
-    "run_routines",
     "unregister_driver",
     "versions_tested",
 ]

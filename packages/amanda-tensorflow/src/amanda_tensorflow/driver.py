@@ -22,7 +22,6 @@ from amanda_tensorflow.values import ToolVariable, is_parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Layout
 
     from amanda_tensorflow.frames import Frame
@@ -196,8 +195,9 @@ class TensorFlowDriver(Driver):
         """Types of nodes that are spelled like one that there is not."""
         return () if hasattr(tf.raw_ops, type) else alike(type, frozenset(dir(tf.raw_ops)))
 
-    def check_action(self, operator: Operator, action: Action) -> None:
+    def check_action(self, execution: Execution, action: Action) -> None:
         """Refuse what cannot be carried out in a graph."""
+        operator = execution.operator
         if action.differentiable:
             raise UnsupportedError(
                 f"{action.tool.name}: TensorFlow graphs have their gradients already, a routine at "

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 from amanda import UnsupportedError
-from amanda.driving import Point, run_routines
+from amanda.driving import Point
 
 from amanda_tensorflow._internals import (
     context,
@@ -246,7 +246,7 @@ class Stage:
 
             after: Sequence[Any] = tensors
             for action in self.actions:
-                before, after = after, run_routines([action], after, self.operator, refuse)
+                before, after = after, action.run(after, after, self.operator, refuse)
                 self._check_shapes(action, before, after)
             return [after[position] for position in self.results]
 

@@ -9,6 +9,7 @@ from amanda import Operator, UnsupportedError
 from amanda.driving import ByOperator
 
 from amanda_torch.straight import is_ours, straight_through
+from amanda_torch.substitutes import incompatible_gradient
 from amanda_torch.thread import is_unwatched, local
 from amanda_torch.unshown import unshown
 
@@ -127,7 +128,10 @@ class _Watch:
         if plan.replace is not None and engine.live((plan.replace,)):
             action, operator = plan.replace, self._backward_operator
             grads = _constant(
-                lambda: engine.replace(action, grad_outputs, grad_inputs, operator), grads
+                lambda: engine.run(
+                    (action,), grad_outputs, operator, incompatible_gradient, grad_inputs
+                ),
+                grads,
             )
         grads = run_on_gradients(engine, plan.after, grads, self._backward_operator)
         return None if grads is grad_inputs else tuple(grads)
@@ -156,18 +160,13 @@ def run_on_gradients(
     actions = engine.live(actions)
     if not actions:
         return grads
-    return _constant(lambda: engine.run(actions, grads, operator), grads)
+    return _constant(lambda: engine.run(actions, grads, operator, incompatible_gradient), grads)
 
 
 def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
     """What is returned in place of gradients; it is not differentiated when they are."""
-    thread = local.thread
-    before, thread.on_gradients = thread.on_gradients, True
-    try:
-        with torch.no_grad():
-            passed = run()
-    finally:
-        thread.on_gradients = before
+    with torch.no_grad():
+        passed = run()
     if passed is grads or not torch.is_grad_enabled():
         return passed
     both = [i for i, g in enumerate(grads) if g is not None and passed[i] is not None]

@@ -20,7 +20,7 @@ from amanda_torch.numbering import Root
 from amanda_torch.parameters import is_parameter
 from amanda_torch.patches import Patches
 from amanda_torch.script import run_as_written
-from amanda_torch.straight import carries_gradient, is_strided_nested
+from amanda_torch.substitutes import incompatible
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
@@ -125,32 +125,8 @@ class TorchDriver(amanda.Driver):
         return value.as_subclass(Variable)
 
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        """A substitute must be a tensor of the same dtype and device; of the same shape too where
-        gradients are to pass straight through."""
-        if not isinstance(substitute, Tensor):
-            return f"returned {type(substitute).__name__}, not a tensor"
-        if original is None:
-            return None
-        for what in ("dtype", "device"):
-            expected, given = getattr(original, what), getattr(substitute, what)
-            if expected != given:
-                return f"returned {what} {given} for {expected}"
-        if local.thread.on_gradients and original.shape != substitute.shape:
-            expected, given = tuple(original.shape), tuple(substitute.shape)
-            return f"returned shape {given} for a gradient of shape {expected}"
-        if not local.thread.tracking or not carries_gradient(original):
-            return None
-        if is_strided_nested(original):
-            return (
-                "returned a substitute for a nested tensor of the strided layout, through which "
-                "no gradient passes; use layout=torch.jagged"
-            )
-        if original.shape != substitute.shape:
-            return (
-                f"returned shape {tuple(substitute.shape)} for {tuple(original.shape)}, through "
-                "which no gradient passes; insert it with differentiable=True"
-            )
-        return None
+        """A substitute must be a tensor of the same dtype and device."""
+        return incompatible(original, substitute)
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is a Parameter, or what was read, cast or viewed of one."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from amanda import AmandaError, UnsupportedError
-from amanda.driving import Execution, replaced
+from amanda.driving import Execution
 from torch import Tensor
 
 from amanda_torch._internals import sequence_number, set_grad_enabled
@@ -30,6 +30,7 @@ from amanda_torch.straight import (
     straight_through,
     without_tangents,
 )
+from amanda_torch.substitutes import incompatible, stops_gradient
 from amanda_torch.thread import intercept, local
 from amanda_torch.tracing import is_tracing
 from amanda_torch.unshown import unshown
@@ -316,13 +317,13 @@ class Call:
             if action.differentiable:
                 break
         else:
-            return self._constant(tensors, run, actions, tensors, operator)
+            return self._constant(tensors, run, actions, tensors, operator, stops_gradient)
         for differentiable, group in itertools.groupby(actions, _is_differentiable):
             chosen = tuple(group)
             if differentiable:
                 tensors = run(chosen, tensors, operator)
             else:
-                tensors = self._constant(tensors, run, chosen, tensors, operator)
+                tensors = self._constant(tensors, run, chosen, tensors, operator, stops_gradient)
         return tensors
 
     def _constant(
@@ -340,9 +341,7 @@ class Call:
 
     def _unrecorded(self, run: Callable[..., _T], *args: Any) -> _T:
         """Run what is not differentiated, but stands for something that is."""
-        thread = local.thread
         recording = _is_grad_enabled()
-        thread.tracking = True
         set_grad_enabled(False)
         try:
             if records_tangents():
@@ -350,7 +349,6 @@ class Call:
             return run(*args)
         finally:
             set_grad_enabled(recording)
-            thread.tracking = False
 
     def _replace(
         self,
@@ -383,10 +381,9 @@ class Call:
             return result, destinations.results(outputs, signature.tensors(args, kwargs))
 
         def checked(outputs: Sequence[Tensor]) -> Sequence[Tensor]:
-            incompatible_reason = self.engine.driver.incompatible_reason
-            return replaced(
-                action, returned, outputs, range(len(outputs)), operator, incompatible_reason
-            )
+            passing = tracked and not action.differentiable
+            check = stops_gradient if passing else incompatible
+            return action.substituted(returned, outputs, operator, check)
 
         if tracked and not action.differentiable:
             returned = self._unrecorded(action.call, inputs, operator)

@@ -43,8 +43,6 @@ class ThreadState:
         floor: the code that opened the outermost scope; call paths end there.
         resumed: the calling context of the checkpoint that is being run again.
         origin: the call sites that lead from there to the checkpoint.
-        on_gradients: whether the current routine is given gradients.
-        tracking: whether what the current routine returns will have gradients passed through.
         around: what this thread was at when a routine opened a scope of its own; None outside
             of such scopes.
         script_optimizes: whether TorchScript optimized what it runs before tools were in force;
@@ -65,14 +63,12 @@ class ThreadState:
         "in_force",
         "known",
         "node",
-        "on_gradients",
         "origin",
         "outside",
         "resumed",
         "script_optimizes",
         "scripts",
         "session",
-        "tracking",
         "visits",
     )
 
@@ -87,8 +83,6 @@ class ThreadState:
         self.floor: CodeType | None = None
         self.resumed: Node | None = None
         self.origin: Sequence[int | str] = ()
-        self.on_gradients = False
-        self.tracking = False
         self.script_optimizes: bool | None = None
         self.capturing = False
         self.derived: str | None = None

@@ -58,7 +58,7 @@ class Elsewhere(amanda.Driver):
     def variable(self, initial: Any, execution: object) -> Any:
         raise AssertionError("it has no operators")
 
-    def refusal(self, original: Any, substitute: Any) -> str | None:
+    def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
         raise AssertionError("it has no tensors")
 
 
