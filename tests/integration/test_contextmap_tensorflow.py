@@ -197,7 +197,17 @@ CALLS = {
         lambda x: RAW.BatchMatMulV2(x=x, y=MATRIX, adj_x=False, adj_y=False),
         numbers(2, 3, 4),
     ),
-    "Einsum": ("Einsum", lambda x: RAW.Einsum(inputs=[x, MATRIX], equation="abcd,de->abce"), X),
+    "Einsum by a variable": (
+        "Gemm",
+        lambda x: RAW.Einsum(inputs=[x, MATRIX], equation="abcd,de->abce"),
+        X,
+    ),
+    "Einsum of batches": (
+        "MatMul",
+        lambda x: RAW.Einsum(inputs=[x, x * 2], equation="aecd,abcd->acbe"),
+        X,
+    ),
+    "Einsum": ("Einsum", lambda x: RAW.Einsum(inputs=[x, x], equation="abcd,abcd->ab"), X),
     "BiasAdd": ("Add", lambda x: RAW.BiasAdd(value=x, bias=V), X),
     # pooling
     "MaxPool": ("MaxPool", pool(RAW.MaxPool, (3, 2), 2, "SAME"), X),

@@ -107,7 +107,8 @@ CALLS = {
     "bmm": ("MatMul", lambda: torch.bmm(X1, numbers(2, 9, 3))),
     "mv": ("MatMul", lambda: torch.mv(M, V)),
     "dot": ("MatMul", lambda: torch.dot(V, V)),
-    "einsum": ("Einsum", lambda: torch.einsum("bcx,bdx->bcd", X1, X1)),
+    "einsum": ("Einsum", lambda: torch.einsum("bcx,bcx->bc", X1, X1)),
+    "einsum of batches": ("MatMul", lambda: torch.einsum("bcx,bdx->bcd", X1, X1)),
     # pooling
     "max_pool1d": ("MaxPool", lambda: F.max_pool1d(X1, 3, 2, padding=1)),
     "max_pool2d": ("MaxPool", lambda: F.max_pool2d(X2, (3, 2), stride=2)),

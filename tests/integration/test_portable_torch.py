@@ -319,11 +319,40 @@ class TestPlacesOutsideOfModules:
 class TestOneNativeTypeForSeveral:
     """Who takes an operator as one is told by what it is there, not by its native type."""
 
-    def test_an_einsum_that_is_no_layer_shows_the_product_inside(self):
+    def test_an_einsum_that_is_no_product_shows_the_one_inside(self):
         a, b = torch.randn(2, 3, 4), torch.randn(2, 4, 5)
-        shown, sums = products(lambda: torch.einsum("bij,bjk->bik", a, b))
+        shown, sums = products(lambda: torch.einsum("bij,bjk->ik", a, b))
         assert shown == [("MatMul", "bmm")]
         assert sums == pytest.approx([(a @ b).sum().item()], rel=1e-5)
+
+    def test_an_einsum_of_batches_of_matrices_is_their_product(self):
+        a, b = torch.randn(2, 4, 3), torch.randn(4, 2, 5)
+        shown, sums = products(lambda: torch.einsum("bji,jbk->ibk", a, b))
+        assert shown == [("MatMul", "einsum")]
+        assert sums == pytest.approx([(a.mT @ b.movedim(0, 1)).sum().item()], rel=1e-5)
+
+    def test_what_a_tool_returns_for_it_is_turned_back(self):
+        a = torch.randn(2, 4, 3, requires_grad=True)
+        b = torch.randn(4, 2, 5, requires_grad=True)
+        tool = Tool(namespace="onnx")
+
+        def look(ctx):
+            ctx.insert_before_op(lambda rows: 2 * rows, inputs=["A"])
+            ctx.insert_after_op(lambda y: y + torch.arange(5.0))  # by the columns
+
+        tool.add_inst_for_op(look, ops=["MatMul"])
+        tool.add_inst_for_gradient(
+            lambda ctx: ctx.insert_on_grad_inputs(lambda g: g * torch.arange(4.0), inputs=["A"]),
+            ops=["MatMul"],
+        )
+        with amanda.apply(tool):
+            y = torch.einsum("bji,jbk->ibk", a, b)
+            y.sum().backward()
+        product = torch.einsum("bji,jbk->ibk", a, b)
+        torch.testing.assert_close(y, 2 * product + torch.arange(5.0))
+        summed = b.sum(2).mT[:, :, None] * torch.arange(4.0)[:, None]
+        torch.testing.assert_close(a.grad, summed.expand(2, 4, 3))
+        torch.testing.assert_close(b.grad, 2 * a.sum(2).mT[:, :, None].expand(4, 2, 5))
 
     def test_an_einsum_that_is_a_layer_is_one(self):
         x, weight = torch.randn(6, 4), nn.Parameter(torch.randn(4, 5))
@@ -338,7 +367,7 @@ class TestOneNativeTypeForSeveral:
                 self.weight = weight
 
             def forward(self, x):
-                return torch.einsum("bij,bjk->bik", x, self.weight).relu()
+                return torch.einsum("bij,bjk->ik", x, self.weight).relu()
 
         class Project(Contract):
             def forward(self, x):
@@ -355,7 +384,7 @@ class TestOneNativeTypeForSeveral:
         other, native = [], Tool()
         native.add_inst_for_op(lambda ctx: other.append(ctx.op.id), ops=["einsum", "bmm"])
         with amanda.apply(native):
-            shown, _ = products(lambda: torch.einsum("bij,bjk->bik", a, b))
+            shown, _ = products(lambda: torch.einsum("bij,bjk->ik", a, b))
         assert shown == [("MatMul", "bmm")]
         assert other == ["einsum"]
 
@@ -364,11 +393,11 @@ class TestOneNativeTypeForSeveral:
         grads, tool = [], Tool(namespace="onnx")
 
         def look(ctx):
-            grads.append((ctx.op.id, ctx.grad_inputs[0].reshape(2, 3, 4).clone()))
+            grads.append((ctx.op.id, ctx.grad_inputs[0].reshape(3, 2, 4).movedim(1, 0).clone()))
 
         tool.add_inst_for_gradient(look, ops=["Gemm", "MatMul"])
         with amanda.apply(tool):
-            torch.einsum("bij,bjk->bik", a, b).sum().backward()
+            torch.einsum("bij,bjk->ik", a, b).sum().backward()
         ((id, grad),) = grads
         assert id == "bmm"
         torch.testing.assert_close(grad, torch.ones(2, 3, 5) @ b.mT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amanda_contextmap.contraction import einstein_sum
 from amanda_contextmap.layout import CHANNELS_LAST, MATRIX
 from amanda_contextmap.rule import axis, constant, rule
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 
 # Linear maps
+
+_GEMM: dict[str, Any] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
 
 
 def _product(a: str, b: str, transposed_a: str, transposed_b: str) -> tuple[Rule, ...]:
@@ -42,10 +45,7 @@ def _product(a: str, b: str, transposed_a: str, transposed_b: str) -> tuple[Rule
             roles,
             when=linear,
             layouts={"B": as_flagged(transposed_b, False)},  # (in, out) seen as (out, in)
-            alpha=1.0,
-            beta=1.0,
-            transA=0,
-            transB=1,
+            **_GEMM,
         ),
         rule(
             "MatMul",
@@ -103,7 +103,7 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "BatchMatMulV2": _BATCHED,
     "BatchMatMulV3": _BATCHED,
     "MatrixDeterminant": rule("Det", "X=input"),
-    "Einsum": rule("Einsum", "Inputs=inputs", equation="equation"),
+    "Einsum": einstein_sum("inputs", _GEMM),
     "FusedBatchNorm": _BATCH_NORM,
     "FusedBatchNormV2": _BATCH_NORM,
     "FusedBatchNormV3": _BATCH_NORM,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda_contextmap.contraction import Contraction
+from amanda_contextmap.contraction import einstein_sum
 from amanda_contextmap.layout import MATRIX, UNBATCHED, Chain, Directions, Expanded, Gates, Permute
 from amanda_contextmap.rule import constant, rule
 
@@ -51,22 +51,7 @@ _LINEAR: dict[str, Rule | tuple[Rule, ...]] = {
     "dot": rule("MatMul", "A=self B=tensor"),
     "det": rule("Det", "X=self", when=lambda op: op.rank("self") >= 2),
     "linalg_det": rule("Det", "X=A"),
-    "einsum": (
-        rule(
-            "Gemm",
-            "A=tensors[0] B=tensors[1]",
-            outputs="Y",
-            when=lambda op: len(op.places("tensors")) == 2,
-            layouts={
-                "A": lambda op: Contraction(op, "tensors").data(),
-                "B": lambda op: Contraction(op, "tensors").weight(),
-                "Y": lambda op: Contraction(op, "tensors").result(),
-            },
-            ignores="path",
-            **_GEMM,
-        ),
-        rule("Einsum", "Inputs=tensors", equation="equation", ignores="path"),
-    ),
+    "einsum": einstein_sum("tensors", _GEMM, ignores="path"),
 }
 
 
