@@ -28,6 +28,13 @@ LAYERS = {
     "conv1d": ("Conv", SEQUENCE, lambda: layers.Conv1D(6, 3, strides=2)),
     "depthwise1d": ("Conv", SEQUENCE, lambda: layers.DepthwiseConv1D(3, depth_multiplier=2)),
     "dilated1d": ("Conv", SEQUENCE, lambda: layers.Conv1D(6, 3, dilation_rate=2)),
+    "transpose1d": ("ConvTranspose", SEQUENCE, lambda: layers.Conv1DTranspose(6, 3, strides=2)),
+    "separable1d": ("Conv", SEQUENCE, lambda: layers.SeparableConv1D(6, 3, strides=2)),
+    "dilated_separable1d": (
+        "Conv",
+        SEQUENCE,
+        lambda: layers.SeparableConv1D(6, 3, dilation_rate=2, padding="same"),
+    ),
     "dilated2d": ("Conv", SPACE, lambda: layers.Conv2D(6, 3, dilation_rate=2)),
     "grouped": ("Conv", SPACE, lambda: layers.Conv2D(6, 3, groups=2)),
     "max_pool1d": ("MaxPool", SEQUENCE, lambda: layers.MaxPooling1D(3, 2)),
@@ -37,11 +44,11 @@ LAYERS = {
 
 class Mask(amanda.Tool):
     """Zeroes the small elements of what operators of a type take, halves what they give, and notes
-    their own gradients and the shapes of their parameters."""
+    their own gradients and the values of their parameters."""
 
     def __init__(self, type):
         super().__init__(namespace="onnx")
-        self.shapes, self.gradients = [], {}
+        self.values, self.gradients = [], {}
         self.add_inst_for_op(self.analyze, ops=[type])
         self.add_inst_for_gradient(self.analyze_gradient, ops=[type])
 
@@ -51,7 +58,7 @@ class Mask(amanda.Tool):
         def masked(*tensors):
             return [xp.where(xp.abs(t) > 0.3, t, t * 0) for t in tensors]
 
-        self.shapes.append([ctx.value(i).shape for i in ctx.parameters])
+        self.values += (ctx.value(i) for i in ctx.parameters)
         ctx.insert_before_op(masked)
         ctx.insert_after_op(lambda y: y * 0.5, outputs=[0])
 
@@ -61,7 +68,7 @@ class Mask(amanda.Tool):
         def note(*gradients) -> None:
             for name, gradient in zip(names, gradients, strict=True):
                 if gradient is not None:
-                    self.gradients[name] = tools.array(gradient)
+                    self.gradients[f"{name}{tuple(gradient.shape)}"] = tools.array(gradient)
 
         ctx.insert_on_grad_inputs(note)
 
@@ -104,7 +111,7 @@ def main(file):
             y, gradient = step(model, rng.standard_normal((2, *shape)).astype(np.float32))
         arrays |= {f"{name}/result": y, f"{name}/gradient": gradient}
         arrays |= {f"{name}/gradient/{role}": g for role, g in tool.gradients.items()}
-        arrays[f"{name}/shapes"] = np.array(str(tool.shapes))
+        arrays |= {f"{name}/value/{number}": value for number, value in enumerate(tool.values)}
     np.savez(file, **arrays)
 
 

@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).parent
 LAYERS = [
     *("gelu", "silu", "hard_sigmoid", "hard_silu", "celu", "elu", "hard_shrink", "soft_shrink"),
     *("softmax", "layer_norm", "rms_norm", "conv1d", "depthwise1d", "dilated1d", "dilated2d"),
-    *("grouped", "max_pool1d", "avg_pool1d"),
+    *("grouped", "max_pool1d", "avg_pool1d", "transpose1d", "separable1d", "dilated_separable1d"),
 ]
 
 
@@ -42,8 +42,6 @@ def test_results_and_gradients_under_a_mask_are_the_same(found, layer):
         {name: array for name, array in found[backend].items() if name.startswith(f"{layer}/")}
         for backend in ("torch", "tensorflow")
     )
-    assert mine[f"{layer}/shapes"] == theirs[f"{layer}/shapes"]
-    assert mine[f"{layer}/shapes"] != "[]"
     assert mine.keys() == theirs.keys()
-    for name in mine.keys() - {f"{layer}/shapes"}:
+    for name in mine:
         np.testing.assert_allclose(mine[name], theirs[name], 1e-4, 1e-5, err_msg=name)

@@ -288,3 +288,42 @@ def test_windows(known, padding, stride):
     assert {operator.type for operator in look.seen} >= {"Conv", "MaxPool", "AveragePool"}
     wrong = {str(operator): why for operator in look.seen if (why := difference(operator))}
     assert not wrong, wrong
+
+
+BACK = {  # over one axis, two and three: what is given, the kernel, and a function of size and x
+    1: (values(2, 5, 4), values(3, 6, 4), tf.nn.conv1d_transpose),
+    2: (values(2, 5, 6, 4), values(3, 2, 6, 4), tf.nn.conv2d_transpose),
+    3: (values(2, 5, 4, 3, 4), values(3, 2, 2, 6, 4), tf.nn.conv3d_transpose),
+}
+
+
+@pytest.mark.parametrize("size", ["known", "of an unknown batch", "unknown"])
+@pytest.mark.parametrize(("padding", "stride"), WINDOWS)
+@pytest.mark.parametrize("rank", BACK)
+def test_transposed_convolutions(rank, padding, stride, size):
+    x, kernel, convolve = BACK[rank]
+    shape = x.shape[1:-1]
+    smallest = [  # the last ones of all that fit
+        n * stride - (stride - 1) if padding == "SAME" else (n - 1) * stride + k + stride - 1
+        for n, k in zip(shape, kernel.shape, strict=False)
+    ]
+    known = {"known": x.shape, "of an unknown batch": [None, *x.shape[1:]]}
+    given = known.get(size, [*[None] * (rank + 1), 4])
+
+    @tf.function(input_signature=[tf.TensorSpec(given, tf.float32), tf.TensorSpec([rank])])
+    def call(x, sizes):
+        space = tf.cast(sizes, tf.int32) if size == "unknown" else smallest
+        batch = x.shape[0] or tf.shape(x)[0]
+        whole = tf.concat([[batch], space, [6]], 0)
+        return convolve(x, kernel, whole, stride, padding)
+
+    look = Look()
+    with amanda.apply(look):
+        call(tf.constant(x), tf.constant(smallest, tf.float32))
+    wrong = {str(operator): why for operator in look.seen if (why := difference(operator))}
+    assert not wrong, wrong
+    told = size != "unknown" or stride == 1
+    (shown,) = [o for o in look.seen if o.type == "ConvTranspose" or "Backprop" in o.type]
+    assert (shown.type == "ConvTranspose") is told
+    if told:
+        assert len(shown.attrs["strides"]) == rank

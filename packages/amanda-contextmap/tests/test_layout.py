@@ -13,6 +13,7 @@ from amanda_contextmap.layout import (
     Gates,
     Permute,
     Reshaped,
+    Squeezed,
 )
 
 CASES = {
@@ -29,6 +30,7 @@ CASES = {
     "bias": (Reshaped((-1,), (-1, 1, 1)), (3,), (3, 1, 1)),
     "gates": (Gates((0, 3, 1, 2)), (8, 3), (8, 3)),
     "directions": (Directions(2, axis=1), (7, 2, 10), (7, 2, 2, 5)),
+    "one axis less": (Squeezed(1), (2, 1, 5, 3), (2, 5, 3)),
     "chain": (Chain(Permute(0, 1), Expanded(0)), (3, 8), (1, 8, 3)),
 }
 

@@ -97,7 +97,7 @@ class TestLinearLayers:
 
 
 class TestTransposedConvolution:
-    def found(self, sizes, padding):
+    def found(self, sizes, padding, stride=2):
         return look(
             "Conv2DBackpropInput",
             {
@@ -105,15 +105,23 @@ class TestTransposedConvolution:
                 "filter": Tensor(3, 3, 6, 4),
                 "out_backprop": Tensor(2, 8, 8, 4),
             },
-            {"padding": padding, "strides": [1, 2, 2, 1]},
-        ).attrs
+            {"padding": padding, "strides": [1, stride, stride, 1], "explicit_paddings": []},
+        )
 
     def test_the_size_of_the_result_is_told_apart(self):
-        assert self.found([2, 16, 15, 6], "SAME")["pads"] == [0, 1, 1, 1]
+        assert self.found([2, 16, 15, 6], "SAME").attrs["pads"] == [0, 1, 1, 1]
 
-    def test_where_it_is_not_known_onnx_takes_the_size_times_the_stride(self):
-        assert self.found(None, "SAME")["auto_pad"] == "SAME_UPPER"
-        assert self.found(None, "VALID")["pads"] == [0, 0, 0, 0]
+    def test_only_the_sizes_of_space_need_to_be_known(self):
+        assert self.found([-1, 16, 15, 6], "SAME").attrs["pads"] == [0, 1, 1, 1]
+
+    @pytest.mark.parametrize("padding", ["SAME", "VALID"])
+    def test_it_keeps_its_name_where_results_of_several_sizes_are_possible(self, padding):
+        assert self.found(None, padding).type == "tensorflow::Conv2DBackpropInput"
+
+    @pytest.mark.parametrize(("padding", "pads"), [("SAME", [1] * 4), ("VALID", [0] * 4)])
+    def test_with_steps_of_one_the_size_of_the_result_does_not_matter(self, padding, pads):
+        found = self.found(None, padding, stride=1)
+        assert (found.type, found.attrs["pads"]) == ("ConvTranspose", pads)
 
 
 class TestNeverAWrongName:

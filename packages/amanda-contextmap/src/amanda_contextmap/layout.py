@@ -79,6 +79,21 @@ class Expanded:
         return xp.squeeze(tensor, axis=self.axis)
 
 
+class Squeezed:
+    """There is an axis of size one less."""
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor without the axis."""
+        return xp.squeeze(tensor, axis=self.axis)
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor with the axis."""
+        return xp.expand_dims(tensor, axis=self.axis)
+
+
 def stacked(axis: int, rank: int) -> tuple[int, Expanded]:
     """A new axis, counted from the front, along which tensors of a rank lie, and how they do."""
     place = axis % (rank + 1)

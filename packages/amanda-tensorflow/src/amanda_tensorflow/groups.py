@@ -51,9 +51,11 @@ class AroundGroups:
         edits.groups.append(anchor)
         taken = [edits.frame.inputs[uses[0][0]][uses[0][1]] for uses in anchor.uses]
         inputs: list[str | None] = [edits.current(tensor) for tensor in taken]
+        # parts that compute constants need not wait, and TensorFlow fails to fold some that do
+        waiting = {anchor.root, *(part for uses in anchor.uses for part, _ in uses)}
         for number in points[Point.BEFORE_OP]:
             name = self._rewriter.emit(edits, number, inputs, ())
-            for part in anchor.parts:
+            for part in waiting:
                 edits.waits[part].append(name)
         if points[Point.BEFORE_OP]:
             for uses, tensor in zip(anchor.uses, inputs, strict=True):

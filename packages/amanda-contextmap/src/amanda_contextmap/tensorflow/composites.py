@@ -44,20 +44,40 @@ def _dilated(convolution: str) -> str:
     return f"BatchToSpaceND({convolution}, _block_shape, _crops)"
 
 
+def _over_one_axis_back(kind: str, sizes: str) -> str:
+    """The same for a transposed convolution, which takes the sizes of its result first."""
+    return f"Squeeze({kind}({sizes}, {_KERNEL}, ExpandDims(out_backprop, _axis)))"
+
+
 _SPREAD = "SpaceToBatchND(input, _block_shape, _paddings)"
 _KERNEL = "ExpandDims(filter, 0)"
+_BEGUN = "ExpandDims(input, _axis)"
 _DEPTHWISE = "DepthwiseConv2dNative"
+_CONV_BACK = "Conv2DBackpropInput | Conv3DBackpropInputV2"
+_SIZES = "[input_sizes]", "_input_sizes", "input_sizes"  # computed, constant, and not known
 
 
 PATTERNS = [
     pattern("dilated_conv1d", _dilated(_over_one_axis("Conv2D", _SPREAD, _KERNEL))),
     pattern("dilated_depthwise_conv1d", _dilated(_over_one_axis(_DEPTHWISE, _SPREAD, _KERNEL))),
+    pattern(
+        "beginning_dilated_depthwise_conv1d",
+        _dilated(f"{_DEPTHWISE}({_SPREAD.replace('input', _BEGUN)}, {_KERNEL})"),
+    ),
     pattern("dilated_conv", _dilated(f"(Conv2D | Conv3D)({_SPREAD}, filter)")),
     pattern("dilated_depthwise_conv", _dilated(f"{_DEPTHWISE}({_SPREAD}, filter)")),
     pattern("conv1d", _over_one_axis("Conv2D", "input", _KERNEL)),
     pattern("depthwise_conv1d", _over_one_axis(_DEPTHWISE, "input", _KERNEL)),
+    # of a separable convolution, which adds the axis before the one and removes it after the other
+    pattern("beginning_depthwise_conv1d", f"{_DEPTHWISE}({_BEGUN}, {_KERNEL})"),
+    pattern("ending_conv1d", f"Squeeze(Conv2D(input, {_KERNEL}))"),
     pattern("max_pool1d", _over_one_axis("MaxPool", "input")),
     pattern("avg_pool1d", _over_one_axis("AvgPool", "input")),
+    pattern(
+        "conv_transpose1d",
+        *(_over_one_axis_back("Conv2DBackpropInput", sizes) for sizes in _SIZES),
+    ),
+    pattern("conv_transpose", f"({_CONV_BACK})({_SIZES[0]}, filter, out_backprop)"),
     pattern(
         "layer_norm",
         _normalized(_SCALED, "bias"),

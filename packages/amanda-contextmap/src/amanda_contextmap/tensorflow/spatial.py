@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from amanda import ValueUnavailableError
 
 from amanda_contextmap import windows
-from amanda_contextmap.layout import CHANNELS_LAST, KERNEL_IO, Chain, Permute, Reshaped
+from amanda_contextmap.layout import CHANNELS_LAST, KERNEL_IO, Chain, Permute, Reshaped, Squeezed
 from amanda_contextmap.rule import constant, rule
 
 if TYPE_CHECKING:
@@ -101,36 +101,40 @@ def _depthwise_kernel(op: Native) -> Layout:
     )
 
 
-def _transposed_convolution(op: Native) -> Mapping[str, Any]:
-    """That of a convolution's output back to its input, whose paddings are cut off the result.
+_UNKNOWN = -1  # a size in the shape of a result that patterns tell
 
-    Where the size of the result is not known, it is the operand's times the stride.
-    """
+
+def _transposed_convolution(op: Native) -> Mapping[str, Any]:
+    """That of a convolution's output back to its input, whose paddings are cut off the result."""
     kernel = op.sizes("filter", slice(-2))
     strides = _spatial(op, op.value("strides"), len(kernel))
     dilations = _dilations(op, len(kernel))
     reach = windows.span(kernel, dilations)
-    padding, explicit = op.value("padding"), op.get("explicit_paddings")
-    attrs: dict[str, Any] = {
-        "kernel_shape": kernel,
-        "strides": strides,
-        "dilations": dilations,
-        "group": 1,
-    }
-    try:
-        sizes = _spatial(op, op.value("input_sizes"), len(kernel))
-        operand = _spatial(op, op.sizes("out_backprop"), len(kernel))
-    except ValueUnavailableError:
-        same = padding == "SAME"
-        return attrs | ({"auto_pad": "SAME_UPPER"} if same else {"pads": [0] * 2 * len(kernel)})
+    rank = len(kernel)
+    attrs = {"kernel_shape": kernel, "strides": strides, "dilations": dilations}
+    operand = _spatial(op, op.shape("out_backprop"), rank)
+    result, same = _result(op, rank), op.value("padding") == "SAME"
+    pads = _explicit(op, rank) if op.get("explicit_paddings") else None
+    if None in operand or _UNKNOWN in result:
+        if {*strides} != {1}:
+            raise ValueUnavailableError("results of several sizes are possible")
+        cut = windows.split([r - 1 if same else 0 for r in reach])
+        return attrs | {"pads": pads or cut, "group": 1}
     whole = [(n - 1) * s + r for n, s, r in zip(operand, strides, reach, strict=True)]
-    if explicit:
-        pads = _explicit(op, len(kernel))
-    else:
-        pads = windows.split([max(w - size, 0) for w, size in zip(whole, sizes, strict=True)])
-    totals = [b + a for b, a in zip(pads[: len(whole)], pads[len(whole) :], strict=True)]
-    missing = [size - w + total for size, w, total in zip(sizes, whole, totals, strict=True)]
-    return attrs | {"pads": pads, "output_padding": missing}
+    cut = windows.split([max(w - size, 0) for w, size in zip(whole, result, strict=True)])
+    pads = pads or cut
+    totals = [b + a for b, a in zip(pads[:rank], pads[rank:], strict=True)]
+    missing = [size - w + total for size, w, total in zip(result, whole, totals, strict=True)]
+    return attrs | {"pads": pads, "output_padding": missing, "group": 1}
+
+
+def _result(op: Native, rank: int) -> list[int]:
+    """The sizes of the result of a transposed convolution along the axes of space."""
+    try:
+        sizes: list[int] = op.value("input_sizes")
+    except ValueUnavailableError:
+        return [_UNKNOWN] * rank
+    return sizes if len(sizes) == rank else _spatial(op, sizes, rank)
 
 
 def _conv(
@@ -138,13 +142,14 @@ def _conv(
     kernel: Layout | Callable[[Native], Layout],
     groups: Callable[[Native], int],
     when: Condition | None = None,
+    **layouts: Callable[[Native], Layout | None],
 ) -> Rule:
     return rule(
         "Conv",
         "X=input W=filter",
         attributes,
         outputs="Y",
-        layouts={"X": _activation, "W": kernel, "Y": _activation},
+        layouts={"X": _activation, "W": kernel, "Y": _activation, **layouts},
         when=when,
         group=groups,
     )
@@ -156,35 +161,71 @@ def _of_depthwise(op: Native) -> int:
 
 _CONV = _conv(_convolution, KERNEL_IO, _groups, _one_batch)
 _DEPTHWISE = _conv(_convolution, _depthwise_kernel, _of_depthwise)
-_CONV_TRANSPOSE = rule(
-    "ConvTranspose",
-    "X=out_backprop W=filter",
-    _transposed_convolution,
-    outputs="Y",
-    layouts={"X": _activation, "W": KERNEL_IO, "Y": _activation},
-)
+
+
+def _conv_transpose(when: Condition | None = None) -> Rule:
+    return rule(
+        "ConvTranspose",
+        "X=out_backprop W=filter",
+        _transposed_convolution,
+        outputs="Y",
+        layouts={"X": _activation, "W": KERNEL_IO, "Y": _activation},
+        when=when,
+    )
 
 
 # Convolutions that TensorFlow computes in several operators
 
 
-def _over_one_axis(op: Native) -> bool:
-    """Whether the axis that is added, and taken away again, is the first one of space."""
-    rank = op.rank("input") + 1
-    added, removed = op.value("axis"), op.value("squeeze_dims")
-    return [added % rank] == [axis % rank for axis in removed] == [2 if _channels_first(op) else 1]
+def _first_of_space(op: Native) -> int:
+    return 2 if _channels_first(op) else 1
+
+
+def _adds(data: str) -> Condition:
+    """Whether the axis that is added to what is convolved is the first one of space."""
+    return lambda op: bool(op.value("axis") % (op.rank(data) + 1) == _first_of_space(op))
+
+
+def _removes(rank: int) -> Condition:
+    """Whether the axis that is taken away from the result is the first one of space."""
+    return lambda op: [n % rank for n in op.value("squeeze_dims")] == [_first_of_space(op)]
+
+
+def _all(*conditions: Condition) -> Condition:
+    return lambda op: all(condition(op) for condition in conditions)
+
+
+_over_one_axis = _all(_adds("input"), _removes(4))
+_begins_over_one_axis = _adds("input")
+
+
+def _ends_over_one_axis(op: Native) -> bool:
+    return op.size("input", _first_of_space(op)) == 1 and _removes(4)(op)
+
+
+def _without_first(op: Native) -> Layout:
+    """Two axes of space, the first one of size one, seen as one."""
+    squeezed, activation = Squeezed(_first_of_space(op)), _activation(op)
+    return squeezed if activation is None else Chain(squeezed, activation)
 
 
 def _dilated(op: Native) -> Mapping[str, Any]:
     """Elements that are apart are brought together, and paddings added for that are cropped."""
-    kernel, dilations = op.sizes("filter", slice(-2)), op.value("block_shape")
-    pairs = list(zip(op.value("paddings"), op.value("crops"), strict=True))
+    kernel = op.sizes("filter", slice(-2))
+    rank = len(kernel)
+    pairs = list(zip(op.value("paddings"), op.value("crops"), strict=True))[-rank:]
     return {
         "kernel_shape": kernel,
-        "strides": _spatial(op, op.value("strides"), len(kernel)),
-        "dilations": dilations,
+        "strides": _spatial(op, op.value("strides"), rank),
+        "dilations": op.value("block_shape")[-rank:],
         "pads": [padding[end] - crop[end] for end in (0, 1) for padding, crop in pairs],
     }
+
+
+def _added_alone(op: Native) -> bool:
+    """Whether the first axis of space, which is added, has no distances nor paddings."""
+    block, paddings, crops = map(op.value, ("block_shape", "paddings", "crops"))
+    return len(block) == 2 and block[0] == 1 and not any(paddings[0] + crops[0])
 
 
 def _only_dilated(op: Native) -> bool:
@@ -192,10 +233,6 @@ def _only_dilated(op: Native) -> bool:
     one = {*_dilations(op, 1), *op.value("strides")} == {1}
     valid = op.value("padding") == "VALID" and not op.get("explicit_paddings")
     return one and valid and all(n >= 0 for n in _dilated(op)["pads"])
-
-
-def _all(*conditions: Condition) -> Condition:
-    return lambda op: all(condition(op) for condition in conditions)
 
 
 # Pooling
@@ -299,8 +336,8 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "Conv3D": _CONV,
     "Conv": _CONV,
     "DepthwiseConv2dNative": _DEPTHWISE,
-    "Conv2DBackpropInput": _CONV_TRANSPOSE,
-    "Conv3DBackpropInputV2": _CONV_TRANSPOSE,
+    "Conv2DBackpropInput": _conv_transpose(),
+    "Conv3DBackpropInputV2": _conv_transpose(),
     "MaxPool": _max_pool(),
     "MaxPoolV2": _max_pool(),
     "MaxPool3D": _max_pool(),
@@ -319,12 +356,31 @@ _PLAIN = _all(_only_dilated, _one_batch)
 COMPOSITES: dict[str, Rule | tuple[Rule, ...]] = {
     "conv1d": _conv(_convolution, KERNEL_IO, _groups, _all(_over_one_axis, _one_batch)),
     "depthwise_conv1d": _conv(_convolution, _depthwise_kernel, _of_depthwise, _over_one_axis),
+    "beginning_depthwise_conv1d": _conv(
+        _convolution, _depthwise_kernel, _of_depthwise, _begins_over_one_axis, Y=_without_first
+    ),
+    "beginning_dilated_depthwise_conv1d": _conv(
+        _dilated,
+        _depthwise_kernel,
+        _of_depthwise,
+        _all(_begins_over_one_axis, _added_alone, _only_dilated),
+        Y=_without_first,
+    ),
+    "ending_conv1d": _conv(
+        _convolution,
+        KERNEL_IO,
+        _groups,
+        _all(_ends_over_one_axis, _one_batch),
+        X=_without_first,
+    ),
     "dilated_conv": _conv(_dilated, KERNEL_IO, _groups, _PLAIN),
     "dilated_conv1d": _conv(_dilated, KERNEL_IO, _groups, _all(_over_one_axis, _PLAIN)),
     "dilated_depthwise_conv": _conv(_dilated, _depthwise_kernel, _of_depthwise, _only_dilated),
     "dilated_depthwise_conv1d": _conv(
         _dilated, _depthwise_kernel, _of_depthwise, _all(_over_one_axis, _only_dilated)
     ),
+    "conv_transpose": _conv_transpose(),
+    "conv_transpose1d": _conv_transpose(_all(_adds("out_backprop"), _removes(4))),
     "max_pool1d": _max_pool(_over_one_axis),
     "avg_pool1d": _average_pool("input", _over_one_axis),
 }
