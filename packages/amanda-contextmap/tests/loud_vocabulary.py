@@ -3,7 +3,7 @@
 ``MATMUL`` has its weight first, as (out, in); ``UNSTACK`` has its second output first.
 """
 
-from amanda_contextmap.translation import Translation
+from amanda_contextmap import ContextMap, Translation
 
 
 class Transposed:
@@ -14,7 +14,7 @@ class Transposed:
         return xp.matrix_transpose(tensor)
 
 
-class Loud:
+class Loud(ContextMap):
     def native_types(self, types):
         return frozenset(type.lower() for type in types)
 

@@ -2,8 +2,8 @@
 
 from amanda import Driver, Operator
 from amanda._analysis import Execution
-from amanda._by_operator import ByOperator
 from amanda._engine import Engine, Scope
+from amanda._operator import ByOperator
 
 
 class FakeDriver(Driver):

@@ -22,12 +22,12 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
-    *("Action", "Analysis", "Announcement", "BackwardPlan", "ByOperator", "Call", "Composite"),
-    *("ContextMap", "Driver", "Engine", "Execution", "GradientPlan", "Graph", "InForce"),
-    *("Layout", "Operator", "Operators", "Patches", "Place", "Plan", "Point", "PrivateNames"),
-    *("Translation", "View", "alike", "announced", "calling_instructions", "context_map"),
-    *("entry_points_of", "frameworks", "in_routine", "install_hint", "known_drivers"),
-    *("name_of", "register_driver", "unregister_driver", "versions_tested"),
+    *("Action", "Analysis", "Announcement", "ByOperator", "Call", "Composite", "ContextMap"),
+    *("Driver", "Engine", "Execution", "InForce", "Operator", "Operators", "Patches", "Plan"),
+    *("Point", "PrivateNames", "Selection", "Subscription", "Translation", "View", "alike"),
+    *("announced", "calling_instructions", "context_map", "entry_points_of", "frameworks"),
+    *("in_routine", "install_hint", "known_drivers", "name_of", "register_driver"),
+    *("unregister_driver", "versions_tested"),
 ]
 SUITE = [
     *("Adapter", "Backward", "Caching", "Conformance", "Contexts", "Errors", "Gradients"),

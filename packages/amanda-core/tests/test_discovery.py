@@ -301,6 +301,15 @@ def test_a_tool_of_a_backend_that_is_not_loaded_sees_nothing_of_others(site, voc
     """) == ["None"]
 
 
+MAP = """
+from amanda.driving import Selection
+
+class Map:
+    def select(self, subscription, driver):
+        return Selection(subscription, subscription.view, None, None, None)
+
+map = Map()
+"""
 PORTABLE = """
         import amanda, {before}
         tool = amanda.Tool(namespace="words")
@@ -322,7 +331,7 @@ def test_a_backend_without_a_map_takes_no_tool_from_the_others(site, before, ins
     for framework in ("gluon", "pastel"):
         site.module(framework)
         site.driver(framework)
-    site.module("maps", "class Map:\n  def native_types(self, types): return types\nmap = Map()")
+    site.module("maps", MAP)
     site.entry_point("maps", "amanda.context_maps", "gluon:words = maps:map")
     if map is not None:
         site.entry_point("broken_maps", "amanda.context_maps", map)

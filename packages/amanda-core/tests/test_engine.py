@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import amanda
 import pytest
 from amanda import Tool
-from amanda._by_operator import ByOperator
-from amanda._context_map import _maps
 from amanda._engine import Scope
+from amanda._operator import ByOperator
+from amanda._vocabulary import Selection, _maps
 from fake_backend import FakeDriver, engine, execution, operator
 
 
@@ -113,12 +113,13 @@ class TestInside:
         class ByInputs:
             """Says ``PAIR`` of an operator with two inputs, ``OTHER`` of any other."""
 
-            def native_types(self, types):
-                return frozenset({"contract"})
+            def select(self, subscription, driver):
+                native = frozenset({"contract"})
+                return Selection(subscription, subscription.view, subscription.ops, None, native)
 
             def translate(self, execution, driver):
                 type = "PAIR" if len(execution.inputs) == 2 else "OTHER"
-                return SimpleNamespace(type=type, analysis=lambda native: native)
+                return SimpleNamespace(types=[type], analysis=lambda native: native)
 
         monkeypatch.setitem(_maps, ("fake", "loud"), ByInputs())
         tool, native = Tool(namespace="loud"), Noting(["contract", "relu"])
@@ -165,7 +166,7 @@ class TestDecisions:
         assert [action.kwargs["tool"] for action in plan.after] == ["second"]
         plan = found.complete(plan, shown)
         assert [action.kwargs["tool"] for action in plan.after] == ["first", "second"]
-        assert found.plans[shown.operator.serial] is plan
+        assert found.plan(shown.operator) is plan
 
     def test_innermost_tools_are_next_to_the_operator(self):
         tools = [Tool(), Tool(), Tool()]
@@ -234,9 +235,9 @@ class TestLeftScopes:
         tool.add_inst_for_gradient(lambda ctx: ctx.insert_on_grad_outputs(print))
         found = engine(tool, scope=scope)
         plan = found.gradient_plan(execution(operator(), grad_outputs=[1]))
-        assert found.live(plan.on_outputs) == plan.on_outputs != ()
+        assert found.live(plan.before) == plan.before != ()
         scope.open = False
-        assert found.live(plan.on_outputs) == ()
+        assert found.live(plan.before) == ()
 
 
 class TestLifetimes:
@@ -279,4 +280,4 @@ class TestLifetimes:
         del one
         gc.collect()
         assert reference() is None
-        assert len(found.plans) == 0
+        assert len(found.records) == 0

@@ -6,11 +6,11 @@ The vocabulary here has a ``Gate`` for what TensorFlow computes as ``x * sigmoid
 import dataclasses
 
 import amanda
-import amanda._context_map
+import amanda._vocabulary
 import numpy as np
 import pytest
 import tensorflow as tf
-from amanda.driving import Composite
+from amanda.driving import Composite, Selection
 from tensorflow.compat import v1
 
 X = np.array([-1.5, -0.2, 0.3, 2.0], np.float32)
@@ -23,6 +23,7 @@ class Renamed:
 
     def __init__(self, type):
         self.type = type
+        self.types = [type]
 
     def analysis(self, native):
         operator = native.execution.operator.snapshot()
@@ -34,8 +35,10 @@ class Renamed:
 class Gates:
     """A context map that finds gates, and leaves all other operators as they are."""
 
-    def native_types(self, types):
-        return None if types is None else types | {"gate"}
+    def select(self, subscription, driver):
+        types, only = subscription.selected()
+        native = None if types is None else types | {"gate"}
+        return Selection(subscription, subscription.view, types, only, native)
 
     def translate(self, execution, driver):
         type = execution.operator.type
@@ -56,7 +59,7 @@ class Gates:
 
 @pytest.fixture(autouse=True)
 def gates(monkeypatch):
-    monkeypatch.setitem(amanda._context_map._maps, ("tensorflow", "gates"), Gates())
+    monkeypatch.setitem(amanda._vocabulary._maps, ("tensorflow", "gates"), Gates())
 
 
 class Tool(amanda.Tool):

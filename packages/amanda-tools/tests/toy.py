@@ -66,7 +66,7 @@ class Toy(amanda.Driver):
             yield
             return
         execution = Execution(operator, tensors, [f"x{i}" for i in range(len(tensors))])
-        plan = engine.plans.get(operator.serial) or engine.analyze(execution)
+        plan = engine.plan(operator) or engine.analyze(execution)
         engine.run(plan.before, tensors, operator)
         yield
         engine.run(plan.after, tensors, operator)

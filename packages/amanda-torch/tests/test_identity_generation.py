@@ -73,10 +73,10 @@ def test_a_long_generation_has_the_operators_of_a_short_one(build: Any, options:
         engine = local.thread.engine
         assert engine is not None
         generate(model, 2, options)
-        operators, plans, ran = len(tool.analyzed), len(engine.plans), len(tool.ran)
+        operators, plans, ran = len(tool.analyzed), len(engine.records), len(tool.ran)
         actual = generate(model, STEPS, options)
         assert len(tool.analyzed) == operators
-        assert len(engine.plans) == plans
+        assert len(engine.records) == plans
     assert len(tool.ran) > ran * STEPS / 4
     assert torch.equal(actual, expected)
 

@@ -4,6 +4,8 @@
 operators to them (:func:`register`), or for :class:`MappingTool`.
 """
 
+from amanda_contextmap.context_map import ContextMap
+from amanda_contextmap.graph import Graph
 from amanda_contextmap.mapping_tool import MappingTool
 from amanda_contextmap.register import register
 from amanda_contextmap.rule import Rule, axes, axis, constant, rule
@@ -11,4 +13,15 @@ from amanda_contextmap.translation import Translation
 
 __version__ = "0.1.0"
 
-__all__ = ["MappingTool", "Rule", "Translation", "axes", "axis", "constant", "register", "rule"]
+__all__ = [
+    "ContextMap",
+    "Graph",
+    "MappingTool",
+    "Rule",
+    "Translation",
+    "axes",
+    "axis",
+    "constant",
+    "register",
+    "rule",
+]

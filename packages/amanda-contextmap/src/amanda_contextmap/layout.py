@@ -7,14 +7,25 @@ one execution to the next.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from amanda.driving import Layout
-
     Axes = int | tuple[int, ...]
+
+
+class Layout(Protocol):
+    """How a tensor is seen in another order of its axes.
+
+    Both turn a tensor of the backend, by its array namespace, and both are differentiable.
+    """
+
+    def to_canonical(self, tensor: Any, xp: Any) -> Any:
+        """The tensor as ONNX has it."""
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """A tensor of ONNX as the backend has it."""
 
 
 class Permute:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amanda.driving import Composite, Execution, Operator
 
+from amanda_contextmap.context_map import ContextMap
 from amanda_contextmap.native import Native, dtype_name
 from amanda_contextmap.schema import mismatch
 from amanda_contextmap.translation import Translation
@@ -14,15 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from amanda import Driver
-    from amanda.driving import Graph
 
+    from amanda_contextmap.graph import Graph
     from amanda_contextmap.pattern import Pattern
     from amanda_contextmap.rule import Rule
 
     Table = Mapping[str, Rule | tuple[Rule, ...]]
 
 
-class OnnxMap:
+class OnnxMap(ContextMap):
     """Translates a backend's vocabulary into that of ONNX, operator by operator.
 
     The first rule of an operator's type that holds for it tells what it is. One that no rule

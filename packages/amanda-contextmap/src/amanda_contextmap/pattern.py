@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from amanda.driving import Graph, Place
+    from amanda_contextmap.graph import Graph, Place
 
 _COMMUTATIVE = frozenset(["Add", "AddV2", "Maximum", "Minimum", "Mul"])
 _TRANSPARENT = frozenset(["Identity"])

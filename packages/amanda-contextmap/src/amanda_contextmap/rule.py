@@ -19,8 +19,7 @@ from amanda_contextmap.translation import Translation
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from amanda.driving import Layout
-
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
 
     Condition = Callable[[Native], bool]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,9 @@ from amanda.driving import Action, Analysis, Execution, Point, View, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from amanda.driving import Driver, Layout
+    from amanda import Driver
+
+    from amanda_contextmap.layout import Layout
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,11 @@ class Translation:
     outputs: Sequence[int] | None = None
     input_layouts: Sequence[Layout | None] = ()
     output_layouts: Sequence[Layout | None] = ()
+
+    @property
+    def types(self) -> tuple[str, str]:
+        """The types by which tools select it: its own, and that of its gradient."""
+        return self.type, self.type + "Grad"
 
     def analysis(self, native: Analysis) -> Analysis:
         """What a tool of the vocabulary is shown in place of an analysis of the backend."""
@@ -140,7 +148,7 @@ def _translated(execution: Execution, translation: Translation, driver: Driver) 
         return [
             t
             if t is None or (layout := _layout(layouts, i)) is None
-            else driver.to_layout(t, layout)
+            else driver.to_layout(t, functools.partial(layout.to_canonical, xp=driver.xp))
             for i, t in enumerate(found)
         ]
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amanda._errors import ActionError, RoutineError
 from amanda._routine import call
+from amanda._tool import Tool, View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from amanda._operator import Operator
-    from amanda._tool import Tool
 
 
 # Why a substitute cannot stand for the tensor that it replaces (None where there is nothing to
@@ -33,6 +33,18 @@ class Point(enum.Enum):
     AFTER_BACKWARD_OP = "after_backward_op"
     ON_GRAD_OUTPUTS = "on_grad_outputs"
     ON_GRAD_INPUTS = "on_grad_inputs"
+
+
+# Where routines run that an analysis inserts: before, instead (but for a gradient), and after.
+POINTS = {
+    View.FORWARD: (Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP),
+    View.BACKWARD: (
+        Point.BEFORE_BACKWARD_OP,
+        Point.REPLACE_BACKWARD_OP,
+        Point.AFTER_BACKWARD_OP,
+    ),
+    View.GRADIENT: (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS),
+}
 
 
 def name_of(routine: Callable[..., Any]) -> str:

@@ -2,93 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amanda._vocabulary import (
-    composing,
-    forward_types,
-    misspelt,
-    native_view,
-    selected,
-    shows,
-    speaks_natively,
-    wants_translated,
-)
+from amanda._operator import Operator
+from amanda._tool import Subscription, View
+from amanda._vocabulary import ContextMap, Selection, Translation, context_map, select
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from amanda._context_map import Translation
     from amanda._driver import Driver
-    from amanda._operator import Operator
-    from amanda._tool import Subscription, View
 
 
 class Audience:
     """The subscriptions of the tools in force, as they look at the operators of one backend.
 
     Attributes:
+        context_maps: those to the vocabularies that tools speak and the backend does not.
+        selections: what each subscription looks at.
         wanted: types of forward operators that must be intercepted; None for all.
-        vocabularies: those that tools speak and the backend does not.
-        composing: the context maps that find composites in the backend's graphs, by vocabulary.
     """
 
     def __init__(self, driver: Driver, subscriptions: Sequence[Subscription]) -> None:
-        self._driver = driver
-        self._subscriptions = subscriptions
-        self._matching: dict[tuple[Any, ...], tuple[Subscription, ...]] = {}
-        self.wanted = self._wanted()
-        self.vocabularies = {
-            s.tool.vocabulary
-            for s in subscriptions
-            if s.tool.vocabulary is not None and not speaks_natively(s, driver)
+        spoken = {s.tool.vocabulary for s in subscriptions} - {None, driver.vocabulary}
+        self.context_maps: Mapping[str, ContextMap] = {
+            vocabulary: context_map(driver.vocabulary, vocabulary)
+            for vocabulary in sorted(filter(None, spoken))
         }
-        self.composing = composing(self.vocabularies, driver)
+        self.selections = [select_for(s, driver, self.context_maps) for s in subscriptions]
+        self.wanted: frozenset[str] | None = frozenset()
+        for selection in self.selections:
+            if self.wanted is not None:
+                forward = selection.forward
+                self.wanted = None if forward is None else self.wanted | forward | selection.near
+        self._looking: dict[tuple[Any, ...], list[Selection]] = {}
 
-    def matching(
+    def looking(
         self, view: View, operator: Operator, translations: Mapping[str, Translation]
-    ) -> Sequence[Subscription]:
-        """The subscriptions that look at an operator in this way."""
+    ) -> list[Selection]:
+        """Those that look in this way at an operator that has these translations."""
         key = (view, operator.type, operator.opt_in, operator.only_in, operator.part_in)
-        if key not in self._matching:
-            self._matching[key] = tuple(
-                s
-                for s in self.wanting(operator.type)
-                if native_view(s, self._driver) is view
-                and shows(operator, s.tool)
-                and not (operator.opt_in and selected(s, self._driver) is None and not s.opt_in)
-            )
-        return self._translated(self._matching[key], translations)
+        if key not in self._looking:
+            self._looking[key] = [
+                s for s in self.selections if s.view is view and _may_look(s, operator)
+            ]
+        return [s for s in self._looking[key] if _wants(s, translations)]
 
-    def wanting(
-        self, type: str, translations: Mapping[str, Translation] | None = None
-    ) -> Sequence[Subscription]:
-        """The subscriptions that want operators of a type, or one that has these translations."""
-        wanting = [
-            s
-            for s in self._subscriptions
-            if (ops := forward_types(s, self._driver)) is None or type in ops
-        ]
-        return self._translated(wanting, translations or {})
+    def without(
+        self, type: str, translations: Mapping[str, Translation]
+    ) -> tuple[Subscription, ...]:
+        """The subscriptions of all tools but those that want operators of a type."""
+        satisfied = {
+            s.subscription.tool
+            for s in self.selections
+            if _selects(s, type) and _wants(s, translations)
+        }
+        every = (s.subscription for s in self.selections)
+        return tuple(s for s in every if s.tool not in satisfied)
 
-    def without(self, satisfied: Iterable[Subscription]) -> tuple[Subscription, ...]:
-        """The subscriptions of all tools but those that have one of ``satisfied``."""
-        tools = {s.tool for s in satisfied}
-        return tuple(s for s in self._subscriptions if s.tool not in tools)
 
-    def _wanted(self) -> frozenset[str] | None:
-        types: set[str] = set()
-        for subscription in self._subscriptions:
-            ops = forward_types(subscription, self._driver)
-            if ops is None:
-                return None
-            types |= ops
-            types |= misspelt(subscription, self._driver)
-        return frozenset(types)
+def select_for(
+    subscription: Subscription, driver: Driver, context_maps: Mapping[str, ContextMap]
+) -> Selection:
+    """What a subscription looks at, by the map to the vocabulary of its tool, if it takes one."""
+    translating = context_maps.get(subscription.tool.vocabulary or "")
+    if translating is None:
+        return select(subscription, driver)
+    return translating.select(subscription, driver)
 
-    def _translated(
-        self, subscriptions: Sequence[Subscription], translations: Mapping[str, Translation]
-    ) -> Sequence[Subscription]:
-        if not translations:
-            return subscriptions
-        return [s for s in subscriptions if wants_translated(s, self._driver, translations)]
+
+def _selects(selection: Selection, type: str) -> bool:
+    return selection.forward is None or type in selection.forward
+
+
+def _wants(selection: Selection, translations: Mapping[str, Translation]) -> bool:
+    """Whether an operator is one that is wanted in the vocabulary of the tool."""
+    translation = translations.get(selection.subscription.tool.vocabulary or "")
+    if translation is None or selection.types is None:
+        return True
+    return not selection.types.isdisjoint(translation.types)
+
+
+def _may_look(selection: Selection, operator: Operator) -> bool:
+    """Whether an operator is there for a tool: it may be a composite, or a part of one."""
+    subscription = selection.subscription
+    vocabulary = subscription.tool.vocabulary
+    if operator.only_in not in (None, vocabulary) or vocabulary in operator.part_in:
+        return False
+    if operator.opt_in and selection.types is None and not subscription.opt_in:
+        return False
+    return _selects(selection, operator.type)

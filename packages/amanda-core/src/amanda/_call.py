@@ -72,7 +72,7 @@ class Call(abc.ABC):
     def execute(self) -> Tensors:
         """Run it under its plan, which is made when there is none."""
         engine, operator = self.engine, self.operator
-        plan = engine.plans.get(operator.serial) or engine.analyze(self.shown())
+        plan = engine.plan(operator) or engine.analyze(self.shown())
         if plan.pending:
             # It runs once for the tools to see its outputs, and then as they decide.
             plan = engine.complete(plan, self.shown(outputs=self.run(self.inputs)))
@@ -107,19 +107,19 @@ class Call(abc.ABC):
         shown = functools.partial(self.shown, outputs=outputs)
         # The gradient of the operator as a whole lies around its backward operator.
         whole = engine.gradient_plan(shown(grad_outputs=grads, grad_inputs=lambda: run(grads)))
-        grads = self._run_live(whole.on_outputs, grads, operator)
+        grads = self._run_live(whole.before, grads, operator)
 
         shown = functools.partial(shown, backward_operator=backward_operator, grad_outputs=grads)
         plan = engine.backward_plan(shown())
         if plan.pending:
-            plan = engine.complete_backward(plan, shown(grad_inputs=run(grads)))
+            plan = engine.complete(plan, shown(grad_inputs=run(grads)))
         grads = self._run_live(plan.before, grads, backward_operator)
         outgoing = run(grads)
         if plan.replace is not None and engine.live((plan.replace,)):
             replaced = self.run_action(plan.replace, grads, outgoing, backward_operator)
             outgoing = self._linked(plan.replace, outgoing, replaced)
         outgoing = self._run_live(plan.after, outgoing, backward_operator)
-        return self._run_live(whole.on_inputs, outgoing, operator)
+        return self._run_live(whole.after, outgoing, operator)
 
     def _substituted(self, actions: Sequence[Action], tensors: Tensors) -> Tensors:
         """Run actions around the operator, one by one to link what each returns."""

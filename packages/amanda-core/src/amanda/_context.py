@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda._action import Action, Point, checked_indices, checked_options, name_of
+from amanda._action import POINTS, Action, Point, checked_indices, checked_options, name_of
 from amanda._errors import ActionError, UnsupportedError
 from amanda._observation import Observation
 from amanda._published import PublishedMethods
@@ -148,7 +148,7 @@ class OpContext(Observation, PublishedMethods):
         where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op_id!r}"
         if not callable(routine):
             raise ActionError(f"{where}: the routine is not callable")
-        allowed = _POINTS[now.view]
+        allowed = POINTS[now.view]
         if point not in allowed:
             raise UnsupportedError(
                 f"{where}: an analysis of {now.view.value} inserts at "
@@ -163,15 +163,6 @@ class OpContext(Observation, PublishedMethods):
         now.insert(action)
 
 
-_POINTS = {
-    View.FORWARD: (Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP),
-    View.BACKWARD: (
-        Point.BEFORE_BACKWARD_OP,
-        Point.REPLACE_BACKWARD_OP,
-        Point.AFTER_BACKWARD_OP,
-    ),
-    View.GRADIENT: (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS),
-}
 _WAY_OUT = {
     point: f"register the analysis routine with {registration}"
     for view, registration in (
@@ -179,7 +170,7 @@ _WAY_OUT = {
         (View.BACKWARD, "add_inst_for_op(backward=True)"),
         (View.GRADIENT, "add_inst_for_gradient"),
     )
-    for point in _POINTS[view]
+    for point in POINTS[view]
 }
 
 

@@ -10,11 +10,10 @@ import abc
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from amanda._action import Action
     from amanda._analysis import Execution
-    from amanda._context_map import Layout
     from amanda._engine import Engine
 
 
@@ -87,9 +86,14 @@ class Driver(abc.ABC):
         """Whether a tensor is a parameter of the model, or a read, cast or view of one."""
         return False
 
-    def to_layout(self, tensor: Any, layout: Layout) -> Any:
-        """A tensor as an analysis routine sees it that speaks a vocabulary of another layout."""
-        return layout.to_canonical(tensor, self.xp)
+    def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
+        """A tensor as an analysis routine sees it that speaks a vocabulary of another layout.
+
+        Args:
+            tensor: what the backend shows.
+            layout: turns a tensor to that layout, by the array namespace of the backend.
+        """
+        return layout(tensor)
 
     def unseen(self) -> str | None:
         """Why tools saw nothing of operators that ran in their scopes, and the way out.

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from amanda._action import Action, Check, name_of
+from amanda._analysis import Analysis, Execution
 from amanda._audience import Audience
-from amanda._by_operator import ByOperator
-from amanda._decider import Decider
-from amanda._plan import BackwardPlan, GradientPlan, Plan
-from amanda._tool import View
-from amanda._vocabulary import OperatorInfo, selected
+from amanda._context import OpContext
+from amanda._errors import AmandaError, RoutineError
+from amanda._operator import ByOperator, Operator
+from amanda._plan import Decisions, Plan
+from amanda._routine import call
+from amanda._tool import Subscription, Tool, View
+from amanda._vocabulary import Selection, Translation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from amanda._action import Action, Check
-    from amanda._analysis import Execution
     from amanda._driver import Driver
-    from amanda._operator import Operator
-    from amanda._plan import Decisions
-    from amanda._tool import Subscription, Tool
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +39,25 @@ class Scope:
     seen: dict[str, set[str]] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class Record:
+    """What an engine knows of an operator, or backward operator, as long as that lives.
+
+    Attributes:
+        plan: what to do at its executions; None where that is still to be decided.
+        gradient: the same for its gradient as a whole.
+        parameters: for each input, whether it is a parameter of the model; None if it was not seen.
+        translations: what it is in the vocabularies of tools that do not speak the backend's.
+        decided: what each subscription decided about it.
+    """
+
+    plan: Plan | None = None
+    gradient: Plan | None = None
+    parameters: Sequence[bool] | None = None
+    translations: Mapping[str, Translation] = field(default_factory=dict)
+    decided: dict[Subscription, tuple[Action, ...]] = field(default_factory=dict)
+
+
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
@@ -49,18 +66,17 @@ class Engine:
 
     A driver calls, with interception paused wherever tools' code runs:
 
-    1. ``plans.get(operator.serial)`` at each execution, and :meth:`analyze` when it gives None;
+    1. :meth:`plan` at each execution, and :meth:`analyze` when it gives None;
     2. :meth:`run` for the routines that the plan lists, and :meth:`complete` when it is pending;
     3. in the backward pass :meth:`backward_plan` and :meth:`gradient_plan`, with :meth:`live`
        applied to what they list, since a graph may outlive the scope in which it was built.
 
     Attributes:
-        plans: those of the operators that were analyzed, by ``operator.serial``.
+        records: what is known of the operators, by ``operator.serial``.
         contexts: their contexts, shared by the engines of a scope and those within it.
         caching: whether what is decided is kept.
         wanted: types of forward operators that must be intercepted; None for all.
-        vocabularies: those that tools speak and the backend does not.
-        composing: the context maps that find composites in the backend's graphs, by vocabulary.
+        context_maps: those to the vocabularies that tools speak and the backend does not.
     """
 
     def __init__(
@@ -69,21 +85,16 @@ class Engine:
         subscriptions: Sequence[Subscription],
         owners: Mapping[Tool, Scope],
         scope: Scope,
-        contexts: ByOperator,
+        contexts: ByOperator[OpContext],
     ) -> None:
         self.driver = driver
         self.caching = True
         self.contexts = contexts
-        self.plans = ByOperator()
-        self._backward_plans = ByOperator()
-        self._gradient_plans = ByOperator()
+        self.records: ByOperator[Record] = ByOperator()
         self._audience = Audience(driver, subscriptions)
         self.wanted = self._audience.wanted
-        self.vocabularies = self._audience.vocabularies
-        self.composing = self._audience.composing
-        self._decider = Decider(driver, subscriptions, owners, contexts)
-        self._info = ByOperator()
-        self._subscriptions = subscriptions
+        self.context_maps = self._audience.context_maps
+        self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
         self._owners = owners
         self._scope = scope
         self._inside: dict[str, Engine | None] = {}
@@ -108,22 +119,14 @@ class Engine:
         except KeyError:
             pass
         with self._lock:
-            engine = self._inside[type] = self._without(self._audience.wanting(type))
+            engine = self._inside[type] = self._without(self._audience.without(type, {}))
             return engine
 
-    def _inside_of(self, operator: Operator) -> Engine | None:
-        """The engine for what runs inside an operator, which may be another one in translation."""
-        translations = self._info[operator.serial].translations
-        if not translations:
-            return self.inside(operator.type)
-        return self._without(self._audience.wanting(operator.type, translations))
-
-    def _without(self, wanting: Iterable[Subscription]) -> Engine | None:
-        """The engine of all tools but those of these subscriptions; None if there are no others."""
-        rest = self._audience.without(wanting)
+    def _without(self, rest: tuple[Subscription, ...]) -> Engine | None:
+        """The engine of the subscriptions that are left; None if there are none."""
         if not rest:
             return None
-        if len(rest) == len(self._subscriptions):
+        if len(rest) == len(self._rank):
             return self
         if rest not in self._by_subscriptions:
             engine = Engine(self.driver, rest, self._owners, self._scope, self.contexts)
@@ -131,7 +134,17 @@ class Engine:
             self._by_subscriptions[rest] = engine
         return self._by_subscriptions[rest]
 
-    # Forward operators
+    # Plans
+
+    def plan(self, operator: Operator) -> Plan | None:
+        """The plan for an operator, or backward operator, that was analyzed before."""
+        record = self.records.get(operator.serial)
+        return None if record is None else record.plan
+
+    def known_gradient_plan(self, operator: Operator) -> Plan | None:
+        """The plan for the gradient of an operator if it was analyzed before."""
+        record = self.records.get(operator.serial)
+        return None if record is None else record.gradient
 
     def analyze(self, execution: Execution) -> Plan:
         """Have the tools decide about an operator that has no plan yet.
@@ -140,76 +153,28 @@ class Engine:
             RoutineError: from what an analysis routine raised.
             ActionError, UnsupportedError: from an insertion that cannot be.
         """
-        operator = execution.operator
         with self._lock:
             self._look_at(execution)
-            matching = self._matching(View.FORWARD, operator)
-            ready, pending = self._decider.split(matching, execution, self.caching)
-            plan = self._plan(operator, self._decide(ready, execution), pending)
-            self._keep(self.plans, operator, plan)
-            return plan
+            return self._asked(View.FORWARD, execution)
+
+    def backward_plan(self, execution: Execution) -> Plan:
+        """The plan for a backward operator, analyzed at its first execution."""
+        plan = self.plan(_about(execution))
+        return self._asked(View.BACKWARD, execution) if plan is None else plan
+
+    def gradient_plan(self, execution: Execution) -> Plan:
+        """The plan for the gradient of an operator as a whole, analyzed at its first backward."""
+        plan = self.known_gradient_plan(execution.operator)
+        return self._asked(View.GRADIENT, execution) if plan is None else plan
 
     def complete(self, plan: Plan, execution: Execution) -> Plan:
-        """Have the pending analyses of a plan decide, now that the outputs are known."""
-        operator = execution.operator
+        """Have the pending analyses of a plan decide, now that what they wait for is known.
+
+        That is the outputs, or the gradients that a backward operator returned.
+        """
         with self._lock:
             decisions = (*plan.decisions, *self._decide(plan.pending, execution))
-            completed = self._plan(operator, decisions, ())
-            self._keep(self.plans, operator, completed)
-            return completed
-
-    # Backward
-
-    def backward_plan(self, execution: Execution) -> BackwardPlan:
-        """The plan for a backward operator, analyzed at its first execution."""
-        assert execution.backward_operator is not None
-        backward_operator = execution.backward_operator
-        plan = self._backward_plans.get(backward_operator.serial)
-        if plan is not None:
-            return plan  # type: ignore[no-any-return]
-        with self._lock:
-            self._look_back(execution)
-            self._saw(self.driver.vocabulary, backward_operator.type)
-            matching = [
-                s
-                for s in self._matching(View.BACKWARD, execution.operator)
-                if (ops := selected(s, self.driver)) is None
-                or backward_operator.type in ops
-                or execution.operator.type in ops
-            ]
-            ready, pending = self._decider.split(matching, execution, self.caching)
-            plan = BackwardPlan(backward_operator, self._decide(ready, execution), pending)
-            self._keep(self._backward_plans, backward_operator, plan)
-            return plan
-
-    def complete_backward(self, plan: BackwardPlan, execution: Execution) -> BackwardPlan:
-        """Have the pending analyses decide, now that the input gradients are known."""
-        assert execution.backward_operator is not None
-        with self._lock:
-            decisions = (*plan.decisions, *self._decide(plan.pending, execution))
-            completed = BackwardPlan(execution.backward_operator, decisions, ())
-            self._keep(self._backward_plans, execution.backward_operator, completed)
-            return completed
-
-    def known_backward_plan(self, backward_operator: Operator) -> BackwardPlan | None:
-        """The plan for a backward operator if it was analyzed before."""
-        return self._backward_plans.get(backward_operator.serial)
-
-    def gradient_plan(self, execution: Execution) -> GradientPlan:
-        """The plan for the gradient of an operator as a whole, analyzed at its first backward."""
-        plan = self._gradient_plans.get(execution.operator.serial)
-        if plan is not None:
-            return plan  # type: ignore[no-any-return]
-        with self._lock:
-            self._look_back(execution)
-            matching = self._matching(View.GRADIENT, execution.operator)
-            plan = GradientPlan(self._decide(matching, execution))
-            self._keep(self._gradient_plans, execution.operator, plan)
-            return plan
-
-    def known_gradient_plan(self, operator: Operator) -> GradientPlan | None:
-        """The plan for the gradient of an operator if it was analyzed before."""
-        return self._gradient_plans.get(operator.serial)
+            return self._planned(plan.view, execution, decisions, ())
 
     # Running routines
 
@@ -264,55 +229,141 @@ class Engine:
 
     def forget(self, tools: Iterable[Tool] | None = None) -> None:
         """Forget what the given tools decided (all tools for None), so that they are asked anew."""
+        gone = None if tools is None else set(tools)
         with self._lock:
-            self._decider.forget(tools)
+            for record in list(self.records.values()):
+                for subscription in list(record.decided):
+                    if gone is None or subscription.tool in gone:
+                        del record.decided[subscription]
             self._drop_plans()
 
     def _drop_plans(self) -> None:
-        for plans in (self.plans, self._backward_plans, self._gradient_plans):
-            plans.clear()
+        for record in list(self.records.values()):
+            record.plan = record.gradient = None
         self.driver.forgotten(self)
 
     # Inside
 
-    def _matching(self, view: View, operator: Operator) -> Sequence[Subscription]:
-        return self._audience.matching(view, operator, self._info[operator.serial].translations)
+    def _asked(self, view: View, execution: Execution) -> Plan:
+        """A plan by all who look at an operator in a way, but for those that wait for more."""
+        with self._lock:
+            operator, about = execution.operator, _about(execution)
+            if self._record(operator).parameters is None:  # it ran outside of the scope
+                self._look_at(execution)
+            looking = self._looking(view, operator)
+            if view is View.BACKWARD:
+                self._saw(self.driver.vocabulary, about.type)
+                names = {operator.type, about.type}
+                looking = [s for s in looking if s.types is None or not s.types.isdisjoint(names)]
+            known = self._record(about).decided if self.caching else {}
+            pending = tuple(
+                s
+                for s in looking
+                if s.subscription.require_outputs
+                and s.subscription not in known
+                and view is not View.GRADIENT  # which can tell all at once
+            )
+            decisions = self._decide([s for s in looking if s not in pending], execution)
+            return self._planned(view, execution, decisions, pending)
 
-    def _decide(self, subscriptions: Iterable[Subscription], execution: Execution) -> Decisions:
-        info = self._info[execution.operator.serial]
-        return self._decider.decide(subscriptions, execution, info, self.caching)
+    def _planned(
+        self,
+        view: View,
+        execution: Execution,
+        decisions: Decisions,
+        pending: tuple[Selection, ...],
+    ) -> Plan:
+        operator, about = execution.operator, _about(execution)
+        if view is View.FORWARD:
+            translations = self._record(operator).translations
+            backward = bool(self._looking(View.BACKWARD, operator))
+            gradient = bool(self._looking(View.GRADIENT, operator))
+            rest = self._audience.without(operator.type, translations)
+            inside = self._without(rest) if translations else self.inside(operator.type)
+            plan = Plan(about, view, decisions, pending, backward, gradient, inside)
+        else:
+            plan = Plan(about, view, decisions, pending)
+        if self.caching and view is View.GRADIENT:
+            self._record(operator).gradient = plan
+        elif self.caching:
+            self._record(about).plan = plan
+        return plan
+
+    def _looking(self, view: View, operator: Operator) -> list[Selection]:
+        return self._audience.looking(view, operator, self._record(operator).translations)
+
+    def _record(self, operator: Operator) -> Record:
+        if operator.serial not in self.records:
+            self.records.keep(operator, Record())
+        return self.records[operator.serial]
 
     def _look_at(self, execution: Execution) -> None:
-        info = OperatorInfo.of(execution, self.driver, self.vocabularies)
-        self._info.keep(execution.operator, info)
+        """Note what can be told of an operator on its forward side alone."""
+        driver, record = self.driver, self._record(execution.operator)
+        record.translations = {
+            vocabulary: translating.translate(execution, driver)
+            for vocabulary, translating in self.context_maps.items()
+        }
+        record.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
         if execution.operator.only_in is None:
-            self._saw(self.driver.vocabulary, execution.operator.type)
-        for vocabulary, translation in info.translations.items():
-            self._saw(vocabulary, translation.type, translation.type + "Grad")
-
-    def _look_back(self, execution: Execution) -> None:
-        if execution.operator.serial not in self._info:  # it ran outside of the scope
-            self._look_at(execution)
+            self._saw(driver.vocabulary, execution.operator.type)
+        for vocabulary, translation in record.translations.items():
+            self._saw(vocabulary, *translation.types)
 
     def _saw(self, vocabulary: str, *types: str) -> None:
         for scope in {self._scope, *self._owners.values()}:
             scope.seen.setdefault(vocabulary, set()).update(types)
 
-    def _keep(self, plans: ByOperator, operator: Operator, plan: Any) -> None:
-        if self.caching:
-            plans.keep(operator, plan)
+    def _decide(self, selections: Iterable[Selection], execution: Execution) -> Decisions:
+        """Ask each subscription, or take what it decided before and has not been forgotten.
 
-    def _plan(
-        self, operator: Operator, decisions: Decisions, pending: tuple[Subscription, ...]
-    ) -> Plan:
-        return Plan(
-            operator,
-            decisions,
-            pending,
-            backward=bool(self._matching(View.BACKWARD, operator)),
-            gradient=bool(self._matching(View.GRADIENT, operator)),
-            inside=self._inside_of(operator),
+        A tool that is no longer in force is not asked: a backward may run after its scope.
+        """
+        decided = self._record(_about(execution)).decided if self.caching else {}
+        ranked: list[tuple[int, Action]] = []
+        for selection in selections:
+            subscription = selection.subscription
+            if not self._owners[subscription.tool].open:
+                continue
+            if subscription not in decided:
+                decided[subscription] = self._ask(subscription, execution)
+            rank = self._rank[subscription]
+            ranked += ((rank, action) for action in decided[subscription])
+        return tuple(ranked)
+
+    def _ask(self, subscription: Subscription, execution: Execution) -> tuple[Action, ...]:
+        operator, tool = execution.operator, subscription.tool
+        context = self.contexts.get(operator.serial)
+        if context is None:
+            context = OpContext(operator, self.driver)
+            self.contexts.keep(operator, context)
+        record = self._record(operator)
+        analysis = Analysis(
+            self.driver, tool, subscription.view, execution, record.parameters or ()
         )
+        translation = record.translations.get(tool.vocabulary or "")
+        shown = analysis if translation is None else translation.analysis(analysis)
+        previous, context._analysis = context._analysis, shown
+        try:
+            call(subscription.callback, context)
+        except AmandaError:
+            raise
+        except Exception as original:
+            raise RoutineError(
+                f"{type(original).__name__}: {original}",
+                tool=tool.name,
+                routine=name_of(subscription.callback),
+                operator_id=_about(execution).id,
+                point="analysis",
+            ) from original
+        finally:
+            context._analysis = previous
+        return tuple(analysis.actions)
+
+
+def _about(execution: Execution) -> Operator:
+    """The operator that runs: a backward operator, or the forward one."""
+    return execution.backward_operator or execution.operator
 
 
 def invalidate(tool: Tool) -> None:

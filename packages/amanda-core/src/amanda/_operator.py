@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import copy
 import itertools
+import weakref
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+_T = TypeVar("_T")
 
 _serials = itertools.count()
 
@@ -59,3 +63,28 @@ class Operator(_Referable):
 
     def __repr__(self) -> str:
         return f"<Operator {self.id} ({self.backend})>"
+
+
+class ByOperator(dict[int, _T], Generic[_T]):
+    """A dict keyed by ``operator.serial`` that forgets an operator when it is gone."""
+
+    __slots__ = ("__weakref__", "_alive")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alive: dict[int, weakref.ref[Operator]] = {}
+
+    def keep(self, operator: Operator, value: _T) -> None:
+        """Keep ``value`` for as long as ``operator`` lives."""
+        serial = operator.serial
+        self[serial] = value
+        if serial not in self._alive:
+            this = weakref.ref(self)
+
+            def forget(_: weakref.ref[Operator]) -> None:
+                table = this()
+                if table is not None:
+                    table.pop(serial, None)
+                    table._alive.pop(serial, None)
+
+            self._alive[serial] = weakref.ref(operator, forget)

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from amanda._action import Action, Point, name_of
+from amanda._action import POINTS, Action, Point, name_of
 from amanda._errors import ActionError
+from amanda._operator import Operator
+from amanda._tool import View
 
 if TYPE_CHECKING:
     from amanda._engine import Engine
-    from amanda._operator import Operator
-    from amanda._tool import Subscription
+    from amanda._vocabulary import Selection
 
-    Actions = tuple[Action, ...]
-    # Each action with the rank of the subscription that decided it.
-    Decisions = tuple[tuple[int, Action], ...]
+# Each action with the rank of the subscription that decided it.
+Decisions: TypeAlias = tuple[tuple[int, Action], ...]
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Plan:
-    """What to do at the executions of one forward operator.
+    """What to do at the executions of an operator.
+
+    That may be a backward operator. Of the gradient of an operator as a whole ``before`` is what to
+    run on the gradients of its outputs, and ``after`` on those of its inputs.
 
     Attributes:
         before, replace, after: what to run, in the order of S1.
@@ -34,69 +37,33 @@ class Plan:
     """
 
     operator: InitVar[Operator]
+    view: View
     decisions: Decisions
-    pending: tuple[Subscription, ...]
-    backward: bool
-    gradient: bool
-    inside: Engine | None
-    before: Actions = field(init=False)
+    pending: tuple[Selection, ...] = ()
+    backward: bool = False
+    gradient: bool = False
+    inside: Engine | None = None
+    before: tuple[Action, ...] = field(init=False)
     replace: Action | None = field(init=False)
-    after: Actions = field(init=False)
+    after: tuple[Action, ...] = field(init=False)
     is_noop: bool = field(init=False)
 
     def __post_init__(self, operator: Operator) -> None:
-        self.before = _at(Point.BEFORE_OP, self.decisions)
-        self.replace = _only(Point.REPLACE_OP, self.decisions, operator)
-        self.after = _at(Point.AFTER_OP, self.decisions)
+        before, *replace, after = POINTS[self.view]
+        self.before = _at(before, self.decisions, False)
+        self.replace = _only(replace[0], self.decisions, operator) if replace else None
+        self.after = _at(after, self.decisions, True)
         self.is_noop = not (self.decisions or self.pending or self.backward or self.gradient)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class BackwardPlan:
-    """What to do at the executions of one backward operator; as in :class:`Plan`."""
-
-    backward_operator: InitVar[Operator]
-    decisions: Decisions
-    pending: tuple[Subscription, ...]
-    before: Actions = field(init=False)
-    replace: Action | None = field(init=False)
-    after: Actions = field(init=False)
-    is_noop: bool = field(init=False)
-
-    def __post_init__(self, backward_operator: Operator) -> None:
-        self.before = _at(Point.BEFORE_BACKWARD_OP, self.decisions)
-        self.replace = _only(Point.REPLACE_BACKWARD_OP, self.decisions, backward_operator)
-        self.after = _at(Point.AFTER_BACKWARD_OP, self.decisions)
-        self.is_noop = not (self.decisions or self.pending)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class GradientPlan:
-    """What to do with the gradient of one operator as a whole; as in :class:`Plan`."""
-
-    decisions: InitVar[Decisions]
-    on_outputs: Actions = field(init=False)
-    on_inputs: Actions = field(init=False)
-    is_noop: bool = field(init=False)
-
-    def __post_init__(self, decisions: Decisions) -> None:
-        self.on_outputs = _at(Point.ON_GRAD_OUTPUTS, decisions)
-        self.on_inputs = _at(Point.ON_GRAD_INPUTS, decisions)
-        self.is_noop = not decisions
-
-
-_AFTER = {Point.AFTER_OP, Point.AFTER_BACKWARD_OP, Point.ON_GRAD_INPUTS}
-
-
-def _at(point: Point, decisions: Decisions) -> Actions:
+def _at(point: Point, decisions: Decisions, after: bool) -> tuple[Action, ...]:
     """The actions at a point, in the order of S1; innermost tools are next to the operator."""
-    after = point in _AFTER
     ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))
     return tuple(action for _, action in ranked if action.point is point)
 
 
 def _only(point: Point, decisions: Decisions, operator: Operator) -> Action | None:
-    actions = _at(point, decisions)
+    actions = _at(point, decisions, False)
     if len(actions) > 1:
         names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in actions)
         raise ActionError(f"operator {operator.id!r} is replaced more than once, by {names}")

@@ -8,9 +8,9 @@ import threading
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from amanda._by_operator import ByOperator
 from amanda._engine import Engine, Scope
 from amanda._errors import AmandaError
+from amanda._operator import ByOperator
 from amanda._registry import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._routine import in_routine_first
 from amanda._selection import warn_of_unmatched
@@ -20,6 +20,7 @@ from amanda._vocabulary import check_understood, is_understood
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from amanda._context import OpContext
     from amanda._driver import Driver
 
 
@@ -33,7 +34,7 @@ class _State:
     tools: tuple[Tool, ...]
     owners: Mapping[Tool, Scope]
     scope: Scope
-    contexts: ByOperator
+    contexts: ByOperator[OpContext]
     enabled: bool = True
     caching: bool = True
     engines: dict[Driver, Engine | None] = field(default_factory=dict)
@@ -104,7 +105,9 @@ def apply(*tools: Tool) -> Iterator[None]:
             )
     process = os.getpid()
     scope = Scope()
-    contexts = ByOperator()  # in use if it is the outermost scope, or becomes that
+    contexts: ByOperator[OpContext] = (
+        ByOperator()
+    )  # in use if it is the outermost scope, or becomes that
     owners: Mapping[Tool, Scope] = {}
 
     def change(before: _State) -> _State:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from amanda._audience import Audience
 from amanda._errors import AmandaWarning
 from amanda._spelling import alike, in_another_style
-from amanda._vocabulary import is_understood, selected, speaks_natively
+from amanda._vocabulary import is_understood, speaks_natively
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -54,11 +55,12 @@ def _unmatched(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str,
     for driver in drivers:
         if not is_understood(tool, driver):
             continue
-        for subscription in tool.subscriptions:
-            wanted |= selected(subscription, driver, expected=True) or frozenset()
-            native = speaks_natively(subscription, driver)
-            asked |= wanted & (subscription.only or frozenset())
-            seen |= scope.seen.get(driver.vocabulary if native else tool.vocabulary or "", set())
+        for selection in Audience(driver, tool.subscriptions).selections:
+            expected = selection.only if tool.lists_candidates else selection.types
+            wanted |= expected or frozenset()
+            asked |= wanted & (selection.only or frozenset())
+        native = speaks_natively(tool, driver)
+        seen |= scope.seen.get(driver.vocabulary if native else tool.vocabulary or "", set())
     others = frozenset(seen - wanted)
     missing = sorted(wanted - seen) if others else []
     if wanted & seen:

@@ -42,6 +42,15 @@ class Subscription:
     opt_in: bool = False
     only: frozenset[str] | None = None
 
+    def selected(
+        self, spelled: Callable[[str], str] = str
+    ) -> tuple[frozenset[str] | None, frozenset[str] | None]:
+        """The types that it selects, and those that it is restricted to; None for all."""
+        only = None if self.only is None else frozenset(map(spelled, self.only))
+        ops = None if self.ops is None else frozenset(map(spelled, self.ops))
+        both = ops if only is None else only if ops is None else ops & only
+        return both, only
+
 
 class _SetByInit:
     """Stands for what ``Tool.__init__`` sets, to say so where a subclass has not called it."""

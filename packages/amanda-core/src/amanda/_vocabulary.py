@@ -1,49 +1,137 @@
-"""What a subscription looks at on a backend whose vocabulary its tool may not speak."""
+"""The vocabularies that tools speak: the backend's own, and those that context maps translate to.
+
+A map announces itself by an entry point in the group ``amanda.context_maps`` whose name is
+``<backend's vocabulary>:<other vocabulary>`` and whose value is a :class:`ContextMap`; it is
+loaded when a tool first needs it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from amanda._context_map import context_map
 from amanda._errors import MissingContextMapError
-from amanda._installed import warn_once
+from amanda._installed import entry_points_of, warn_once
 from amanda._registry import native_vocabularies
-from amanda._spelling import alike
-from amanda._tool import View
+from amanda._tool import Subscription, Tool, View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from amanda._analysis import Execution
-    from amanda._context_map import ContextMap, Translation
+    from amanda._analysis import Analysis, Execution
     from amanda._driver import Driver
-    from amanda._operator import Operator
-    from amanda._tool import Subscription, Tool
 
 
 @dataclass(slots=True, eq=False)
-class OperatorInfo:
-    """What can be told of an operator on its forward side alone, kept for its backward.
+class Selection:
+    """What a subscription looks at on one backend.
 
     Attributes:
-        parameters: for each input, whether it is a parameter of the model.
-        translations: what the operator is in other vocabularies.
+        view: how it looks at the operators there.
+        types: the types that it selects, as the vocabulary of its tool spells them; None for all.
+        only: those that its tool was restricted to, spelled so; None for all.
+        forward: the backend's types of the forward operators that may be among them; None for all.
+        near: the backend's types that may be meant by one that is not there; they are watched.
     """
 
-    parameters: Sequence[bool]
-    translations: Mapping[str, Translation]
+    subscription: Subscription
+    view: View
+    types: frozenset[str] | None
+    only: frozenset[str] | None
+    forward: frozenset[str] | None
+    near: frozenset[str] = frozenset()
 
-    @classmethod
-    def of(cls, execution: Execution, driver: Driver, vocabularies: Iterable[str]) -> OperatorInfo:
-        """What an execution tells of its operator."""
-        return cls(
-            [driver.is_parameter(tensor) for tensor in execution.inputs],
-            {
-                vocabulary: context_map(driver.vocabulary, vocabulary).translate(execution, driver)
-                for vocabulary in vocabularies
-            },
-        )
+
+class Translation(Protocol):
+    """What one operator is in another vocabulary."""
+
+    @property
+    def types(self) -> Collection[str]:
+        """The types under which tools of that vocabulary select it."""
+
+    def analysis(self, native: Analysis) -> Analysis:
+        """What a tool of that vocabulary is shown in place of an analysis.
+
+        What it inserts there has to arrive as an insertion into ``native``.
+        """
+
+
+class Composite(NamedTuple):
+    """Several operators of a graph that are one in another vocabulary.
+
+    Attributes:
+        type: what the context map calls it among the backend's types; no operator has that type.
+        parts: the names of its operators, of which the last one gives the result.
+        inputs: the tensors that it takes: names of the operators that make them, and which output.
+        input_names: their names.
+        attrs: its attributes.
+    """
+
+    type: str
+    parts: Sequence[str]
+    inputs: Sequence[tuple[str, int]]
+    input_names: Sequence[str]
+    attrs: Mapping[str, Any]
+
+
+class ContextMap(Protocol):
+    """What has tools of another vocabulary see the operators of a backend."""
+
+    def select(self, subscription: Subscription, driver: Driver) -> Selection:
+        """What a subscription of a tool of that vocabulary looks at."""
+
+    def translate(self, execution: Execution, driver: Driver) -> Translation:
+        """What an operator is there, by an execution that shows its forward side."""
+
+    def composites(self, graph: Any, driver: Driver) -> Sequence[Composite]:
+        """What is one operator there and several in a graph; no operator is a part of two."""
+
+
+def speaks_natively(tool: Tool, driver: Driver) -> bool:
+    """Whether a tool speaks the backend's own vocabulary."""
+    return tool.vocabulary in (None, driver.vocabulary)
+
+
+def select(subscription: Subscription, driver: Driver) -> Selection:
+    """What a subscription of a tool that speaks the backend's own vocabulary looks at."""
+    view = subscription.view
+    types, only = subscription.selected(driver.canonical_type)
+    if types is None:
+        return Selection(subscription, view, types, only, None)
+    if view is View.BACKWARD:
+        return Selection(subscription, view, types, only, driver.forward_types(types))
+    near = frozenset().union(*map(driver.alike, types))
+    return Selection(subscription, view, types, only, types, near)
+
+
+_maps: dict[tuple[str, str], ContextMap | str] = {}
+
+
+def context_map(backend: str, vocabulary: str) -> ContextMap:
+    """The map from a backend's vocabulary to another one.
+
+    Raises:
+        MissingContextMapError: none is installed, or it cannot be loaded.
+    """
+    key = backend, vocabulary
+    if key not in _maps:
+        _maps[key] = _found(f"{backend}:{vocabulary}", *key)
+    found = _maps[key]
+    if isinstance(found, str):
+        raise MissingContextMapError(found)
+    return found
+
+
+def _found(name: str, backend: str, vocabulary: str) -> ContextMap | str:
+    """The map that a package announces, or why there is none."""
+    for entry in (e for e in entry_points_of("amanda.context_maps") if e.name == name):
+        try:
+            return entry.load()  # type: ignore[no-any-return]
+        except Exception as error:
+            return f"the context map {name} cannot be loaded: {type(error).__name__}: {error}"
+    return (
+        f"nothing here translates {backend!r} into {vocabulary!r}; python -m pip install "
+        f"amanda-contextmap, or a package that announces the context map {name}"
+    )
 
 
 def is_understood(tool: Tool, driver: Driver) -> bool:
@@ -51,13 +139,12 @@ def is_understood(tool: Tool, driver: Driver) -> bool:
 
     What speaks the own vocabulary of another backend sees nothing of this one.
     """
-    if tool.vocabulary in (None, driver.vocabulary):
-        return True
     try:
-        context_map(driver.vocabulary, tool.vocabulary)
+        return speaks_natively(tool, driver) or bool(
+            context_map(driver.vocabulary, tool.vocabulary or "")
+        )
     except MissingContextMapError:
         return False
-    return True
 
 
 def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
@@ -79,84 +166,3 @@ def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
         raise MissingContextMapError(f"{tool.name}: {missing[0][1]}") from None
     for backend, reason in missing:
         warn_once(f"{tool.name} sees nothing of {backend}: {reason}")
-
-
-def composing(vocabularies: Iterable[str], driver: Driver) -> Mapping[str, ContextMap]:
-    """The maps to these vocabularies that find composites in the backend's graphs."""
-    maps = {v: context_map(driver.vocabulary, v) for v in sorted(vocabularies)}
-    return {v: found for v, found in maps.items() if hasattr(found, "composites")}
-
-
-def shows(operator: Operator, tool: Tool) -> bool:
-    """Whether an operator is one for a tool, by its vocabulary: a composite or its parts."""
-    vocabulary = tool.vocabulary
-    return operator.only_in in (None, vocabulary) and vocabulary not in operator.part_in
-
-
-def speaks_natively(subscription: Subscription, driver: Driver) -> bool:
-    """Whether a subscription's tool speaks the backend's own vocabulary."""
-    return subscription.tool.vocabulary in (None, driver.vocabulary)
-
-
-def native_view(subscription: Subscription, driver: Driver) -> View:
-    """Backward operators of another vocabulary are gradients as a whole."""
-    if subscription.view is View.BACKWARD and not speaks_natively(subscription, driver):
-        return View.GRADIENT
-    return subscription.view
-
-
-def selected(
-    subscription: Subscription, driver: Driver, *, expected: bool = False
-) -> frozenset[str] | None:
-    """The types that a subscription selects, as a driver spells those of its own; None for all.
-
-    ``expected`` leaves out those that the tool lists without expecting them to be there.
-    """
-    chosen = [subscription.ops, subscription.only]
-    if expected and subscription.tool.lists_candidates:
-        del chosen[0]
-    found: frozenset[str] | None = None
-    for types in chosen:
-        if types is not None:
-            if speaks_natively(subscription, driver):
-                types = frozenset(map(driver.canonical_type, types))
-            found = types if found is None else found & types
-    return found
-
-
-def forward_types(subscription: Subscription, driver: Driver) -> frozenset[str] | None:
-    """The backend's types of forward operators that a subscription looks at; None for all."""
-    ops, tool = selected(subscription, driver), subscription.tool
-    if ops is None:
-        return None
-    if tool.vocabulary is not None and not speaks_natively(subscription, driver):
-        if subscription.view is View.BACKWARD:
-            ops = frozenset(type.removesuffix("Grad") for type in ops)
-        return context_map(driver.vocabulary, tool.vocabulary).native_types(ops)
-    return driver.forward_types(ops) if subscription.view is View.BACKWARD else ops
-
-
-def misspelt(subscription: Subscription, driver: Driver) -> frozenset[str]:
-    """The backend's types of forward operators that are to be watched, since they may be meant by
-    one that a subscription selects and that is not there."""
-    ops, vocabulary = selected(subscription, driver), subscription.tool.vocabulary
-    if ops is None or subscription.view is View.BACKWARD:
-        return frozenset()
-    if vocabulary is None or speaks_natively(subscription, driver):
-        return frozenset().union(*map(driver.alike, ops))
-    translate = context_map(driver.vocabulary, vocabulary)
-    unknown = (type for type in ops if translate.native_types(frozenset({type})) == frozenset())
-    known: frozenset[str] = getattr(translate, "types", frozenset)()  # a map need not list them
-    near = frozenset().union(*(alike(type, known) for type in unknown))
-    return translate.native_types(near) or frozenset()
-
-
-def wants_translated(
-    subscription: Subscription, driver: Driver, translations: Mapping[str, Translation]
-) -> bool:
-    """Whether an operator is one that a subscription wants, in the vocabulary of its tool."""
-    translation = translations.get(subscription.tool.vocabulary or "")
-    ops = selected(subscription, driver)
-    if translation is None or ops is None:
-        return True
-    return not ops.isdisjoint((translation.type, translation.type + "Grad"))

@@ -15,14 +15,16 @@ What a driver promises:
   :class:`Operators` does for places that :func:`calling_instructions` tells apart. What the engine
   knows of an operator is kept under its ``serial`` and is gone when it is; :class:`ByOperator` is
   such a table, for what the driver keeps itself.
-- At an execution it takes the operator's :class:`Plan` from ``engine.plans``. Where there is none
-  it describes the execution (:class:`Execution`) and has :meth:`Engine.analyze` make one. It then
-  runs what the plan lists, in that order; each :class:`Action` there names its routine and the
-  tensors it selects. In the backward pass it does the same by a :class:`BackwardPlan` for each
-  backward operator and a :class:`GradientPlan` for the gradient of an operator as a whole.
-- Where it has a model as a graph, it shows that (:class:`Graph`) to the maps in
-  ``engine.composing``, and has each :class:`Composite` that they find be an operator of its own,
-  whose ``only_in`` is the map's vocabulary, and for its parts operators with that in ``part_in``.
+- At an execution it takes the operator's :class:`Plan` from the engine. Where there is none it
+  describes the execution (:class:`Execution`) and has :meth:`Engine.analyze` make one. It then runs
+  what the plan lists, in that order; each :class:`Action` there names its routine and the tensors
+  it selects. In the backward pass it does the same by a plan for each backward operator
+  (:meth:`Engine.backward_plan`) and one for the gradient of an operator as a whole
+  (:meth:`Engine.gradient_plan`).
+- Where it has a model as a graph, it shows that to the maps in ``engine.context_maps``, as
+  ``amanda_contextmap.Graph`` says. Each :class:`Composite` that they find becomes an operator of
+  its own, whose ``only_in`` is the map's vocabulary, and its parts operators with that in
+  ``part_in``.
 - It calls the code of tools through the engine (:meth:`Engine.run`) or, in
   a graph, by :meth:`Action.run`, which both check what comes back. While such
   code runs (:func:`in_routine`) nothing is intercepted; :class:`InForce` keeps count of that for
@@ -46,18 +48,15 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 
 from amanda._action import Action, Point, name_of
 from amanda._analysis import Analysis, Execution
-from amanda._by_operator import ByOperator
 from amanda._call import Call
-from amanda._composite import Composite, Graph, Place
-from amanda._context_map import ContextMap, Layout, Translation, context_map
 from amanda._driver import Driver
 from amanda._engine import Engine
 from amanda._in_force import InForce
 from amanda._installed import entry_points_of
-from amanda._operator import Operator
+from amanda._operator import ByOperator, Operator
 from amanda._patches import Patches
 from amanda._places import Operators, calling_instructions
-from amanda._plan import BackwardPlan, GradientPlan, Plan
+from amanda._plan import Plan
 from amanda._private_names import PrivateNames, versions_tested
 from amanda._registry import (
     Announcement,
@@ -70,13 +69,13 @@ from amanda._registry import (
 )
 from amanda._routine import in_routine
 from amanda._spelling import alike
-from amanda._tool import View
+from amanda._tool import Subscription, View
+from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
 
 __all__ = [
     "Action",
     "Analysis",
     "Announcement",
-    "BackwardPlan",
     "ByOperator",
     "Call",
     "Composite",
@@ -84,17 +83,15 @@ __all__ = [
     "Driver",
     "Engine",
     "Execution",
-    "GradientPlan",
-    "Graph",
     "InForce",
-    "Layout",
     "Operator",
     "Operators",
     "Patches",
-    "Place",
     "Plan",
     "Point",
     "PrivateNames",
+    "Selection",
+    "Subscription",
     "Translation",
     "View",
     "alike",

@@ -77,7 +77,7 @@ class NumpyDriver(Driver):
         if not engine.wants(kernel.name):
             return framework.execute(kernel, inputs, attrs)
         operator = self._identify(kernel.name)
-        plan = engine.plans.get(operator.serial)
+        plan = engine.plan(operator)
         if plan is not None and plan.is_noop:
             return framework.execute(kernel, inputs, attrs)
         with self.in_force.paused():

@@ -18,10 +18,12 @@ from amanda_tensorflow.routines import read_attrs
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from amanda.driving import Composite, Engine, Place
+    from amanda.driving import Composite, Engine
 
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.identity import TensorFlowOperator
+
+    Place = tuple[str, int]  # a tensor: the operation that makes it, and which of its outputs
 
 
 class Group(NamedTuple):
@@ -93,12 +95,12 @@ def wholes_of(graph: Any, engine: Engine) -> list[Whole]:
     """The composites of a graph for the tools in force."""
     known: dict[str, tuple[int, list[Whole]]] = attached(graph, "_amanda_composites", dict)
     operators = operators_of(graph)
-    for vocabulary, composing in engine.composing.items():
+    for vocabulary, context_map in engine.context_maps.items():
         if known.get(vocabulary, (-1,))[0] != len(operators):
-            found = composing.composites(_ForwardGraph(graph), engine.driver)
+            found = context_map.composites(_ForwardGraph(graph), engine.driver)
             wholes = [Whole(c, operators[c.parts[-1]].composite(c.type, vocabulary)) for c in found]
             known[vocabulary] = len(operators), wholes
-    return [whole for vocabulary in engine.composing for whole in known[vocabulary][1]]
+    return [whole for vocabulary in engine.context_maps for whole in known[vocabulary][1]]
 
 
 def parts_of(wholes: Iterable[Whole]) -> dict[str, frozenset[str]]:

@@ -201,8 +201,8 @@ class _Inquiry:
         outputs: Sequence[Any],
     ) -> Plan:
         """What the tools decide about an operator whose inputs have these names in the frame."""
-        engine, serial = self.engine, operator.serial
-        plan: Plan | None = engine.plans.get(serial)
+        engine = self.engine
+        plan = engine.plan(operator)
         if plan is None or plan.pending:
             shown = show()
             with self.analyzing(frame, names, shown.inputs):
@@ -212,7 +212,7 @@ class _Inquiry:
                     shown.outputs = outputs
                     plan = engine.complete(plan, shown)
         if self.check is None:
-            self.check = lambda engine: engine.plans.get(serial) is plan
+            self.check = lambda engine: engine.plan(operator) is plan
         return plan
 
     def _gradient_of_whole(
@@ -246,16 +246,16 @@ class _Inquiry:
         )
         with self.analyzing(frame, [], []):
             plan = self.engine.gradient_plan(shown)
-        if plan.on_inputs:
+        if plan.after:
             check_taken_as_a_whole(frame, whole, graph)
         if self.check is None:
             self.check = lambda engine: engine.known_gradient_plan(operator) is plan
         in_loop = frame.in_loop(frame.gradients.nodes_of[calls[number]][0])
         _Adder(self.stages, index, number, operator, in_loop).chain(
-            Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs
+            Point.ON_GRAD_OUTPUTS, plan.before, grad_outputs
         )
         _Adder(self.stages, index, group, operator, in_loop).chain(
-            Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs
+            Point.ON_GRAD_INPUTS, plan.after, grad_inputs
         )
 
     def _gradient(
@@ -289,8 +289,8 @@ class _Inquiry:
                 self.check = lambda engine: engine.known_gradient_plan(operator) is plan
             in_loop = frame.in_loop(frame.gradients.nodes_of[call][0])
             add = _Adder(self.stages, index, number, operator, in_loop)
-            add.chain(Point.ON_GRAD_OUTPUTS, plan.on_outputs, grad_outputs)
-            add.chain(Point.ON_GRAD_INPUTS, plan.on_inputs, grad_inputs)
+            add.chain(Point.ON_GRAD_OUTPUTS, plan.before, grad_outputs)
+            add.chain(Point.ON_GRAD_INPUTS, plan.after, grad_inputs)
         for name, positions in carrying(frame, call):
             if name in frame.running:
                 self._backward(index, frame, name, positions, shown, operator)
@@ -326,7 +326,7 @@ class _Inquiry:
             plan = engine.backward_plan(shown)
             if plan.pending:
                 shown.grad_inputs = outputs
-                plan = engine.complete_backward(plan, shown)
+                plan = engine.complete(plan, shown)
         add = _Adder(self.stages, index, name, backward_operator, frame.in_loop(name))
         add.chain(Point.BEFORE_BACKWARD_OP, plan.before, gradients)
         if plan.replace is not None:

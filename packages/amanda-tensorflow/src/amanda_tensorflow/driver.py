@@ -22,7 +22,7 @@ from amanda_tensorflow.values import ToolVariable, is_parameter
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from amanda.driving import Action, Engine, Execution, Layout
+    from amanda.driving import Action, Engine, Execution
 
     from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.values import Values
@@ -181,11 +181,11 @@ class TensorFlowDriver(Driver):
         """Whether a tensor is read from a variable, also through casts and views."""
         return is_parameter(tensor)
 
-    def to_layout(self, tensor: Any, layout: Layout) -> Any:
+    def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """A symbolic tensor that has the shape and type of this one, in another layout."""
         with tf.Graph().as_default():
             like = tf.compat.v1.placeholder(tensor.dtype.base_dtype, tensor.shape)
-            return layout.to_canonical(like, self.xp)
+            return layout(like)
 
     def canonical_type(self, type: str) -> str:
         """The type of a node for the name of the function that makes one (``tf.raw_ops.Relu``)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import Operator, UnsupportedError
@@ -16,14 +16,14 @@ from amanda_torch.unshown import unshown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amanda.driving import Action, BackwardPlan, Engine, Execution
+    from amanda.driving import Action, Engine, Execution, Plan
     from torch import Tensor
     from torch.autograd.graph import Node
 
     Grads = Sequence[Tensor | None]
 
 # The backward operators of each forward operator, by type and by count of that type.
-_backward_operators = ByOperator()
+_backward_operators: ByOperator[Any] = ByOperator()
 
 
 def made_since(number: int, node: Node | None) -> bool:
@@ -64,7 +64,7 @@ def watch_backward(
         type = node.name().rpartition("::")[2]
         count = counts[type] = counts.get(type, 0) + 1
         backward_operator = _backward_operator(operator, type, count)
-        plan = engine.known_backward_plan(backward_operator)
+        plan = engine.plan(backward_operator)
         if plan is not None and plan.is_noop:
             continue
         execution = None
@@ -86,7 +86,7 @@ class _Watch:
         engine: Engine,
         operator: Operator,
         backward_operator: Operator,
-        plan: BackwardPlan | None,
+        plan: Plan | None,
         execution: Execution | None,
     ) -> None:
         self._engine = engine
@@ -136,14 +136,12 @@ class _Watch:
         grads = run_on_gradients(engine, plan.after, grads, self._backward_operator)
         return None if grads is grad_inputs else tuple(grads)
 
-    def _completed(
-        self, plan: BackwardPlan, grad_inputs: Grads, grad_outputs: Grads
-    ) -> BackwardPlan:
+    def _completed(self, plan: Plan, grad_inputs: Grads, grad_outputs: Grads) -> Plan:
         """The plan with what pending analyses decide, now that the operator has run."""
         assert self._execution is not None
         self._execution.grad_outputs = grad_outputs
         self._execution.grad_inputs = grad_inputs
-        completed = self._engine.complete_backward(plan, self._execution)
+        completed = self._engine.complete(plan, self._execution)
         if completed.before != plan.before:
             raise UnsupportedError(
                 f"{self._backward_operator.id}: an analysis with require_outputs=True inserted "

@@ -155,7 +155,7 @@ class Interception:
                     wanted.update(t for t in self._overloads if _by_default(t))
                 else:
                     wanted.update(engine.wanted)
-                if engine.vocabularies:
+                if engine.context_maps:
                     wanted.update(COPYING)
             for type in [t for t in self._libraries if t not in wanted]:
                 self._libraries.pop(type)._destroy()

@@ -101,7 +101,8 @@ def make_kernel(type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
                 operator = locate(type, key, getframe(1), thread, given)
             else:
                 operator = locate(type, key, getframe(1), thread)
-            plan = engine.plans.get(operator.serial)
+            record = engine.records.get(operator.serial)
+            plan = None if record is None else record.plan
             if plan is not None and plan.is_noop:
                 if plan.inside is None:
                     return target.run(*args, **kwargs)
@@ -120,7 +121,7 @@ def execute(engine: Engine, target: Target, args: Args, kwargs: Kwargs) -> Any:
     operator = locate(target.type, target.type, getframe(1), thread, given)
     intercept(False)
     try:
-        plan = engine.plans.get(operator.serial)
+        plan = engine.plan(operator)
         return Call(engine, target, operator, plan, None).execute(args, kwargs)
     finally:
         intercept(thread.engine is not None)

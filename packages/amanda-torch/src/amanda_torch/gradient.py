@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import Operator
-    from amanda.driving import Engine, Execution, GradientPlan
+    from amanda.driving import Engine, Execution, Plan
     from torch.autograd.graph import Node
 
     from amanda_torch.batches import Layer
@@ -47,7 +47,7 @@ class Gradient:
         plan: what to do, None when that is still to be analyzed.
     """
 
-    def __init__(self, engine: Engine, operator: Operator, plan: GradientPlan | None) -> None:
+    def __init__(self, engine: Engine, operator: Operator, plan: Plan | None) -> None:
         self._engine = engine
         self._operator = operator
         self.plan = plan
@@ -191,12 +191,12 @@ class Gradient:
             execution.grad_outputs, execution.grad_inputs = grads, grad_inputs
             self.plan = self._engine.gradient_plan(execution)
             execution.grad_outputs = execution.grad_inputs = None  # they may have a graph
-        return run_on_gradients(self._engine, self.plan.on_outputs, grads, self._operator)
+        return run_on_gradients(self._engine, self.plan.before, grads, self._operator)
 
     def _on_inputs(self, grads: Grads) -> Grads:
         if self.plan is None or not in_force(self._engine):
             return grads
-        return run_on_gradients(self._engine, self.plan.on_inputs, grads, self._operator)
+        return run_on_gradients(self._engine, self.plan.after, grads, self._operator)
 
 
 def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:

@@ -28,7 +28,7 @@ APART = 8
 _DIFFERS = object()
 _PLAIN = frozenset((int, str, type(None), torch.dtype))
 _NUMBERS = frozenset((bool, float, complex))  # equal to integers, but another setting
-_unsettled = ByOperator()
+_unsettled: ByOperator[Any] = ByOperator()
 
 
 def setting(value: Any) -> object:

@@ -78,7 +78,7 @@ class ThreadState:
         self.in_force: Engine | None = None
         self.node: Node | None = None
         self.visits: dict[int, int] | None = None
-        self.session: Callable[[], ByOperator | None] = lambda: None
+        self.session: Callable[[], ByOperator[Any] | None] = lambda: None
         self.outside: Node | None = None
         self.floor: CodeType | None = None
         self.resumed: Node | None = None

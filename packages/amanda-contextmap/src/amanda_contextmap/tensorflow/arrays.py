@@ -18,8 +18,7 @@ from amanda_contextmap.rule import axis, constant, rule
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from amanda.driving import Layout
-
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
 

@@ -8,8 +8,7 @@ from amanda_contextmap.layout import Reshaped
 from amanda_contextmap.rule import constant, rule
 
 if TYPE_CHECKING:
-    from amanda.driving import Layout
-
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
 

@@ -10,8 +10,7 @@ from amanda_contextmap.rule import axes, axis, rule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amanda.driving import Layout
-
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
 

@@ -9,8 +9,7 @@ from amanda_contextmap.rule import constant, rule
 from amanda_contextmap.torch.conditions import of_booleans
 
 if TYPE_CHECKING:
-    from amanda.driving import Layout
-
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
 

@@ -12,8 +12,7 @@ from amanda_contextmap.rule import constant, rule
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from amanda.driving import Layout
-
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Rule
 
