@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from amanda._action import POINTS, Action, Point, checked_indices, checked_options, name_of
 from amanda._errors import ActionError, UnsupportedError
 from amanda._observation import Observation
+from amanda._operator import Execution
 from amanda._published import PublishedMethods
 from amanda._tool import View
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from amanda._analysis import Execution
 
 
 class OpContext(Observation, PublishedMethods):
@@ -176,15 +173,12 @@ _WAY_OUT = {
 
 def _count(execution: Execution, point: Point) -> int | None:
     """How many tensors a routine at ``point`` may select from, None while it is not known."""
-    tensors: Any
-    if point in (Point.BEFORE_OP, Point.REPLACE_OP, Point.ON_GRAD_INPUTS):
-        tensors = execution.inputs
-    elif point is Point.AFTER_OP:
-        tensors = execution.outputs
-    elif point in (Point.ON_GRAD_OUTPUTS, Point.BEFORE_BACKWARD_OP, Point.REPLACE_BACKWARD_OP):
-        tensors = execution.grad_outputs
-    else:
-        tensors = execution.grad_inputs
-        if callable(tensors):  # of a gradient as a whole
-            tensors = execution.inputs
+    grads = execution.grad_inputs  # that a function tells are those of a gradient as a whole
+    tensors = {
+        Point.BEFORE_OP: execution.inputs,
+        Point.REPLACE_OP: execution.inputs,
+        Point.AFTER_OP: execution.outputs,
+        Point.AFTER_BACKWARD_OP: execution.inputs if callable(grads) else grads,
+        Point.ON_GRAD_INPUTS: execution.inputs,
+    }.get(point, execution.grad_outputs)
     return None if tensors is None else len(tensors)

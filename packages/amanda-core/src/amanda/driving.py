@@ -47,13 +47,13 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 """
 
 from amanda._action import Action, Point, name_of
-from amanda._analysis import Analysis, Execution
 from amanda._call import Call
 from amanda._driver import Driver
 from amanda._engine import Engine
 from amanda._in_force import InForce
 from amanda._installed import entry_points_of
-from amanda._operator import ByOperator, Operator
+from amanda._observation import Analysis
+from amanda._operator import ByOperator, Execution, Operator
 from amanda._patches import Patches
 from amanda._places import Operators, calling_instructions
 from amanda._plan import Plan
