@@ -68,8 +68,8 @@ from amanda._registry import (
     unregister_driver,
 )
 from amanda._routine import in_routine
-from amanda._spelling import alike
 from amanda._tool import Subscription, View
+from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
 
 __all__ = [
