@@ -3,7 +3,8 @@
 Not collected; ``test_testing.py`` runs it, with the kind of driver in the environment:
 
 * ``idle`` does nothing at all;
-* ``deaf`` asks the analysis routines, and runs none of the routines that they insert.
+* ``deaf`` asks the analysis routines, and runs none of the routines that they insert;
+* ``lacking`` does all, but its adapter says that it runs no loops.
 """
 
 import os
@@ -23,7 +24,7 @@ class IdleDriver(working.NumpyDriver):
 if os.environ["AMANDA_TEST_DRIVER"] == "idle":
     amanda.unregister_driver(working.driver)
     amanda.register_driver(IdleDriver())
-else:
+elif os.environ["AMANDA_TEST_DRIVER"] == "deaf":
     Engine.run = lambda self, actions, tensors, operator, like=None: (
         tensors if like is None else like
     )
@@ -31,6 +32,9 @@ else:
 
 class BrokenAdapter(NumpyAdapter):
     """In this module, so that another process that imports it has the driver too."""
+
+    if os.environ["AMANDA_TEST_DRIVER"] == "lacking":
+        lacks = {"Loops": "it runs no loops"}
 
 
 class TestBroken(Conformance):

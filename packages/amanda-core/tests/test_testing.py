@@ -8,11 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from amanda.testing import Conformance, InPlace, Loops
+
+SUITES = [InPlace, *Conformance.__bases__]
 
 # What holds without a driver that does anything.
 IDLE = {
     "test_without_tools_they_are_the_references",
+    "test_without_tools_second_derivatives_are_the_references",
     "test_a_missing_context_map_names_the_package",
+    "test_a_portable_tool_leaves_this_backend_alone_if_nothing_translates_it",
+    "test_a_portable_tool_that_nothing_translates_for_either_is_refused",
 }
 # What is about analysis routines alone.
 DEAF = IDLE | {
@@ -47,30 +53,54 @@ DEAF = IDLE | {
     "test_the_context_counts_them",
     "test_backward_and_forward_share_the_context",
     "test_a_replacement_of_two_tools_is_refused",
+    *("test_a_context_shows_none", "test_its_output_is_shown_when_it_is_required"),
+    "test_a_value_that_is_not_known_is_an_error_that_breaks_nothing",
 }
+
+
+@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.__name__)
+def test_every_class_says_by_what_statement_of_the_semantics_it_holds(suite):
+    semantics = (Path(__file__).parents[3] / "docs" / "semantics.md").read_text()
+    headings = re.findall(r"^## (.*)$", semantics, re.MULTILINE)
+    anchors = [re.sub(r"[^a-z0-9 -]", "", h.lower()).replace(" ", "-") for h in headings]
+    named = re.findall(r"docs/semantics\.md#([a-z0-9-]+)", suite.__doc__)
+    assert named
+    assert set(named) <= set(anchors)
+    for anchor in named:
+        section = semantics.split("\n## ")[1 + anchors.index(anchor)]
+        assert f"`{suite.__name__}`" in section
+
+
+def test_no_class_hides_what_another_one_has():
+    names = [name for suite in SUITES for name in vars(suite) if not name.startswith("__")]
+    assert len(names) == len(set(names))
+
+
+def test_what_a_framework_lacks_is_skipped_for_its_reason():
+    done = run_with("lacking", "-rs")
+    tests = [name for name in vars(Loops) if name.startswith("test_")]
+    skipped = re.findall(r"^SKIPPED \[(\d+)\] .*: Loops: it runs no loops$", done, re.MULTILINE)
+    assert sum(map(int, skipped)) >= len(tests)
+    assert "failed" not in done
 
 
 @pytest.mark.parametrize(("driver", "allowed"), [("idle", IDLE), ("deaf", DEAF)])
 def test_only_what_needs_no_routine_passes_without_one(driver, allowed):
-    folder = Path(__file__).parent
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "broken_backend.py",
-            "-q",
-            "-rp",
-            "-p",
-            "no:cacheprovider",
-        ],
-        cwd=folder,
+    done = run_with(driver, "-rp")
+    passed = set(re.findall(r"^PASSED \S+::(test_.*)$", done, re.MULTILINE))
+    assert passed, done
+    bare = {name.partition("[")[0] for name in passed - allowed}
+    assert bare <= allowed
+    assert re.search(r"\d+ failed", done)
+
+
+def run_with(driver, report):
+    """What pytest prints of the suite when the backend has this driver."""
+    command = [sys.executable, "-m", "pytest", "broken_backend.py", "-q", report]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider"],
+        cwd=Path(__file__).parent,
         env={**os.environ, "AMANDA_TEST_DRIVER": driver},
         capture_output=True,
         text=True,
-    )
-    passed = set(re.findall(r"^PASSED \S+::(test_.*)$", done.stdout, re.MULTILINE))
-    assert passed, done.stdout
-    bare = {name.partition("[")[0] for name in passed - allowed}
-    assert bare <= allowed
-    assert re.search(r"\d+ failed", done.stdout)
+    ).stdout

@@ -14,7 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, mlir
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 Array = np.ndarray[Any, Any]
 
@@ -55,7 +55,12 @@ FUNCTIONS = {
     "sigmoid": jax.nn.sigmoid,
     "select": lambda mask, x, y: lax.select_n(~mask, x, y),
     "unstack": lambda x: unstack.bind(x, axis=0),
+    "range": lambda: lax.iota(jnp.float32, 3),
 }
+
+
+def loop(times: int, body: Callable[[Any], Any], value: Any) -> Any:
+    return lax.fori_loop(0, times, lambda turn, value: body(value), value)
 
 
 class JaxModel(Model):
@@ -69,7 +74,7 @@ class JaxModel(Model):
 
         @instrument
         def network(parameters: Any, inputs: Any, switches: Any) -> Any:
-            return program.run(call, {**inputs, **parameters}, switches)
+            return program.run(call, {**inputs, **parameters}, switches, loop)
 
         def total(wanted: Any, parameters: Any, inputs: Any, switches: Any) -> Any:
             parameters, inputs = (
@@ -79,8 +84,14 @@ class JaxModel(Model):
             return network(parameters, inputs, switches).sum()
 
         gradient = jax.grad(total)
+
+        def total_gradient(wanted: Any, of: str, *arguments: Any) -> Any:
+            return gradient(wanted, *arguments)[of].sum()
+
+        second = jax.grad(total_gradient)
         self._network = jax.jit(network, static_argnums=2) if jit else network
         self._gradient = jax.jit(gradient, static_argnums=3) if jit else gradient
+        self._second = jax.jit(second, static_argnums=(1, 4)) if jit else second
 
     def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
         inputs = {name: jnp.asarray(array) for name, array in inputs.items()}
@@ -93,6 +104,14 @@ class JaxModel(Model):
         wanted = {name: (inputs | self._parameters)[name] for name in wrt}
         found = self._gradient(wanted, self._parameters, inputs, tuple(switches))
         return {name: np.asarray(grad) for name, grad in found.items()}
+
+    def second_gradients(
+        self, of: str, wrt: Sequence[str], inputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        inputs = {name: jnp.asarray(array) for name, array in inputs.items()}
+        wanted = {name: (inputs | self._parameters)[name] for name in {of, *wrt}}
+        found = self._second(wanted, of, self._parameters, inputs, ())
+        return {name: np.asarray(found[name]) for name in wrt}
 
     def train(self, mode: bool) -> None:
         pass  # a function is given what depends on it
@@ -111,6 +130,7 @@ class JaxAdapter(Adapter):
         "sigmoid": "logistic",
         "select": "select_n",
         "unstack": "unstack",
+        "range": "iota",
     }
     input_names = {"matmul": ("lhs", "rhs")}
     attrs = {"unstack": {"axis": 0}}
@@ -118,6 +138,7 @@ class JaxAdapter(Adapter):
     differentiable = True
     none_for_unneeded_inputs = True
     none_for_unused_outputs = True
+    one_in_loop = True
     jit = False
 
     def build(self, program: Program, parameters: Mapping[str, Array]) -> JaxModel:

@@ -1,7 +1,7 @@
 """How the conformance suite drives TensorFlow: by tf.function and by Session.run."""
 
 import tensorflow as tf
-from amanda.testing import Adapter, Model
+from amanda.testing import Adapter, Model, run_step
 
 OPERATIONS = {
     "matmul": tf.matmul,
@@ -11,6 +11,7 @@ OPERATIONS = {
     "sigmoid": tf.sigmoid,
     "select": tf.where,
     "unstack": lambda value: tf.unstack(value, num=2),
+    "range": lambda: tf.constant([0.0, 1.0, 2.0]),
 }
 
 
@@ -18,6 +19,24 @@ def call(step, operands):
     with tf.name_scope(step.layer):
         results = OPERATIONS[step.kind](*operands)
     return results if isinstance(results, list) else [results]
+
+
+def loop(times, body, value):
+    _, value = tf.while_loop(
+        lambda turn, value: turn < times,
+        lambda turn, value: (turn + 1, body(value)),
+        (tf.constant(0), value),
+    )
+    return value
+
+
+def loop_with_gradients_to_come(times, body, value):
+    """A loop in a graph that runs before gradients are added, which TensorFlow wants to know."""
+    tf.compat.v1.experimental.output_all_intermediates(True)
+    try:
+        return loop(times, body, value)
+    finally:
+        tf.compat.v1.experimental.output_all_intermediates(None)
 
 
 class TensorFlowAdapter(Adapter):
@@ -31,6 +50,7 @@ class TensorFlowAdapter(Adapter):
         "sigmoid": "Sigmoid",
         "select": "SelectV2",
         "unstack": "Unpack",
+        "range": "Const",
     }
     input_names = {"matmul": ("a", "b"), "unstack": ("value",)}
     attrs = {
@@ -41,6 +61,7 @@ class TensorFlowAdapter(Adapter):
     differentiable = False
     none_for_unneeded_inputs = False
     none_for_unused_outputs = False
+    one_in_loop = True
 
     def tensor(self, array):
         return tf.constant(array)
@@ -60,7 +81,7 @@ class FunctionModel(Model):
 
         @tf.function
         def run(inputs, switches, training):
-            return program.run(call, {**variables, **inputs}, switches)
+            return program.run(call, {**variables, **inputs}, switches, loop)
 
         self._run = run
 
@@ -78,6 +99,19 @@ class FunctionModel(Model):
                 tape.watch(source)
             output = self._call(tensors, switches)
         return self._arrays(wrt, tape.gradient(output, sources, unconnected_gradients="zero"))
+
+    def second_gradients(self, of, wrt, inputs):
+        tensors = self._tensors(inputs)
+        values = {**self._variables, **tensors}
+        sources = [values[name] for name in wrt]
+        with tf.GradientTape(watch_accessed_variables=False) as outer:
+            for source in (values[of], *sources):
+                outer.watch(source)
+            with tf.GradientTape(watch_accessed_variables=False) as inner:
+                inner.watch(values[of])
+                output = self._call(tensors, ())
+            first = inner.gradient(output, values[of])
+        return self._arrays(wrt, outer.gradient(first, sources, unconnected_gradients="zero"))
 
     def train(self, mode):
         self._training = mode
@@ -108,15 +142,32 @@ class StepModel(FunctionModel):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 for source in sources:
                     tape.watch(source)
-                output = program.run(call, values, switches)
+                output = program.run(call, values, switches, loop)
             return tape.gradient(output, sources, unconnected_gradients="zero")
 
+        @tf.function
+        def second(of, wrt, inputs):
+            values = {**variables, **inputs}
+            sources = [values[name] for name in wrt]
+            with tf.GradientTape(watch_accessed_variables=False) as outer:
+                for source in (values[of], *sources):
+                    outer.watch(source)
+                with tf.GradientTape(watch_accessed_variables=False) as inner:
+                    inner.watch(values[of])
+                    output = program.run(call, values, (), loop)
+                first = inner.gradient(output, values[of])
+            return outer.gradient(first, sources, unconnected_gradients="zero")
+
         self._step = step
+        self._second = second
 
     def gradients(self, wrt, inputs, switches=()):
         tensors = self._tensors(inputs)
         gradients = self._step(tensors, tuple(wrt), tuple(switches), self._training)
         return self._arrays(wrt, gradients)
+
+    def second_gradients(self, of, wrt, inputs):
+        return self._arrays(wrt, self._second(of, tuple(wrt), self._tensors(inputs)))
 
 
 class SessionModel(Model):
@@ -146,15 +197,25 @@ class SessionModel(Model):
 
     def gradients(self, wrt, inputs, switches=()):
         output = self._build(inputs)
-        if tuple(wrt) not in self._gradients:
-            values = {**self._variables, **self._placeholders}
-            with self._graph.as_default():
-                self._gradients[tuple(wrt)] = tf.gradients(
-                    output, [values[name] for name in wrt], unconnected_gradients="zero"
-                )
-        fetches = [self._gradients[tuple(wrt)], output]
+        fetches = [self._derived(output, wrt), output]
         arrays, _ = self._session.run(fetches, self._feeds(inputs, switches))
         return dict(zip(wrt, arrays, strict=True))
+
+    def second_gradients(self, of, wrt, inputs):
+        (first,) = self._derived(self._build(inputs), [of])
+        arrays = self._session.run(self._derived(first, wrt), self._feeds(inputs, ()))
+        return dict(zip(wrt, arrays, strict=True))
+
+    def _derived(self, output, wrt):
+        """Gradients of the sum of a tensor of the graph, which are made once."""
+        key = output.name, *wrt
+        if key not in self._gradients:
+            values = {**self._variables, **self._placeholders}
+            with self._graph.as_default():
+                self._gradients[key] = tf.gradients(
+                    output, [values[name] for name in wrt], unconnected_gradients="zero"
+                )
+        return self._gradients[key]
 
     def train(self, mode):
         self._training = mode
@@ -182,7 +243,7 @@ class SessionModel(Model):
     def _step(self, step, values):
         operands = [values[name] for name in step.operands]
         if step.switch is None:
-            return call(step, operands)
+            return run_step(call, step, operands, loop_with_gradients_to_come)
         unchanged = [values[name] for name in step.results]
         return tf.cond(self._switches[step.switch], lambda: call(step, operands), lambda: unchanged)
 

@@ -22,6 +22,7 @@ FUNCTIONS = {
     "select": torch.where,
     "unstack": torch.unbind,
     "relu_": torch.relu_,
+    "range": lambda: torch.arange(3, dtype=torch.float32),
 }
 
 
@@ -63,12 +64,31 @@ class TorchModel(Model):
     def gradients(
         self, wrt: Sequence[str], inputs: Mapping[str, Array], switches: Collection[str] = ()
     ) -> dict[str, Array]:
+        values, output = self._output(inputs, wrt, switches)
+        return self._differentiate(output, values, wrt)
+
+    def second_gradients(
+        self, of: str, wrt: Sequence[str], inputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        values, output = self._output(inputs, [of, *wrt])
+        (first,) = torch.autograd.grad(output, [values[of]], create_graph=True)
+        return self._differentiate(first.sum(), values, wrt)
+
+    def _output(
+        self, inputs: Mapping[str, Array], wrt: Sequence[str], switches: Collection[str] = ()
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """All values by name, those in ``wrt`` in need of a gradient, and the output's sum."""
         tensors = {name: torch.tensor(array) for name, array in inputs.items()}
         values = {**self._network.values, **tensors}
         for name, value in values.items():
             value.requires_grad_(name in wrt)
         with torch.enable_grad():  # also within a routine, which is not differentiated
-            output = self._network(tensors, switches).sum()
+            return values, self._network(tensors, switches).sum()
+
+    @staticmethod
+    def _differentiate(
+        output: Tensor, values: Mapping[str, Tensor], wrt: Sequence[str]
+    ) -> dict[str, Array]:
         found = torch.autograd.grad(
             output, [values[name] for name in wrt], allow_unused=True, materialize_grads=True
         )
@@ -88,6 +108,7 @@ class TorchAdapter(Adapter):
         "multiply": "mul",
         "select": "where",
         "unstack": "unbind",
+        "range": "arange",
     }
     input_names = {"matmul": ("self", "other")}
     attrs = {"unstack": {"dim": 0}}

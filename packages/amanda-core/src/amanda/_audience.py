@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from amanda._driver import Driver
 from amanda._operator import Operator
 from amanda._tool import Subscription, View
 from amanda._vocabulary import ContextMap, Selection, Translation, context_map, select
+
+if TYPE_CHECKING:
+    from amanda._driver import Driver
 
 
 class Audience:

@@ -10,17 +10,21 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from amanda._action import Action, Check
+from amanda._action import Action, Check, name_of
+from amanda._analysis import Analysis, Execution
 from amanda._audience import Audience
 from amanda._context import OpContext
-from amanda._driver import Driver
-from amanda._observation import Analysis
-from amanda._operator import ByOperator, Execution, Operator
+from amanda._errors import AmandaError, RoutineError
+from amanda._operator import ByOperator, Operator
 from amanda._plan import Decisions, Plan
+from amanda._routine import call
 from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import Selection, Translation
+
+if TYPE_CHECKING:
+    from amanda._driver import Driver
 
 
 @dataclass(slots=True, eq=False)
@@ -155,7 +159,7 @@ class Engine:
 
     def backward_plan(self, execution: Execution) -> Plan:
         """The plan for a backward operator, analyzed at its first execution."""
-        plan = self.plan(execution.runs)
+        plan = self.plan(_about(execution))
         return self._asked(View.BACKWARD, execution) if plan is None else plan
 
     def gradient_plan(self, execution: Execution) -> Plan:
@@ -243,7 +247,7 @@ class Engine:
     def _asked(self, view: View, execution: Execution) -> Plan:
         """A plan by all who look at an operator in a way, but for those that wait for more."""
         with self._lock:
-            operator, about = execution.operator, execution.runs
+            operator, about = execution.operator, _about(execution)
             if self._record(operator).parameters is None:  # it ran outside of the scope
                 self._look_at(execution)
             looking = self._looking(view, operator)
@@ -269,7 +273,7 @@ class Engine:
         decisions: Decisions,
         pending: tuple[Selection, ...],
     ) -> Plan:
-        operator, about = execution.operator, execution.runs
+        operator, about = execution.operator, _about(execution)
         if view is View.FORWARD:
             translations = self._record(operator).translations
             backward = bool(self._looking(View.BACKWARD, operator))
@@ -315,7 +319,7 @@ class Engine:
 
         A tool that is no longer in force is not asked: a backward may run after its scope.
         """
-        decided = self._record(execution.runs).decided if self.caching else {}
+        decided = self._record(_about(execution)).decided if self.caching else {}
         ranked: list[tuple[int, Action]] = []
         for selection in selections:
             subscription = selection.subscription
@@ -339,8 +343,27 @@ class Engine:
         )
         translation = record.translations.get(tool.vocabulary or "")
         shown = analysis if translation is None else translation.analysis(analysis)
-        context._ask(subscription.callback, shown)
+        previous, context._analysis = context._analysis, shown
+        try:
+            call(subscription.callback, context)
+        except AmandaError:
+            raise
+        except Exception as original:
+            raise RoutineError(
+                f"{type(original).__name__}: {original}",
+                tool=tool.name,
+                routine=name_of(subscription.callback),
+                operator_id=_about(execution).id,
+                point="analysis",
+            ) from original
+        finally:
+            context._analysis = previous
         return tuple(analysis.actions)
+
+
+def _about(execution: Execution) -> Operator:
+    """The operator that runs: a backward operator, or the forward one."""
+    return execution.backward_operator or execution.operator
 
 
 def invalidate(tool: Tool) -> None:

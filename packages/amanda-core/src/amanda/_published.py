@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from amanda._operator import Operator
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amanda._operator import Operator
 
 # Its namespaces, and the vocabularies they mean: None for that of whatever backend is at hand.
 NAMESPACES = {"amanda": None, "amanda/pytorch": "torch", "amanda/tensorflow": "tensorflow"}

@@ -9,25 +9,27 @@ is imported. One that cannot be loaded is named in a warning and left out.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from amanda._driver import Driver
 from amanda._errors import MissingDriverError
 from amanda._installed import entry_points_of, warn_once
 
-if TYPE_CHECKING:  # they take long to import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
     from types import ModuleType
+
+    from amanda._driver import Driver
 
 # Frameworks that have a driver, and what to install for it.
 _PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
 
 
+@dataclass(slots=True, eq=False)
 class Announcement:
     """What an installed package says of the driver in it.
 
@@ -39,8 +41,14 @@ class Announcement:
             metadata do not tell.
     """
 
-    def __init__(self, entry: EntryPoint) -> None:
-        self._entry = entry
+    _entry: EntryPoint
+    framework: str = field(init=False)
+    vocabulary: str = field(init=False)
+    module: str = field(init=False)
+    package: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        entry = self._entry
         self.framework, _, vocabulary = entry.name.partition(":")
         self.vocabulary = vocabulary or self.framework
         self.module = entry.value.partition(":")[0].strip()
@@ -53,6 +61,8 @@ class Announcement:
         Raises:
             MissingDriverError: from whatever keeps it from being loaded.
         """
+        from amanda._driver import Driver
+
         try:
             driver = self._entry.load()
             if not isinstance(driver, Driver):
@@ -70,12 +80,6 @@ def announced() -> list[Announcement]:
     return [Announcement(entry) for entry in entry_points_of("amanda.drivers")]
 
 
-@functools.cache
-def _announced_at_first() -> dict[str, Announcement]:
-    """Those that were installed when this was first asked, by framework."""
-    return {a.framework: a for a in reversed(announced())}
-
-
 def install_hint(framework: str) -> str | None:
     """What to install to have a driver for a framework; None where nobody is known to make one."""
     package = _PACKAGES.get(framework)
@@ -84,20 +88,17 @@ def install_hint(framework: str) -> str | None:
 
 def frameworks() -> list[str]:
     """Import names of the frameworks that have a driver, installed or not."""
-    return list(dict.fromkeys([*_PACKAGES, *_announced_at_first()]))
+    return list(dict.fromkeys([*_PACKAGES, *_known_announcements()]))
 
 
 def native_vocabularies() -> set[str]:
     """Vocabularies that are some backend's own, whether or not its driver is loaded."""
-    spoken = {announcement.vocabulary for announcement in _announced_at_first().values()}
+    spoken = {announcement.vocabulary for announcement in _known_announcements().values()}
     return spoken | {driver.vocabulary for driver in known_drivers()} | _PACKAGES.keys()
 
 
-# By framework: the drivers that are loaded, why others could not be, which is not tried again, and
-# a lock for each, since a thread that imports one may wait for another thread's import.
 _drivers: dict[str, Driver] = {}
-_failures: dict[str, str] = {}
-_loading: dict[str, threading.RLock] = {}
+_failures: dict[str, str] = {}  # of drivers that could not be loaded, which is not tried again
 
 
 def register_driver(driver: Driver) -> None:
@@ -123,8 +124,11 @@ def loaded_drivers() -> list[Driver]:
     Raises:
         MissingDriverError: frameworks are imported, and none of them has a driver.
     """
-    imported = [framework for framework in frameworks() if _is_imported(framework)]
-    missing = [why for framework in imported if (why := _load(framework)) is not None]
+    missing = [
+        complaint
+        for framework in frameworks()
+        if _imported(framework) and (complaint := _load(framework)) is not None
+    ]
     if missing and not _drivers:
         raise MissingDriverError("; ".join(missing))
     for complaint in missing:
@@ -167,10 +171,12 @@ class ImportWatch:
         """Find the framework's own module, and have ``then`` called after its execution."""
         if name not in self._frameworks:
             return None
-        # not those of outer scopes, or of other threads
-        finders = [finder for finder in sys.meta_path if not isinstance(finder, ImportWatch)]
-        found = (finder.find_spec(name, path, target) for finder in finders)
-        spec = next((spec for spec in found if spec is not None), None)
+        spec = None
+        for finder in sys.meta_path:
+            if isinstance(finder, ImportWatch):  # that of an outer scope, or of another thread
+                continue
+            if (spec := finder.find_spec(name, path, target)) is not None:
+                break
         if spec is None or spec.loader is None:
             return spec
         loader, execute = spec.loader, spec.loader.exec_module
@@ -190,6 +196,21 @@ class ImportWatch:
         return spec
 
 
+_announcements: dict[str, Announcement] | None = None
+
+
+def _known_announcements() -> dict[str, Announcement]:
+    """Those that were installed when this was first asked, by framework."""
+    global _announcements
+    if _announcements is None:
+        _announcements = {a.framework: a for a in reversed(announced())}
+    return _announcements
+
+
+# One for each framework, since a thread that imports one may wait for another thread's import.
+_loading: dict[str, threading.RLock] = {}
+
+
 def _load(framework: str) -> str | None:
     """Load a driver, unless it is loaded or being loaded: it imports its framework itself.
 
@@ -200,11 +221,12 @@ def _load(framework: str) -> str | None:
     """
     if framework in _drivers:
         return None
-    announcement = _announced_at_first().get(framework)
+    announcement = _known_announcements().get(framework)
     if announcement is None:
-        return f"{framework} has no driver; {install_hint(framework)}"
+        hint = install_hint(framework)
+        return f"{framework} has no driver; {hint}"
     with _loading.setdefault(framework, threading.RLock()):
-        loading = announcement.module in sys.modules and not _is_imported(announcement.module)
+        loading = announcement.module in sys.modules and not _imported(announcement.module)
         if framework not in _drivers and framework not in _failures and not loading:
             try:
                 _drivers[framework] = announcement.load()
@@ -213,6 +235,6 @@ def _load(framework: str) -> str | None:
     return _failures.get(framework)
 
 
-def _is_imported(name: str) -> bool:
+def _imported(name: str) -> bool:
     module = sys.modules.get(name)
     return module is not None and not getattr(module.__spec__, "_initializing", False)

@@ -24,6 +24,7 @@ FUNCTIONS = {
     "sigmoid": framework.sigmoid,
     "select": framework.where,
     "unstack": framework.unstack,
+    "range": lambda: framework.range_(3),
 }
 
 amanda.register_driver(driver)
@@ -66,15 +67,29 @@ class NumpyModel(Model):
         values = self._values(inputs, wrt)
         output = self._network(values, switches)
         found = framework.gradients(output, [values[name] for name in wrt])
-        return {
-            name: np.zeros_like(values[name].array) if grad is None else grad.array
-            for name, grad in zip(wrt, found, strict=True)
-        }
+        return self._arrays(values, wrt, found)
+
+    def second_gradients(
+        self, of: str, wrt: Sequence[str], inputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        values = self._values(inputs, [of, *wrt])
+        (first,) = framework.gradients(self._network(values, ()), [values[of]])
+        found = framework.gradients(first, [values[name] for name in wrt])
+        return self._arrays(values, wrt, found)
 
     def _values(self, inputs: Mapping[str, Array], wrt: Sequence[str] = ()) -> dict[str, Tensor]:
         values = {name: Tensor(a, name in wrt) for name, a in inputs.items()}
         values |= {name: Parameter(a, name in wrt) for name, a in self._parameters.items()}
         return values
+
+    @staticmethod
+    def _arrays(
+        values: Mapping[str, Tensor], wrt: Sequence[str], found: Sequence[Tensor | None]
+    ) -> dict[str, Array]:
+        return {
+            name: np.zeros_like(values[name].array) if grad is None else grad.array
+            for name, grad in zip(wrt, found, strict=True)
+        }
 
     def train(self, mode: bool) -> None:
         self._network.training = mode

@@ -105,7 +105,7 @@ class KernelCall(Call):
         if node is None:  # nothing needs a gradient
             return outputs
         backward_operator = driver.operators.backward(self.operator, "_backward")
-        detached, run = [Tensor(t.array) for t in outputs], node.backward
+        detached, run = list(map(framework.detached, outputs)), node.backward
 
         def watched(grads: Grads) -> Grads:  # maybe long after the forward
             if driver.in_force.engine is None:  # no tools in force, or inside a routine

@@ -2,11 +2,13 @@
 
 It knows nothing of Amanda. Like any framework that can be instrumented it has places to hook:
 ``thread.interceptor`` sees every call of a kernel, ``Node.backward`` may be wrapped, and
-``thread.modules`` tells which modules are being called.
+``thread.modules`` tells which modules are being called. ``thread.record`` is told of every kernel
+that runs; :mod:`numpy_backend.staging` makes graphs of that.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +17,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+Arrays = tuple[Array, ...]
+Tensors = Sequence["Tensor"]
 Grads = Sequence["Tensor | None"]
 Backward = Callable[[Grads], Grads]
-Interceptor = Callable[["Kernel", Sequence["Tensor"], Mapping[str, Any]], Sequence["Tensor"]]
+Interceptor = Callable[["Kernel", Tensors, Mapping[str, Any]], Tensors]
+Recorder = Callable[[Callable[..., Sequence[Array]], Tensors, Tensors], None]
 
 
 class Kernel(NamedTuple):
@@ -25,13 +30,14 @@ class Kernel(NamedTuple):
 
     ``forward`` takes the input arrays and attributes, and gives a tuple of output arrays.
     ``backward`` takes the gradients of the outputs, then inputs, outputs and attributes, and
-    gives a gradient for each input, None where there is none.
+    gives a gradient for each input, None where there is none; it computes them by kernels, so
+    that gradients have gradients.
     """
 
     name: str
     inputs: tuple[str, ...]
-    forward: Callable[..., tuple[Array, ...]]
-    backward: Callable[..., Sequence[Array | None]] | None = None
+    forward: Callable[..., Arrays]
+    backward: Callable[..., Grads] | None = None
 
 
 class Tensor:
@@ -71,7 +77,7 @@ class Node:
 
     _serials = itertools.count()
 
-    def __init__(self, inputs: Sequence[Tensor], outputs: int, backward: Backward) -> None:
+    def __init__(self, inputs: Tensors, outputs: int, backward: Backward) -> None:
         self.inputs = inputs
         self.outputs = outputs
         self.backward = backward
@@ -89,9 +95,11 @@ class _Thread(threading.local):
         interceptor: what runs kernels in place of :func:`execute`, if anything does.
         modules: those that are being called, the outermost first.
         run: the call of an outermost module that is going on, if one is.
+        record: is told what is computed, from which tensors, and to which ones, if anyone is.
     """
 
     interceptor: Interceptor | None = None
+    record: Recorder | None = None
     modules: tuple[Module, ...] = ()
     run: Run | None = None
 
@@ -101,27 +109,24 @@ thread = _Thread()
 
 def call(kernel: Kernel, *operands: Any, **attrs: Any) -> Any:
     """Call a kernel; numbers among the operands become tensors of the first one's dtype."""
-    dtype = next(t for t in operands if isinstance(t, Tensor)).array.dtype
+    dtype = next((t.array.dtype for t in operands if isinstance(t, Tensor)), None)
     inputs = [t if isinstance(t, Tensor) else Tensor(np.asarray(t, dtype)) for t in operands]
     outputs = (thread.interceptor or execute)(kernel, inputs, attrs)
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def execute(kernel: Kernel, inputs: Sequence[Tensor], attrs: Mapping[str, Any]) -> Sequence[Tensor]:
+def execute(kernel: Kernel, inputs: Tensors, attrs: Mapping[str, Any]) -> Tensors:
     """Run a kernel and put it on the tape."""
-    arrays = [tensor.array for tensor in inputs]
-    results = kernel.forward(*arrays, **attrs)
-    outputs = [Tensor(result) for result in results]
+    forward = functools.partial(kernel.forward, **attrs)
+    outputs = [Tensor(result) for result in forward(*(tensor.array for tensor in inputs))]
+    if thread.record is not None:
+        thread.record(forward, inputs, outputs)
     if kernel.backward is not None and any(tensor.needs_gradient for tensor in inputs):
         needed = [tensor.needs_gradient for tensor in inputs]
 
         def backward(grads: Grads) -> Grads:
-            incoming = [None if grad is None else grad.array for grad in grads]
-            outgoing = kernel.backward(incoming, arrays, results, **attrs)
-            return [
-                Tensor(grad) if need and grad is not None else None
-                for grad, need in zip(outgoing, needed, strict=True)
-            ]
+            outgoing = kernel.backward(grads, inputs, outputs, **attrs)
+            return [grad if need else None for grad, need in zip(outgoing, needed, strict=True)]
 
         node = Node(inputs, len(outputs), backward)
         for index, output in enumerate(outputs):
@@ -129,21 +134,22 @@ def execute(kernel: Kernel, inputs: Sequence[Tensor], attrs: Mapping[str, Any]) 
     return outputs
 
 
-def gradients(output: Tensor, wrt: Sequence[Tensor]) -> list[Tensor | None]:
+def gradients(output: Tensor, wrt: Tensors) -> list[Tensor | None]:
     """The gradients of the sum of ``output``, None where it does not depend on a tensor."""
     found: dict[int, Tensor] = {}
     waiting: dict[Node, list[Tensor | None]] = {}
+
+    def added(known: Tensor | None, grad: Tensor) -> Tensor:
+        return grad if known is None else _do(_ADD, known, grad)
 
     def accumulate(tensor: Tensor, grad: Tensor | None) -> None:
         if grad is None or not tensor.needs_gradient:
             return
         if tensor.node is None:
-            known = found.get(id(tensor))
-            found[id(tensor)] = grad if known is None else Tensor(known.array + grad.array)
+            found[id(tensor)] = added(found.get(id(tensor)), grad)
         else:
             grads = waiting.setdefault(tensor.node, [None] * tensor.node.outputs)
-            before = grads[tensor.index]
-            grads[tensor.index] = grad if before is None else Tensor(before.array + grad.array)
+            grads[tensor.index] = added(grads[tensor.index], grad)
 
     accumulate(output, Tensor(np.ones_like(output.array)))
     while waiting:
@@ -180,18 +186,46 @@ class Module:
         raise NotImplementedError
 
 
-def _summed(grad: Array, like: Array) -> Array:
-    """The gradient of an operand that was broadcast."""
-    grad = grad.sum(tuple(range(grad.ndim - like.ndim)))
-    stretched = [axis for axis, size in enumerate(like.shape) if size != grad.shape[axis]]
-    return grad.sum(tuple(stretched), keepdims=True)
+def _do(kernel: Kernel, *inputs: Tensor, **attrs: Any) -> Tensor:
+    """Run a kernel within another one's backward, where nobody looks."""
+    return execute(kernel, inputs, attrs)[0]
 
 
-def _unstack_backward(
-    grads: list[Array | None], inputs: list[Array], outputs: tuple[Array, ...], axis: int
-) -> list[Array]:
-    parts = [np.zeros_like(o) if g is None else g for g, o in zip(grads, outputs, strict=True)]
-    return [np.stack(parts, axis)]
+def _zeros(like: Tensor) -> Tensor:
+    return _do(_ZEROS_LIKE, like)
+
+
+def _transposed(x: Tensor) -> Tensor:
+    return _do(_MATRIX_TRANSPOSE, x)
+
+
+def _product(x: Tensor, y: Tensor, like: Tensor) -> Tensor:
+    """A gradient of an operand that may have been broadcast."""
+    return _summed(_do(_MULTIPLY, x, y), like)
+
+
+def _summed(grad: Tensor, like: Tensor) -> Tensor:
+    """The gradient of an operand that may have been broadcast."""
+    shape = like.array.shape
+    return grad if grad.array.shape == shape else _do(_SUM_TO, grad, shape=shape)
+
+
+def _sum_to(x: Array, shape: tuple[int, ...]) -> Arrays:
+    x = x.sum(tuple(range(x.ndim - len(shape))))
+    stretched = [axis for axis, size in enumerate(shape) if size != x.shape[axis]]
+    return (x.sum(tuple(stretched), keepdims=True),)
+
+
+def _sigmoid_backward(grads: Grads, inputs: Tensors, outputs: Tensors) -> Grads:
+    (y,) = outputs
+    one, minus = Tensor(np.ones_like(y.array)), Tensor(np.asarray(-1, y.array.dtype))
+    derivative = _do(_MULTIPLY, y, _do(_ADD, one, _do(_MULTIPLY, y, minus)))
+    return [_do(_MULTIPLY, grads[0], derivative)]
+
+
+def _unstack_backward(grads: Grads, inputs: Tensors, outputs: Tensors, axis: int) -> Grads:
+    parts = [_zeros(o) if g is None else g for g, o in zip(grads, outputs, strict=True)]
+    return [_do(_STACK, *parts, axis=axis)]
 
 
 _MATMUL = Kernel(
@@ -199,8 +233,8 @@ _MATMUL = Kernel(
     ("a", "b"),
     lambda a, b: (a @ b,),
     lambda gs, ins, outs: (
-        gs[0] @ ins[1].T,
-        np.tensordot(ins[0], gs[0], 2 * (tuple(range(ins[0].ndim - 1)),)),
+        _do(_MATMUL, gs[0], _transposed(ins[1])),
+        _do(_MATMUL, _transposed(ins[0]), gs[0]),
     ),
 )
 _ADD = Kernel(
@@ -213,25 +247,26 @@ _MULTIPLY = Kernel(
     "multiply",
     ("a", "b"),
     lambda a, b: (a * b,),
-    lambda gs, ins, outs: (_summed(gs[0] * ins[1], ins[0]), _summed(gs[0] * ins[0], ins[1])),
+    lambda gs, ins, outs: (_product(gs[0], ins[1], ins[0]), _product(gs[0], ins[0], ins[1])),
 )
 _RELU = Kernel(
     "relu",
     ("x",),
     lambda x: (np.maximum(x, 0),),
-    lambda gs, ins, outs: (np.where(ins[0] > 0, gs[0], 0),),
+    lambda gs, ins, outs: (
+        _do(_WHERE, _do(_GREATER, ins[0], _zeros(ins[0])), gs[0], _zeros(gs[0])),
+    ),
 )
-_SIGMOID = Kernel(
-    "sigmoid",
-    ("x",),
-    lambda x: (1 / (1 + np.exp(-x)),),
-    lambda gs, ins, outs: (gs[0] * outs[0] * (1 - outs[0]),),
-)
+_SIGMOID = Kernel("sigmoid", ("x",), lambda x: (1 / (1 + np.exp(-x)),), _sigmoid_backward)
 _WHERE = Kernel(
     "where",
     ("condition", "a", "b"),
     lambda c, a, b: (np.where(c, a, b),),
-    lambda gs, ins, outs: (None, np.where(ins[0], gs[0], 0), np.where(ins[0], 0, gs[0])),
+    lambda gs, ins, outs: (
+        None,
+        _do(_WHERE, ins[0], gs[0], _zeros(gs[0])),
+        _do(_WHERE, ins[0], _zeros(gs[0]), gs[0]),
+    ),
 )
 _UNSTACK = Kernel(
     "unstack",
@@ -239,20 +274,41 @@ _UNSTACK = Kernel(
     lambda x, axis: tuple(np.moveaxis(x, axis, 0)),
     _unstack_backward,
 )
+_STACK = Kernel(
+    "stack",
+    ("parts",),
+    lambda *parts, axis: (np.stack(parts, axis),),
+    lambda gs, ins, outs, axis: execute(_UNSTACK, gs, {"axis": axis}),
+)
 _MATRIX_TRANSPOSE = Kernel(
     "matrix_transpose",
     ("x",),
     lambda x: (np.swapaxes(x, -1, -2),),
-    lambda gs, ins, outs: (np.swapaxes(gs[0], -1, -2),),
+    lambda gs, ins, outs: (_transposed(gs[0]),),
+)
+_SUM_TO = Kernel(
+    "sum_to",
+    ("x",),
+    _sum_to,
+    lambda gs, ins, outs, shape: (_do(_BROADCAST_TO, gs[0], shape=ins[0].array.shape),),
+)
+_BROADCAST_TO = Kernel(
+    "broadcast_to",
+    ("x",),
+    lambda x, shape: (np.broadcast_to(x, shape),),
+    lambda gs, ins, outs, shape: (_summed(gs[0], ins[0]),),
 )
 _ABS = Kernel(
     "abs",
     ("x",),
     lambda x: (np.abs(x),),
-    lambda gs, ins, outs: (gs[0] * np.sign(ins[0]),),
+    lambda gs, ins, outs: (_do(_MULTIPLY, gs[0], _do(_SIGN, ins[0])),),
 )
+_SIGN = Kernel("sign", ("x",), lambda x: (np.sign(x),))
 _GREATER = Kernel("greater", ("a", "b"), lambda a, b: (a > b,))
 _ZEROS_LIKE = Kernel("zeros_like", ("x",), lambda x: (np.zeros_like(x),))
+_DETACH = Kernel("detach", ("x",), lambda x: (x,))
+_RANGE = Kernel("range", (), lambda stop: (np.arange(stop, dtype=np.float32),))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -293,3 +349,12 @@ def abs(x: Tensor) -> Tensor:
 
 def zeros_like(x: Tensor) -> Tensor:
     return call(_ZEROS_LIKE, x)
+
+
+def range_(stop: int) -> Tensor:
+    return call(_RANGE, stop=stop)
+
+
+def detached(x: Tensor) -> Tensor:
+    """The same value, apart from the tape."""
+    return _do(_DETACH, x)

@@ -8,9 +8,10 @@ subclasses the suite in a test module::
     class TestMyBackend(Conformance):
         adapter = MyAdapter()
 
-:class:`Conformance` is all that every backend must do. :class:`InPlace` is for backends whose
-operators may change a tensor that the program holds, in addition. Needs the extra
-``amanda-core[testing]``.
+:class:`Conformance` is all that every backend must do, but for what its framework lacks: those of
+its classes that are ``OPTIONAL`` are skipped for the reason that :attr:`Adapter.lacks` gives.
+:class:`InPlace` is for backends whose operators may change a tensor that the program holds, in
+addition. Needs the extra ``amanda-core[testing]``.
 """
 
 import pkgutil
@@ -23,21 +24,28 @@ pytest.register_assert_rewrite(
 
 from amanda.testing.adapter import Adapter, Model  # noqa: E402
 from amanda.testing.backward import Backward  # noqa: E402
+from amanda.testing.beside import Beside  # noqa: E402
 from amanda.testing.caching import Caching  # noqa: E402
 from amanda.testing.contexts import Contexts  # noqa: E402
 from amanda.testing.errors import Errors  # noqa: E402
 from amanda.testing.gradients import Gradients  # noqa: E402
 from amanda.testing.identity import Identity  # noqa: E402
 from amanda.testing.in_place import InPlace  # noqa: E402
+from amanda.testing.loops import Loops  # noqa: E402
 from amanda.testing.order import Order  # noqa: E402
-from amanda.testing.program import Program, Step  # noqa: E402
+from amanda.testing.program import Program, Step, run_step  # noqa: E402
 from amanda.testing.return_values import ReturnValues  # noqa: E402
 from amanda.testing.scopes import Scopes  # noqa: E402
+from amanda.testing.second_order import SecondOrder  # noqa: E402
 from amanda.testing.untouched import Untouched  # noqa: E402
+from amanda.testing.values import Values  # noqa: E402
+from amanda.testing.without_tensors import WithoutTensors  # noqa: E402
 
 __all__ = [
+    "OPTIONAL",
     "Adapter",
     "Backward",
+    "Beside",
     "Caching",
     "Conformance",
     "Contexts",
@@ -45,17 +53,46 @@ __all__ = [
     "Gradients",
     "Identity",
     "InPlace",
+    "Loops",
     "Model",
     "Order",
     "Program",
     "ReturnValues",
     "Scopes",
+    "SecondOrder",
     "Step",
     "Untouched",
+    "Values",
+    "WithoutTensors",
+    "run_step",
 ]
+
+# Not every framework has what these are about.
+OPTIONAL = frozenset({"Loops", "SecondOrder", "WithoutTensors"})
 
 
 class Conformance(
-    Order, ReturnValues, Gradients, Backward, Identity, Caching, Scopes, Untouched, Errors, Contexts
+    Order,
+    ReturnValues,
+    Gradients,
+    SecondOrder,
+    Backward,
+    Identity,
+    Caching,
+    Scopes,
+    Untouched,
+    Errors,
+    Contexts,
+    Values,
+    Loops,
+    WithoutTensors,
+    Beside,
 ):
     """S1 to S8 of ``docs/semantics.md``, and what a context shows."""
+
+    @pytest.fixture(autouse=True)
+    def _skip_what_the_framework_lacks(self, request: pytest.FixtureRequest) -> None:
+        assert self.adapter.lacks.keys() <= OPTIONAL
+        suite = request.function.__qualname__.partition(".")[0]
+        if suite in self.adapter.lacks:
+            pytest.skip(f"{suite}: {self.adapter.lacks[suite]}")

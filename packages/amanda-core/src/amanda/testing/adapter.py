@@ -35,6 +35,16 @@ class Model(abc.ABC):
         else is to need a gradient. Zeros stand for a gradient that does not flow at all.
         """
 
+    def second_gradients(
+        self, of: str, wrt: Sequence[str], inputs: Mapping[str, Array]
+    ) -> dict[str, Array]:
+        """Gradients, by the names in ``wrt``, of the sum of the gradient for ``of``.
+
+        That is the gradient of the sum of the output, differentiated once more. A backend that
+        has none says so in ``lacks`` of its adapter.
+        """
+        raise NotImplementedError
+
     @abc.abstractmethod
     def train(self, mode: bool) -> None:
         """Put the model in training mode or, for False, in evaluation mode."""
@@ -63,6 +73,11 @@ class Adapter(abc.ABC):
             depends is None. Otherwise it is computed all the same.
         none_for_unused_outputs: the gradient of an output that nothing uses is None. Otherwise
             it is zeros.
+        one_in_loop: what is in a loop is one operator, which is executed in every turn. Otherwise
+            the loop is the program's own, and there is an operator for each turn.
+        lacks: why the backend cannot do what a class of the suite is about, by the name of the
+            class. It is skipped for that reason. Allowed for those of
+            :data:`amanda.testing.OPTIONAL`.
     """
 
     backend: ClassVar[str]
@@ -75,6 +90,8 @@ class Adapter(abc.ABC):
     differentiable: ClassVar[bool]
     none_for_unneeded_inputs: ClassVar[bool]
     none_for_unused_outputs: ClassVar[bool]
+    one_in_loop: ClassVar[bool] = False
+    lacks: ClassVar[Mapping[str, str]] = {}
 
     @abc.abstractmethod
     def build(self, program: Program, parameters: Mapping[str, Array]) -> Model:

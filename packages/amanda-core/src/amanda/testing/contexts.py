@@ -23,7 +23,9 @@ HALVES = Program("""
 
 
 class Contexts:
-    """What a context shows of an operator, and the state that it holds for routines."""
+    """What a context shows of an operator, and the state that it holds for routines:
+    ``docs/semantics.md#what-a-context-shows``.
+    """
 
     adapter: Adapter
 
@@ -73,31 +75,6 @@ class Contexts:
         expected = self.adapter.attrs["unstack"]
         assert expected
         assert {name: attrs[name] for name in expected} == expected
-
-    def test_the_value_of_a_parameter_is_known_unless_it_is_staged(self) -> None:
-        def analyze(ctx: amanda.OpContext) -> None:
-            expected = W1 if self.adapter.layer(ctx.op) == "hidden" else W2
-            for index in (1, -1):
-                if not self.adapter.parameters_known:
-                    with pytest.raises(amanda.ValueUnavailableError):
-                        ctx.value(index)
-                    continue
-                value = ctx.value(index)
-                assert isinstance(value, np.ndarray)
-                assert value.dtype == np.float32
-                np.testing.assert_array_equal(value, expected)
-
-        self.look("matmul", analyze)
-
-    def test_the_value_of_an_activation(self) -> None:
-        def analyze(ctx: amanda.OpContext) -> None:
-            if self.adapter.eager:
-                assert_close(ctx.value(0), X @ W1)
-            else:
-                with pytest.raises(amanda.ValueUnavailableError):
-                    ctx.value(0)
-
-        self.look("sigmoid", analyze)
 
     def test_the_inputs_are_those_of_the_model_whatever_routines_do(self) -> None:
         seen = []

@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 
     from amanda.testing.adapter import Adapter
 
+# All that a tool can do at an operator.
+REPLACING = ("replace_op", "replace_backward_op")
+INSERTIONS = (
+    "insert_before_op",
+    "insert_after_op",
+    "insert_before_backward_op",
+    "insert_after_backward_op",
+    "insert_on_grad_outputs",
+    "insert_on_grad_inputs",
+)
 host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 

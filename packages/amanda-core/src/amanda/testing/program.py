@@ -10,7 +10,10 @@ A program is one step a line, ``result = layer/kind(operands)``::
 A layer is a module or name scope; a layer that has two steps is one that is called twice. An
 operand is a parameter (its value is given to :meth:`amanda.testing.Adapter.build`), an input, or
 the result of an earlier step. A step with ``if`` is left out unless that switch is on. The result
-of the last step is the model's output.
+of the last step is the model's output. A step may be carried out in a loop, which hands its result
+on as its first operand::
+
+    y = turn/multiply(x, w) 3 times
 
 =========== ==================== ===========================================
 kind        operands             results
@@ -22,6 +25,7 @@ relu        x                    max(x, 0)
 sigmoid     x                    1 / (1 + exp(-x))
 select      mask (bool), x, y    x where mask, else y
 unstack     x (2, ...)           x[0] and x[1]: two results of one operator
+range       none                 0, 1, 2 as float32: an operator that takes no tensors
 relu_       x                    max(x, 0), written into x (in-place backends)
 =========== ==================== ===========================================
 """
@@ -37,19 +41,26 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _STEP = re.compile(
-    r"(?P<results>[\w, ]+?) = (?P<layer>\w+)/(?P<kind>\w+)\((?P<operands>[\w, ]+)\)"
-    r"( if (?P<switch>\w+))?"
+    r"(?P<results>[\w, ]+?) = (?P<layer>\w+)/(?P<kind>\w+)\((?P<operands>[\w, ]*)\)"
+    r"( (?P<times>\d+) times)?( if (?P<switch>\w+))?"
 )
 
 
+def _loop(times: int, body: Callable[[_T], _T], value: _T) -> _T:
+    for _ in range(times):
+        value = body(value)
+    return value
+
+
 class Step(NamedTuple):
-    """One operator of a program."""
+    """One operator of a program, which may be in a loop."""
 
     results: tuple[str, ...]
     layer: str
     kind: str
     operands: tuple[str, ...]
     switch: str | None
+    times: int = 1
 
 
 class Program:
@@ -83,6 +94,7 @@ class Program:
         call: Callable[[Step, list[_T]], Sequence[_T]],
         values: Mapping[str, _T],
         switches: Collection[str] = (),
+        loop: Callable[[int, Callable[[_T], _T], _T], _T] = _loop,
     ) -> _T:
         """Run it step by step.
 
@@ -90,13 +102,29 @@ class Program:
             call: runs one step on its operands and gives its results.
             values: parameters and inputs by name.
             switches: those that are on.
+            loop: ``loop(times, body, value)`` is what the body makes of a value when it is given
+                its own result again; Python's loop by default.
         """
         values = dict(values)
         for step in self.steps:
             if step.switch is None or step.switch in switches:
-                results = call(step, [values[name] for name in step.operands])
+                operands = [values[name] for name in step.operands]
+                results = run_step(call, step, operands, loop)
                 values.update(zip(step.results, results, strict=True))
         return values[self.output]
+
+
+def run_step(
+    call: Callable[[Step, list[_T]], Sequence[_T]],
+    step: Step,
+    operands: list[_T],
+    loop: Callable[[int, Callable[[_T], _T], _T], _T] = _loop,
+) -> Sequence[_T]:
+    """The results of one step; see :meth:`Program.run`."""
+    if step.times == 1:
+        return call(step, operands)
+    first, *others = operands
+    return [loop(step.times, lambda value: call(step, [value, *others])[0], first)]
 
 
 def _parse(line: str) -> Step:
@@ -107,6 +135,7 @@ def _parse(line: str) -> Step:
         results=tuple(match["results"].split(", ")),
         layer=match["layer"],
         kind=match["kind"],
-        operands=tuple(match["operands"].split(", ")),
+        operands=tuple(filter(None, match["operands"].split(", "))),
         switch=match["switch"],
+        times=int(match["times"] or 1),
     )

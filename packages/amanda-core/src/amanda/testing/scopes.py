@@ -10,23 +10,12 @@ import pytest
 
 import amanda
 from amanda.testing.models import X, perceptron
-from amanda.testing.probes import Executions, Insert, Watch
+from amanda.testing.probes import INSERTIONS, REPLACING, Executions, Insert, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amanda.testing.adapter import Adapter, Array, Model
-
-INSERTIONS = [
-    "insert_before_op",
-    "insert_after_op",
-    "replace_op",
-    "insert_before_backward_op",
-    "insert_after_backward_op",
-    "replace_backward_op",
-    "insert_on_grad_outputs",
-    "insert_on_grad_inputs",
-]
 
 
 def in_a_thread(call: Callable[[], object]) -> None:
@@ -164,7 +153,7 @@ class Scopes:
 
         return opens
 
-    @pytest.mark.parametrize("insertion", INSERTIONS)
+    @pytest.mark.parametrize("insertion", INSERTIONS + REPLACING)
     def test_a_scope_that_a_routine_opens_has_its_tools_and_only_they(self, insertion: str) -> None:
         around, within = Executions(), Executions()
         model, other = perceptron(self.adapter), perceptron(self.adapter)

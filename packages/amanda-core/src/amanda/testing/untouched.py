@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import amanda
-from amanda.testing.adapter import Adapter, numbers
-from amanda.testing.probes import Insert, Watch
+from amanda.testing.adapter import numbers
+from amanda.testing.probes import INSERTIONS, Insert, Watch
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from amanda.testing.adapter import Adapter
 
 NETWORK = Program("""
     h = hidden/matmul(x, w1)
@@ -31,35 +32,7 @@ INPUTS = {
     "x": numbers(2, 5, seed=1) / 3,
     "mask": numbers(4, seed=2) > 0,
 }
-INSERTIONS = (
-    "insert_before_op",
-    "insert_after_op",
-    "insert_before_backward_op",
-    "insert_after_backward_op",
-    "insert_on_grad_outputs",
-    "insert_on_grad_inputs",
-)
 KINDS = ("matmul", "add", "unstack", "sigmoid", "relu", "multiply", "select")
-
-
-class Elsewhere(amanda.Driver):
-    """The driver of another framework, in which nothing runs."""
-
-    backend = vocabulary = "elsewhere"
-    xp = None
-    engines = 0
-
-    def activate(self, engine: object) -> None:
-        self.engines += engine is not None
-
-    def value(self, tensor: Any) -> Any:
-        raise AssertionError("it has no tensors")
-
-    def variable(self, initial: Any, execution: object) -> Any:
-        raise AssertionError("it has no operators")
-
-    def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        raise AssertionError("it has no tensors")
 
 
 class Untouched:
@@ -126,24 +99,3 @@ class Untouched:
             assert model.forward(INPUTS).tobytes() != plain.tobytes()
             model.gradients(["w1"], INPUTS)
         assert model.parameter("w1").tobytes() == PARAMETERS["w1"].tobytes()
-
-    def test_a_driver_of_another_framework_beside_it_changes_nothing(self) -> None:
-        elsewhere, executed = Elsewhere(), []
-        tool = amanda.Tool(namespace=self.adapter.vocabulary)
-        tool.add_inst_for_op(
-            lambda ctx: ctx.insert_before_op(lambda *_: executed.append(ctx.op.type)),
-            ops=[self.adapter.types["sigmoid"]],
-        )
-        model = self.adapter.build(NETWORK, PARAMETERS)
-        plain = model.forward(INPUTS)
-        amanda.register_driver(elsewhere)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", amanda.AmandaWarning)
-                with amanda.apply(tool):
-                    found = model.forward(INPUTS)
-        finally:
-            amanda.unregister_driver(elsewhere)
-        assert elsewhere.engines == 0  # the tool does not speak of it
-        assert executed == [self.adapter.types["sigmoid"]]
-        assert found.tobytes() == plain.tobytes()

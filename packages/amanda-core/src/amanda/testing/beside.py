@@ -1,0 +1,177 @@
+"""S6 and S8: a driver of another framework beside the one that is held to the suite."""
+
+from __future__ import annotations
+
+import warnings
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import amanda
+from amanda._vocabulary import _maps
+from amanda.driving import Selection
+from amanda.testing.adapter import assert_close
+from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.probes import Insert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from amanda.driving import Composite, Execution, Subscription
+    from amanda.testing.adapter import Adapter, Array
+
+WORDS = "words that no backend has of its own"
+
+
+class Elsewhere(amanda.Driver):
+    """The driver of another framework, in which nothing runs.
+
+    ``engines`` counts how often it was told that tools are in force.
+    """
+
+    backend = vocabulary = "elsewhere"
+    xp = None
+    engines = 0
+
+    def activate(self, engine: object) -> None:
+        """Count."""
+        self.engines += engine is not None
+
+    def value(self, tensor: Any) -> Any:
+        """None of its tensors is ever asked for."""
+        raise AssertionError("it has no tensors")
+
+    def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
+        """None of its tensors is ever replaced."""
+        raise AssertionError("it has no tensors")
+
+    def variable(self, initial: Any, execution: object) -> Any:
+        """None of its operators is ever seen."""
+        raise AssertionError("it has no operators")
+
+
+class Words:
+    """A context map by which a backend's operators have the names of kinds of steps."""
+
+    def __init__(self, types: Mapping[str, str]) -> None:
+        self._types = types
+
+    def select(self, subscription: Subscription, driver: object) -> Selection:
+        """The kinds, and the backend's types that they are."""
+        kinds, only = subscription.selected(str)
+        assert kinds is not None
+        types = frozenset(self._types[kind] for kind in kinds)
+        return Selection(subscription, subscription.view, kinds, only, types)
+
+    def translate(self, execution: Execution, driver: object) -> Any:
+        """The same operator, by another name."""
+        kinds = [kind for kind, type in self._types.items() if type == execution.operator.type]
+        return SimpleNamespace(types=kinds, analysis=lambda native: native)
+
+    def composites(self, graph: object, driver: object) -> Sequence[Composite]:
+        """There are none."""
+        return ()
+
+
+class Portable(amanda.Tool):
+    """Doubles what sigmoids are given, in the words of the map."""
+
+    def __init__(self) -> None:
+        super().__init__(namespace=WORDS)
+        self.add_inst_for_op(lambda ctx: ctx.insert_before_op(lambda h: h * 2), ops=["sigmoid"])
+
+
+class Beside:
+    """S6, a driver and its tools are undisturbed by others: ``docs/semantics.md#s6-scopes``."""
+
+    adapter: Adapter
+
+    @pytest.fixture
+    def elsewhere(self) -> Iterator[Elsewhere]:
+        """The other driver, while it is there."""
+        driver = Elsewhere()
+        amanda.register_driver(driver)
+        yield driver
+        amanda.unregister_driver(driver)
+
+    def output(self, *tools: amanda.Tool) -> Array:
+        """The perceptron's output with these tools in force; what they miss elsewhere is told."""
+        model = perceptron(self.adapter)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".* sees nothing of ", amanda.AmandaWarning)
+            with amanda.apply(*tools):
+                return model.forward({"x": X})
+
+    def translate(self, monkeypatch: pytest.MonkeyPatch, *vocabularies: str) -> None:
+        """Have maps for backends with these vocabularies alone."""
+        for vocabulary in {self.adapter.vocabulary, "elsewhere"} - {*vocabularies}:
+            monkeypatch.setitem(_maps, (vocabulary, WORDS), "there is no map")
+        for vocabulary in vocabularies:
+            monkeypatch.setitem(_maps, (vocabulary, WORDS), Words(self.adapter.types))
+
+    def test_a_tool_of_this_backend_says_nothing_to_another_one(self, elsewhere: Elsewhere) -> None:
+        executed: list[str] = []
+        tool = amanda.Tool(namespace=self.adapter.vocabulary)
+        tool.add_inst_for_op(
+            lambda ctx: ctx.insert_before_op(lambda *_: executed.append(ctx.op.type)),
+            ops=[self.adapter.types["sigmoid"]],
+        )
+        model = perceptron(self.adapter)
+        plain = model.forward({"x": X})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", amanda.AmandaWarning)
+            with amanda.apply(tool):
+                found = model.forward({"x": X})
+        assert elsewhere.engines == 0
+        assert executed == [self.adapter.types["sigmoid"]]
+        assert found.tobytes() == plain.tobytes()
+
+    def test_a_portable_tool_works_here_though_nothing_translates_the_other_one(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.translate(monkeypatch, self.adapter.vocabulary)
+        assert_close(self.output(Portable()), sigmoid(2 * X @ W1) @ W2)
+        assert elsewhere.engines == 0
+
+    def test_a_portable_tool_leaves_this_backend_alone_if_nothing_translates_it(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.translate(monkeypatch, "elsewhere")
+        plain = perceptron(self.adapter).forward({"x": X})
+        np.testing.assert_array_equal(self.output(Portable()), plain)
+        assert elsewhere.engines > 0
+
+    def test_a_portable_tool_works_on_both(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.translate(monkeypatch, self.adapter.vocabulary, "elsewhere")
+        assert_close(self.output(Portable()), sigmoid(2 * X @ W1) @ W2)
+        assert elsewhere.engines > 0
+
+    def test_a_portable_tool_and_a_native_one_work_in_their_order(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.translate(monkeypatch, self.adapter.vocabulary)
+        native = Insert(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid")
+        assert_close(self.output(Portable(), native), sigmoid(2 * X @ W1 + 1) @ W2)
+        assert_close(self.output(native, Portable()), sigmoid(2 * (X @ W1 + 1)) @ W2)
+
+    def test_a_portable_tool_that_nothing_translates_for_either_is_refused(
+        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.translate(monkeypatch)
+        with pytest.raises(amanda.MissingContextMapError, match="Portable"):
+            self.output(Portable())
+
+    def test_a_driver_that_fails_is_left_out(self, elsewhere: Elsewhere) -> None:
+        def fail(engine: object) -> None:
+            raise KeyError("lost")
+
+        elsewhere.activate = fail  # type: ignore[method-assign]
+        tool = Insert(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", amanda.AmandaWarning)
+            found = self.output(tool)
+        assert_close(found, sigmoid(2 * X @ W1) @ W2)

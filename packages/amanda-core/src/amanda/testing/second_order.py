@@ -1,0 +1,151 @@
+"""S3: what gradients of gradients see of routines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import amanda
+from amanda.testing.adapter import assert_close, numbers
+from amanda.testing.models import sigmoid
+from amanda.testing.probes import INSERTIONS, Insert, host_and_pure
+from amanda.testing.program import Program
+
+if TYPE_CHECKING:
+    from amanda.testing.adapter import Adapter, Array
+
+# The sum of x**2 * w, whose gradient for x is 2 * x * w.
+SQUARE = Program("""
+    a = first/multiply(x, x)
+    y = second/multiply(a, w)
+""")
+# The same with x added to the square.
+SHIFTED = Program("""
+    a = first/multiply(x, x)
+    b = shift/add(a, x)
+    y = second/multiply(b, w)
+""")
+W = numbers(2, 3, seed=1)
+X = numbers(2, 3, seed=2)
+
+
+class SecondOrder:
+    """S3, gradients of gradients: ``docs/semantics.md#s3-gradients``."""
+
+    adapter: Adapter
+
+    def second(self, *tools: amanda.Tool, of: str = "x") -> tuple[Array, Array]:
+        """What x and w get of the sum of the gradient for ``of`` with these tools in force."""
+        model = self.adapter.build(SQUARE, {"w": W})
+        with amanda.apply(*tools):
+            found = model.second_gradients(of, ["x", "w"], {"x": X})
+        return found["x"], found["w"]
+
+    def first(self, of: str, *tools: amanda.Tool) -> Array:
+        """The gradient for x or w with these tools in force."""
+        model = self.adapter.build(SQUARE, {"w": W})
+        with amanda.apply(*tools):
+            return model.gradients([of], {"x": X})[of]
+
+    def test_without_tools_second_derivatives_are_the_references(self) -> None:
+        dx, dw = self.second()
+        np.testing.assert_array_equal(dx, 2 * W)
+        np.testing.assert_array_equal(dw, 2 * X)
+
+    @pytest.mark.parametrize("insertion", INSERTIONS)
+    @host_and_pure
+    def test_a_tool_that_looks_changes_no_second_derivative(
+        self, insertion: str, pure: bool
+    ) -> None:
+        curve = Program("""
+            a = act/sigmoid(x)
+            y = scale/multiply(a, w)
+        """)
+        looked: list[bool] = []
+
+        def look(*tensors: Any) -> None:
+            looked.append(True)
+
+        model = self.adapter.build(curve, {"w": W})
+        plain = model.second_gradients("x", ["x", "w"], {"x": X})
+        tool = Insert(self.adapter, insertion, look, "sigmoid", pure=pure)
+        with amanda.apply(tool):
+            found = model.second_gradients("x", ["x", "w"], {"x": X})
+        assert looked
+        s = sigmoid(X)
+        assert_close(found["x"], W * s * (1 - s) * (1 - 2 * s))
+        assert_close(found["w"], s * (1 - s))
+        for name, gradient in plain.items():
+            assert_close(found[name], gradient)
+
+    @host_and_pure
+    def test_a_masked_weight_gives_them_masked_and_its_own_unmasked(self, pure: bool) -> None:
+        mask = np.array([[1, 0, 2]] * 2, np.float32)
+        tensor = self.adapter.tensor(mask)
+        dx, dw = self.second(
+            Insert(
+                self.adapter,
+                "insert_before_op",
+                lambda w: w * tensor,
+                "multiply",
+                "second",
+                inputs=[1],
+                pure=pure,
+            )
+        )
+        np.testing.assert_array_equal(dx, 2 * W * mask)
+        np.testing.assert_array_equal(dw, 2 * X)
+
+    @host_and_pure
+    def test_a_substituted_output_passes_them_straight_through(self, pure: bool) -> None:
+        """The gradient for w is the substitute of x**2, which has the derivative of x**2."""
+        tool = Insert(
+            self.adapter, "insert_after_op", lambda a: a * 3, "multiply", "first", pure=pure
+        )
+        np.testing.assert_array_equal(self.first("w", tool), 3 * X * X)
+        dx, dw = self.second(tool, of="w")
+        np.testing.assert_array_equal(dx, 2 * X)
+        np.testing.assert_array_equal(dw, np.zeros_like(W))
+
+    @host_and_pure
+    @pytest.mark.parametrize("insertion", ["insert_on_grad_inputs", "insert_on_grad_outputs"])
+    def test_a_substituted_gradient_passes_them_straight_through(
+        self, insertion: str, pure: bool
+    ) -> None:
+        """What stands for the gradient of the sum, which is w, has the derivative of w."""
+        ran: list[bool] = []
+
+        def triple(*gradients: Any) -> Any:
+            ran.append(True)
+            return [g * 3 for g in gradients]
+
+        tool = Insert(self.adapter, insertion, triple, "add", pure=pure)
+        model = self.adapter.build(SHIFTED, {"w": W})
+        with amanda.apply(tool):
+            first = model.gradients(["x"], {"x": X})["x"]
+            second = model.second_gradients("x", ["x", "w"], {"x": X})
+        np.testing.assert_array_equal(first, 3 * W * (2 * X + 1))
+        np.testing.assert_array_equal(second["x"], 3 * W * 2)
+        np.testing.assert_array_equal(second["w"], 2 * X + 1)
+        assert ran
+
+    def test_a_differentiable_routine_is_differentiated_twice_or_refused(self) -> None:
+        """With the square of x**2 in its place the gradient for x is 4 * x**3 * w."""
+        tool = Insert(
+            self.adapter,
+            "insert_after_op",
+            lambda a: a * a,
+            "multiply",
+            "first",
+            pure=True,
+            differentiable=True,
+        )
+        if self.adapter.differentiable:
+            dx, dw = self.second(tool)
+            assert_close(dx, 12 * X**2 * W)
+            assert_close(dw, 4 * X**3)
+        else:
+            with pytest.raises(amanda.UnsupportedError):
+                self.second(tool)

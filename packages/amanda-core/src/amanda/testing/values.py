@@ -1,0 +1,125 @@
+"""What an analysis routine knows of values, and what a routine knows where it does not."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import amanda
+from amanda.testing.adapter import assert_close
+from amanda.testing.models import MASK, W1, W2, X, perceptron, sigmoid
+from amanda.testing.probes import Insert, Watch, host_and_pure
+
+if TYPE_CHECKING:
+    from amanda.testing.adapter import Adapter
+
+BIG = (abs(W1) > 1).astype(np.float32)
+
+
+class Values:
+    """What an analysis routine knows of values: ``docs/semantics.md#what-a-context-shows``.
+
+    In a backend that stages, the values of parameters may be unknown when tools decide; what they
+    need of them they then have to take in routines.
+    """
+
+    adapter: Adapter
+
+    def test_the_value_of_a_parameter_is_known_unless_it_is_staged(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            expected = W1 if self.adapter.layer(ctx.op) == "hidden" else W2
+            for index in (1, -1):
+                if not self.adapter.parameters_known:
+                    with pytest.raises(amanda.ValueUnavailableError):
+                        ctx.value(index)
+                    continue
+                value = ctx.value(index)
+                assert isinstance(value, np.ndarray)
+                assert value.dtype == np.float32
+                np.testing.assert_array_equal(value, expected)
+
+        tool = Watch(analyze, [self.adapter.types["matmul"]])
+        with amanda.apply(tool):
+            perceptron(self.adapter).forward({"x": X})
+        assert tool.analyzed
+
+    def test_the_value_of_an_activation(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            if self.adapter.eager:
+                assert_close(ctx.value(0), X @ W1)
+            else:
+                with pytest.raises(amanda.ValueUnavailableError):
+                    ctx.value(0)
+
+        tool = Watch(analyze, [self.adapter.types["sigmoid"]])
+        with amanda.apply(tool):
+            perceptron(self.adapter).forward({"x": X})
+        assert tool.analyzed
+
+    def test_a_value_that_is_not_known_is_an_error_that_breaks_nothing(self) -> None:
+        unknown = pytest.raises(amanda.ValueUnavailableError)
+        expected = contextlib.nullcontext() if self.adapter.eager else unknown
+        tool = Watch(lambda ctx: ctx.value(0), [self.adapter.types["sigmoid"]])
+        model = perceptron(self.adapter)
+        with expected, amanda.apply(tool):
+            model.forward({"x": X})
+        assert len(tool.analyzed) == 1
+        assert_close(model.forward({"x": X}), sigmoid(X @ W1) @ W2)
+
+    def test_a_host_routine_is_given_the_value_of_a_parameter(self) -> None:
+        seen: list[np.ndarray[Any, Any]] = []
+        tool = Insert(
+            self.adapter,
+            "insert_before_op",
+            lambda w: seen.append(self.adapter.array(w)),
+            "matmul",
+            "hidden",
+            inputs=[1],
+        )
+        model = perceptron(self.adapter)
+        with amanda.apply(tool):
+            for _ in range(2):
+                model.forward({"x": X})
+        assert len(tool.analyzed) == 2
+        np.testing.assert_array_equal(seen, [W1, W1])
+
+    @host_and_pure
+    def test_a_routine_masks_by_a_value_that_the_analysis_need_not_know(self, pure: bool) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            xp = ctx.xp
+            if self.adapter.layer(ctx.op) == "hidden":
+                ctx.insert_before_op(
+                    lambda w: xp.where(xp.abs(w) > 1, w, xp.zeros_like(w)), inputs=[1], pure=pure
+                )
+
+        model = perceptron(self.adapter)
+        with amanda.apply(Watch(analyze, [self.adapter.types["matmul"]])):
+            found = model.forward({"x": X})
+        assert 0 < BIG.sum() < BIG.size
+        assert_close(found, sigmoid(X @ (W1 * BIG)) @ W2)
+
+    @host_and_pure
+    def test_a_host_routine_finds_a_value_and_another_routine_uses_it(self, pure: bool) -> None:
+        """A mask that is made at the first execution is in use from the second one on."""
+        made: list[bool] = []
+
+        def make(w: Any, mask: Any) -> None:
+            if not made:
+                made.append(True)
+                mask.assign(abs(self.adapter.array(w)) > 1)
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            if self.adapter.layer(ctx.op) == "hidden":
+                mask = ctx.variable("mask", np.ones_like(MASK))
+                ctx.insert_before_op(lambda w, mask: w * mask, inputs=[1], pure=pure, mask=mask)
+                ctx.insert_before_op(make, inputs=[1], mask=mask)
+
+        tool = Watch(analyze, [self.adapter.types["matmul"]])
+        model = perceptron(self.adapter)
+        with amanda.apply(tool):
+            assert_close(model.forward({"x": X}), sigmoid(X @ W1) @ W2)
+            assert_close(model.forward({"x": X}), sigmoid(X @ (W1 * BIG)) @ W2)
+        assert len(tool.analyzed) == 2
