@@ -1,9 +1,8 @@
 """A backend whose tensors are numbers, for the engine to be looked at without one."""
 
 from amanda import Driver, Operator
-from amanda._analysis import Execution
 from amanda._engine import Engine, Scope
-from amanda._operator import ByOperator
+from amanda._operator import ByOperator, Execution
 
 
 class FakeDriver(Driver):

@@ -127,3 +127,98 @@ def test_a_constant_that_a_session_is_fed_is_not_known():
         result = tf.multiply(tf.expand_dims(constant, 0), 2.0)
         with pytest.raises(amanda.ValueUnavailableError), amanda.apply(tool):
             session.run(result, {constant: 5.0})
+
+
+class GradientWeights(amanda.Tool):
+    """Keeps the values of the weights of operators, as seen from their gradients."""
+
+    def __init__(self, ops):
+        super().__init__()
+        self.values, self.of_backward = [], []
+        self.add_inst_for_gradient(lambda ctx: self.keep(ctx, self.values), ops=ops)
+        self.add_inst_for_op(lambda ctx: self.keep(ctx, self.of_backward), backward=True, ops=ops)
+
+    def keep(self, ctx, values):
+        if ctx.weight_index is not None:
+            values.append(ctx.value(ctx.weight_index))
+
+
+def loss_of(variable, x):
+    return tf.reduce_sum(tf.multiply(tf.transpose(variable), x))
+
+
+def in_one_function(variable, x):
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = loss_of(variable, x)
+        return tape.gradient(loss, variable)
+
+    return step(x)
+
+
+def by_a_backward_function(variable, x):
+    function = tf.function(lambda x: loss_of(variable, x))
+    with tf.GradientTape() as tape:
+        loss = function(x)
+    return tape.gradient(loss, variable)
+
+
+def of_a_function_within_one(variable, x):
+    inner = tf.function(lambda x: loss_of(variable, x))
+    outer = tf.function(lambda x: inner(x) + inner(x))
+    with tf.GradientTape() as tape:
+        loss = outer(x)
+    return tape.gradient(loss, variable)
+
+
+def in_a_branch(variable, x):
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.cond(x[0, 0, 0] > 0, lambda: loss_of(variable, x), lambda: 0.0)
+        return tape.gradient(loss, variable)
+
+    return step(x)
+
+
+WAYS = [in_one_function, by_a_backward_function, of_a_function_within_one, in_a_branch]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_gradients_know_the_same_values(way):
+    variable, tool = tf.Variable(KERNEL), GradientWeights(["Mul"])
+    with amanda.apply(tool):
+        way(variable, tf.ones([4, 3, 2]))
+    assert tool.values
+    assert tool.of_backward
+    for value in tool.values + tool.of_backward:
+        np.testing.assert_array_equal(value, KERNEL.T)
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_gradients_in_a_session_know_the_same_values(use_resource):
+    tool = GradientWeights(["Mul"])
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = v1.get_variable("w", initializer=KERNEL, use_resource=use_resource)
+        result = tf.gradients(loss_of(variable, tf.ones([4, 3, 2])), variable)
+        session.run(v1.global_variables_initializer())
+        with amanda.apply(tool):
+            session.run(result)
+    for value in tool.values + tool.of_backward:
+        np.testing.assert_array_equal(value, KERNEL.T)
+    assert tool.values
+
+
+def test_gradients_do_not_know_what_depends_on_an_input():
+    tool, refused = amanda.Tool(), []
+
+    def analyze(ctx):
+        with pytest.raises(amanda.ValueUnavailableError):
+            ctx.value(1)
+        refused.append(ctx.op_id)
+
+    tool.add_inst_for_gradient(analyze, ops=["Mul"])
+    with amanda.apply(tool):
+        by_a_backward_function(tf.Variable(KERNEL), tf.ones([4, 3, 2]))
+    assert len(refused) == 1

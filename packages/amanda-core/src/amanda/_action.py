@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import enum
 import operator as builtin_operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from amanda._errors import ActionError, RoutineError
+from amanda._operator import Operator
 from amanda._routine import call
 from amanda._tool import Tool, View
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from amanda._operator import Operator
-
-
-# Why a substitute cannot stand for the tensor that it replaces (None where there is nothing to
-# compare with); None if it can.
-Check: TypeAlias = "Callable[[Any, Any], str | None]"
+# Says why a substitute cannot stand for the tensor that it replaces, None if it can. The tensor is
+# None where there is nothing to compare with.
+Check: TypeAlias = Callable[[Any, Any], str | None]
 
 
 class Point(enum.Enum):
@@ -60,7 +56,7 @@ def checked_indices(
     what: str,
     where: str,
 ) -> tuple[int, ...] | None:
-    """Index list of an insertion, made non-negative and checked.
+    """The index list of an insertion, made non-negative and checked.
 
     Args:
         indices: indices, or names out of ``names``; None for all.
@@ -156,6 +152,11 @@ class Action:
         annotations = getattr(self.routine, "__annotations__", {})
         self.observes = annotations.get("return", ...) in (None, "None")
 
+    @property
+    def replaces(self) -> bool:
+        """Whether it runs instead of the operator, so that its results stand for the outputs."""
+        return self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
+
     def error(self, reason: str, operator: Operator) -> RoutineError:
         """An error that names this action at an operator."""
         return RoutineError(
@@ -195,7 +196,7 @@ class Action:
             given: what it may select from. None entries (no gradient) are passed as they are.
             like: what its results stand for: the originals of a replacement, else ``given``.
             operator: the operator at which it runs.
-            check: why a substitute cannot stand for the tensor it replaces, or None.
+            check: says whether a substitute can stand for the tensor that it replaces.
 
         Returns:
             ``like`` itself when nothing was replaced, else a new list.
@@ -208,18 +209,14 @@ class Action:
     def substituted(
         self, result: Any, like: Sequence[Any], operator: Operator, check: Check
     ) -> Sequence[Any]:
-        """``like`` with what the routine returned in place of what that stands for.
-
-        Raises:
-            RoutineError: it cannot be used.
-        """
+        """``like`` with what the routine returned in the place of what that stands for."""
         if result is None:
             return like
-        replaces = self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
-        every = replaces or self.indices is None
-        indices = range(len(like)) if every else self.indices or ()
-        values = self.substitutes(result, len(indices), operator)
+        indices: Sequence[int] = range(len(like))
+        if self.indices is not None and not self.replaces:
+            indices = self.indices
         found = list(like)
+        values = self.substitutes(result, len(indices), operator)
         for index, value in zip(indices, values, strict=True):
             if value is None:
                 continue

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from amanda._driver import Driver
 from amanda._operator import Operator
 from amanda._tool import Subscription, View
 from amanda._vocabulary import ContextMap, Selection, Translation, context_map, select
-
-if TYPE_CHECKING:
-    from amanda._driver import Driver
 
 
 class Audience:

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amanda._analysis import Execution
+from amanda._operator import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

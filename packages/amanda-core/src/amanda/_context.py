@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from amanda._action import POINTS, Action, Point, checked_indices, checked_options, name_of
 from amanda._errors import ActionError, UnsupportedError
 from amanda._observation import Observation
+from amanda._operator import Execution
 from amanda._published import PublishedMethods
 from amanda._tool import View
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from amanda._analysis import Execution
+# What a routine is, and which tensors it is given: by index or by name, all of them by default.
+Routine: TypeAlias = Callable[..., Any]
+Indices: TypeAlias = Iterable[int | str] | None
 
 
 class OpContext(Observation, PublishedMethods):
@@ -29,8 +30,8 @@ class OpContext(Observation, PublishedMethods):
 
     def insert_before_op(
         self,
-        routine: Callable[..., Any],
-        inputs: Iterable[int | str] | None = None,
+        routine: Routine,
+        inputs: Indices = None,
         *,
         pure: bool = False,
         differentiable: bool = False,
@@ -47,24 +48,24 @@ class OpContext(Observation, PublishedMethods):
             differentiable: gradients flow through it, rather than straight to what it replaced.
             **kwargs: passed on to the routine.
         """
-        self._insert(Point.BEFORE_OP, routine, inputs, "inputs", pure, differentiable, kwargs)
+        self._insert(Point.BEFORE_OP, routine, inputs, "inputs", pure, kwargs, differentiable)
 
     def insert_after_op(
         self,
-        routine: Callable[..., Any],
-        outputs: Iterable[int] | None = None,
+        routine: Routine,
+        outputs: Indices = None,
         *,
         pure: bool = False,
         differentiable: bool = False,
         **kwargs: Any,
     ) -> None:
         """Run ``routine(*outputs, **kwargs)`` after each execution; see ``insert_before_op``."""
-        self._insert(Point.AFTER_OP, routine, outputs, "outputs", pure, differentiable, kwargs)
+        self._insert(Point.AFTER_OP, routine, outputs, "outputs", pure, kwargs, differentiable)
 
     def replace_op(
         self,
-        routine: Callable[..., Any],
-        inputs: Iterable[int | str] | None = None,
+        routine: Routine,
+        inputs: Indices = None,
         *,
         pure: bool = False,
         differentiable: bool = False,
@@ -74,85 +75,65 @@ class OpContext(Observation, PublishedMethods):
 
         The gradient stays that of the original operator unless ``differentiable``.
         """
-        self._insert(Point.REPLACE_OP, routine, inputs, "inputs", pure, differentiable, kwargs)
+        self._insert(Point.REPLACE_OP, routine, inputs, "inputs", pure, kwargs, differentiable)
 
     def insert_before_backward_op(
-        self,
-        routine: Callable[..., Any],
-        grad_outputs: Iterable[int] | None = None,
-        *,
-        pure: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_outputs, **kwargs)`` before each run of the backward operator."""
         point = Point.BEFORE_BACKWARD_OP
-        self._insert(point, routine, grad_outputs, "grad_outputs", pure, False, kwargs)
+        self._insert(point, routine, grad_outputs, "grad_outputs", pure, kwargs)
 
     def insert_after_backward_op(
-        self,
-        routine: Callable[..., Any],
-        grad_inputs: Iterable[int] | None = None,
-        *,
-        pure: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, grad_inputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_inputs, **kwargs)`` after each run of the backward operator."""
         point = Point.AFTER_BACKWARD_OP
-        self._insert(point, routine, grad_inputs, "grad_inputs", pure, False, kwargs)
+        self._insert(point, routine, grad_inputs, "grad_inputs", pure, kwargs)
 
     def replace_backward_op(
-        self,
-        routine: Callable[..., Any],
-        grad_outputs: Iterable[int] | None = None,
-        *,
-        pure: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Have ``routine(*grad_outputs, **kwargs)`` give what the backward operator returns."""
         point = Point.REPLACE_BACKWARD_OP
-        self._insert(point, routine, grad_outputs, "grad_outputs", pure, False, kwargs)
+        self._insert(point, routine, grad_outputs, "grad_outputs", pure, kwargs)
 
     def insert_on_grad_outputs(
-        self,
-        routine: Callable[..., Any],
-        outputs: Iterable[int] | None = None,
-        *,
-        pure: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grads, **kwargs)`` on the gradients of the operator's outputs."""
-        self._insert(Point.ON_GRAD_OUTPUTS, routine, outputs, "outputs", pure, False, kwargs)
+        self._insert(Point.ON_GRAD_OUTPUTS, routine, outputs, "outputs", pure, kwargs)
 
     def insert_on_grad_inputs(
-        self,
-        routine: Callable[..., Any],
-        inputs: Iterable[int | str] | None = None,
-        *,
-        pure: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, inputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grads, **kwargs)`` on the operator's gradients of its inputs."""
-        self._insert(Point.ON_GRAD_INPUTS, routine, inputs, "inputs", pure, False, kwargs)
+        self._insert(Point.ON_GRAD_INPUTS, routine, inputs, "inputs", pure, kwargs)
 
     def _insert(
         self,
         point: Point,
-        routine: Callable[..., Any],
-        indices: Iterable[int | str] | None,
+        routine: Routine,
+        indices: Indices,
         what: str,
         pure: bool,
-        differentiable: bool,
         kwargs: Mapping[str, Any],
+        differentiable: bool = False,
     ) -> None:
+        """Check what is to be inserted, and have the analysis take it.
+
+        ``what`` is the name of the parameter that has the indices.
+        """
         now = self._now
         where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op_id!r}"
         if not callable(routine):
             raise ActionError(f"{where}: the routine is not callable")
-        allowed = POINTS[now.view]
-        if point not in allowed:
+        if point not in POINTS[now.view]:
+            allowed = ", ".join(p.value for p in POINTS[now.view])
+            inserting = next(view for view, points in POINTS.items() if point in points)
             raise UnsupportedError(
-                f"{where}: an analysis of {now.view.value} inserts at "
-                f"{', '.join(p.value for p in allowed)}; {_WAY_OUT[point]}"
+                f"{where}: an analysis of {now.view.value} inserts at {allowed}; register the "
+                f"analysis routine with {_REGISTRATION[inserting]}"
             )
         count = _count(now.execution, point)
         names = now.execution.input_names if what == "inputs" else ()
@@ -163,28 +144,21 @@ class OpContext(Observation, PublishedMethods):
         now.insert(action)
 
 
-_WAY_OUT = {
-    point: f"register the analysis routine with {registration}"
-    for view, registration in (
-        (View.FORWARD, "add_inst_for_op"),
-        (View.BACKWARD, "add_inst_for_op(backward=True)"),
-        (View.GRADIENT, "add_inst_for_gradient"),
-    )
-    for point in POINTS[view]
+_REGISTRATION = {
+    View.FORWARD: "add_inst_for_op",
+    View.BACKWARD: "add_inst_for_op(backward=True)",
+    View.GRADIENT: "add_inst_for_gradient",
 }
 
 
 def _count(execution: Execution, point: Point) -> int | None:
     """How many tensors a routine at ``point`` may select from, None while it is not known."""
-    tensors: Any
-    if point in (Point.BEFORE_OP, Point.REPLACE_OP, Point.ON_GRAD_INPUTS):
-        tensors = execution.inputs
-    elif point is Point.AFTER_OP:
-        tensors = execution.outputs
-    elif point in (Point.ON_GRAD_OUTPUTS, Point.BEFORE_BACKWARD_OP, Point.REPLACE_BACKWARD_OP):
-        tensors = execution.grad_outputs
-    else:
-        tensors = execution.grad_inputs
-        if callable(tensors):  # of a gradient as a whole
-            tensors = execution.inputs
+    grads = execution.grad_inputs  # that a function tells are those of a gradient as a whole
+    tensors = {
+        Point.BEFORE_OP: execution.inputs,
+        Point.REPLACE_OP: execution.inputs,
+        Point.AFTER_OP: execution.outputs,
+        Point.AFTER_BACKWARD_OP: execution.inputs if callable(grads) else grads,
+        Point.ON_GRAD_INPUTS: execution.inputs,
+    }.get(point, execution.grad_outputs)
     return None if tensors is None else len(tensors)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from amanda._action import Action
-    from amanda._analysis import Execution
     from amanda._engine import Engine
+    from amanda._operator import Execution
 
 
 class Driver(abc.ABC):

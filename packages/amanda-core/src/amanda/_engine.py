@@ -10,21 +10,17 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from amanda._action import Action, Check, name_of
-from amanda._analysis import Analysis, Execution
+from amanda._action import Action, Check
 from amanda._audience import Audience
 from amanda._context import OpContext
-from amanda._errors import AmandaError, RoutineError
-from amanda._operator import ByOperator, Operator
+from amanda._driver import Driver
+from amanda._observation import Analysis
+from amanda._operator import ByOperator, Execution, Operator
 from amanda._plan import Decisions, Plan
-from amanda._routine import call
 from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import Selection, Translation
-
-if TYPE_CHECKING:
-    from amanda._driver import Driver
 
 
 @dataclass(slots=True, eq=False)
@@ -159,7 +155,7 @@ class Engine:
 
     def backward_plan(self, execution: Execution) -> Plan:
         """The plan for a backward operator, analyzed at its first execution."""
-        plan = self.plan(_about(execution))
+        plan = self.plan(execution.runs)
         return self._asked(View.BACKWARD, execution) if plan is None else plan
 
     def gradient_plan(self, execution: Execution) -> Plan:
@@ -247,7 +243,7 @@ class Engine:
     def _asked(self, view: View, execution: Execution) -> Plan:
         """A plan by all who look at an operator in a way, but for those that wait for more."""
         with self._lock:
-            operator, about = execution.operator, _about(execution)
+            operator, about = execution.operator, execution.runs
             if self._record(operator).parameters is None:  # it ran outside of the scope
                 self._look_at(execution)
             looking = self._looking(view, operator)
@@ -273,7 +269,7 @@ class Engine:
         decisions: Decisions,
         pending: tuple[Selection, ...],
     ) -> Plan:
-        operator, about = execution.operator, _about(execution)
+        operator, about = execution.operator, execution.runs
         if view is View.FORWARD:
             translations = self._record(operator).translations
             backward = bool(self._looking(View.BACKWARD, operator))
@@ -319,7 +315,7 @@ class Engine:
 
         A tool that is no longer in force is not asked: a backward may run after its scope.
         """
-        decided = self._record(_about(execution)).decided if self.caching else {}
+        decided = self._record(execution.runs).decided if self.caching else {}
         ranked: list[tuple[int, Action]] = []
         for selection in selections:
             subscription = selection.subscription
@@ -343,27 +339,8 @@ class Engine:
         )
         translation = record.translations.get(tool.vocabulary or "")
         shown = analysis if translation is None else translation.analysis(analysis)
-        previous, context._analysis = context._analysis, shown
-        try:
-            call(subscription.callback, context)
-        except AmandaError:
-            raise
-        except Exception as original:
-            raise RoutineError(
-                f"{type(original).__name__}: {original}",
-                tool=tool.name,
-                routine=name_of(subscription.callback),
-                operator_id=_about(execution).id,
-                point="analysis",
-            ) from original
-        finally:
-            context._analysis = previous
+        context._ask(subscription.callback, shown)
         return tuple(analysis.actions)
-
-
-def _about(execution: Execution) -> Operator:
-    """The operator that runs: a backward operator, or the forward one."""
-    return execution.backward_operator or execution.operator
 
 
 def invalidate(tool: Tool) -> None:

@@ -1,37 +1,38 @@
-"""The errors of Amanda. Every message names what happened, where, and the way out."""
+"""The errors of Amanda. Every message names what happened, where, and the way out.
+
+AmandaError                  every error that Amanda raises
+├── RoutineError             a routine of a tool failed, or returned what cannot be used
+├── ActionError              an insertion makes no sense at its operator; a ValueError
+├── UnsupportedError         the backend cannot do what was asked, said before anything runs;
+│                            a NotImplementedError
+├── ValueUnavailableError    a value is not known at this point of the analysis; a LookupError
+├── DependencyCycleError     tools depend on each other in a circle; a ValueError
+├── MissingDriverError       no driver is installed for the framework in use; an ImportError
+├── IncompatibleVersionError a driver lacks something in the installed version of its framework;
+│                            an ImportError
+└── MissingContextMapError   no context map translates the backend's vocabulary into the one
+                             that a tool speaks; an ImportError
+AmandaWarning                every warning of Amanda's: of what tools do not see or do otherwise
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_ErrorT = TypeVar("_ErrorT", bound=type[Exception])
+from collections.abc import Sequence
 
 
-def _public(error: _ErrorT) -> _ErrorT:
-    """Have tracebacks name an error as users import it."""
-    error.__module__ = "amanda"
-    return error
-
-
-@_public
 class AmandaError(Exception):
     """Base class of every error that Amanda raises."""
 
 
-@_public
 class AmandaWarning(UserWarning):
     """Category of every warning of Amanda's: of what tools do not see or do otherwise."""
 
 
-@_public
 class RoutineError(AmandaError):
     """A routine of a tool failed, or returned what cannot be used.
 
     Attributes:
-        tool: name of the tool's class.
+        tool: name of the tool.
         routine: qualified name of the routine.
         operator_id: id of the operator at which it ran.
         point: the execution point, e.g. ``"before_op"``, or ``"analysis"``.
@@ -47,22 +48,18 @@ class RoutineError(AmandaError):
         self.point = point
 
 
-@_public
 class ActionError(AmandaError, ValueError):
     """An analysis routine asked for an insertion that makes no sense for this operator."""
 
 
-@_public
 class UnsupportedError(AmandaError, NotImplementedError):
     """The backend cannot do what was asked; raised when it is planned, before anything runs."""
 
 
-@_public
 class ValueUnavailableError(AmandaError, LookupError):
     """The value is not known at this point of the analysis."""
 
 
-@_public
 class DependencyCycleError(AmandaError, ValueError):
     """Tools depend on each other in a circle.
 
@@ -75,16 +72,17 @@ class DependencyCycleError(AmandaError, ValueError):
         self.cycle = tuple(cycle)
 
 
-@_public
 class MissingDriverError(AmandaError, ImportError):
     """No driver is installed for the framework in use."""
 
 
-@_public
 class IncompatibleVersionError(AmandaError, ImportError):
     """A driver lacks something in the installed version of its framework."""
 
 
-@_public
 class MissingContextMapError(AmandaError, ImportError):
     """No context map translates the backend's vocabulary into the one that a tool speaks."""
+
+
+for _error in (AmandaError, AmandaWarning, *AmandaError.__subclasses__()):
+    _error.__module__ = "amanda"  # as users import it, in tracebacks

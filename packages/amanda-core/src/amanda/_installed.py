@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from amanda._errors import AmandaWarning
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # it takes long to import
     from importlib.metadata import EntryPoint
 
 _warned: set[str] = set()

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from amanda._action import checked_indices
-from amanda._errors import ValueUnavailableError
-from amanda._tool import View
+from amanda._action import Action, checked_indices, name_of
+from amanda._driver import Driver
+from amanda._errors import AmandaError, RoutineError, ValueUnavailableError
+from amanda._operator import Execution, Operator
+from amanda._routine import call
+from amanda._tool import Tool, View
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
-    from amanda._analysis import Analysis
-    from amanda._driver import Driver
-    from amanda._operator import Operator
-    from amanda._tool import Tool
+@dataclass(slots=True, eq=False, repr=False)
+class Analysis:
+    """One call of one analysis routine: what it may look at, and what it has inserted so far.
+
+    ``parameters`` says of each input whether it is a parameter of the model.
+    """
+
+    driver: Driver
+    tool: Tool
+    view: View
+    execution: Execution
+    parameters: Sequence[bool]
+    actions: list[Action] = field(default_factory=list, init=False)
+
+    def value(self, index: int) -> Any:
+        """An input as a NumPy array."""
+        return self.driver.value(self.execution.inputs[index])
+
+    def insert(self, action: Action) -> None:
+        """Take an action; its indices are those of ``execution``."""
+        self.driver.check_action(self.execution, action)
+        self.actions.append(action)
+
+
+_LATER = "known before it runs; register the analysis routine with require_outputs=True"
 
 
 class Observation(dict[str, Any]):
@@ -25,7 +49,7 @@ class Observation(dict[str, Any]):
 
     def __init__(self, operator: Operator, driver: Driver) -> None:
         super().__init__()
-        # a record: the context is kept for as long as the operator lives, and must not keep it
+        # a snapshot: the context is kept as long as the operator lives, and must not keep it
         self._operator = operator.snapshot()
         self._driver = driver
         self._analysis: Analysis | None = None
@@ -49,8 +73,8 @@ class Observation(dict[str, Any]):
     @property
     def backward_op(self) -> Operator | None:
         """The backward operator; None on the forward side and for a gradient as a whole."""
-        backward_operator = self._now.execution.backward_operator
-        return None if backward_operator is None else backward_operator.snapshot()
+        operator = self._now.execution.backward_operator
+        return None if operator is None else operator.snapshot()
 
     @property
     def backward_op_id(self) -> str | None:
@@ -90,11 +114,7 @@ class Observation(dict[str, Any]):
         Raises:
             ValueUnavailableError: it has not run yet; register with ``require_outputs=True``.
         """
-        return self._known(
-            self._now.execution.outputs,
-            "the outputs of {} are not known before it runs; register the analysis routine with "
-            "require_outputs=True",
-        )
+        return self._known(self._now.execution.outputs, f"the outputs of {{}} are not {_LATER}")
 
     @property
     def grad_outputs(self) -> Sequence[Any]:
@@ -104,9 +124,8 @@ class Observation(dict[str, Any]):
         Raises:
             ValueUnavailableError: on the forward side.
         """
-        return self._known(
-            self._now.execution.grad_outputs, "the forward side of {} has no gradients"
-        )
+        grads = self._now.execution.grad_outputs
+        return self._known(grads, "the forward side of {} has no gradients")
 
     @property
     def grad_inputs(self) -> Sequence[Any]:
@@ -120,11 +139,7 @@ class Observation(dict[str, Any]):
         execution = self._now.execution
         if callable(execution.grad_inputs):
             execution.grad_inputs = execution.grad_inputs()
-        return self._known(
-            execution.grad_inputs,
-            "the input gradients of {} are not known before it runs; register the analysis "
-            "routine with require_outputs=True",
-        )
+        return self._known(execution.grad_inputs, f"the input gradients of {{}} are not {_LATER}")
 
     def input(self, name: str) -> Any:
         """The input of that name, a list of tensors for a list, None for one that is absent.
@@ -197,6 +212,24 @@ class Observation(dict[str, Any]):
         return variables[name]
 
     # The engine's side
+
+    def _ask(self, callback: Callable[[Any], None], analysis: Analysis) -> None:
+        """Have an analysis routine look at what an analysis shows."""
+        previous, self._analysis = self._analysis, analysis
+        try:
+            call(callback, self)
+        except AmandaError:
+            raise
+        except Exception as original:
+            raise RoutineError(
+                f"{type(original).__name__}: {original}",
+                tool=analysis.tool.name,
+                routine=name_of(callback),
+                operator_id=analysis.execution.runs.id,
+                point="analysis",
+            ) from original
+        finally:
+            self._analysis = previous
 
     @property
     def _now(self) -> Analysis:

@@ -1,15 +1,15 @@
-"""The operator: one place in a model that runs many times, as an instruction does in a program."""
+"""The operator, one place in a model that runs many times, and one execution of it."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _T = TypeVar("_T")
-
 _serials = itertools.count()
 
 
@@ -28,7 +28,7 @@ class Operator(_Referable):
         type: the operator's type in its backend's vocabulary, e.g. ``conv2d``.
         name: what its framework calls it.
         scope: path of the module or name scope it is in, e.g. ``encoder.layer.0.attention``.
-        backend: name of the driver's backend, e.g. ``torch``.
+        backend: name of the driver's backend.
         opt_in: only tools that name its type or ask for such see it, e.g. an optimizer's
             update.
         serial: a number that no other operator of this process ever has; plans are kept under it.
@@ -88,3 +88,26 @@ class ByOperator(dict[int, _T], Generic[_T]):
                     table._alive.pop(serial, None)
 
             self._alive[serial] = weakref.ref(operator, forget)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Execution:
+    """What a driver shows of one execution for analysis; all tensors are the backend's own.
+
+    ``grad_inputs`` may be a function: it is called if a routine asks, when the backend can only
+    tell by computing them.
+    """
+
+    operator: Operator
+    inputs: Sequence[Any]
+    input_names: Sequence[str] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Sequence[Any] | None = None
+    backward_operator: Operator | None = None
+    grad_outputs: Sequence[Any] | None = None
+    grad_inputs: Sequence[Any] | Callable[[], Sequence[Any]] | None = None
+
+    @property
+    def runs(self) -> Operator:
+        """The operator that runs: the backward operator if there is one, else the forward one."""
+        return self.backward_operator or self.operator

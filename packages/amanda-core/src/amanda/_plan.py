@@ -50,20 +50,20 @@ class Plan:
 
     def __post_init__(self, operator: Operator) -> None:
         before, *replace, after = POINTS[self.view]
-        self.before = _at(before, self.decisions, False)
+        self.before = _at(before, self.decisions)
         self.replace = _only(replace[0], self.decisions, operator) if replace else None
-        self.after = _at(after, self.decisions, True)
+        self.after = _at(after, self.decisions, after=True)
         self.is_noop = not (self.decisions or self.pending or self.backward or self.gradient)
 
 
-def _at(point: Point, decisions: Decisions, after: bool) -> tuple[Action, ...]:
+def _at(point: Point, decisions: Decisions, after: bool = False) -> tuple[Action, ...]:
     """The actions at a point, in the order of S1; innermost tools are next to the operator."""
     ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))
     return tuple(action for _, action in ranked if action.point is point)
 
 
 def _only(point: Point, decisions: Decisions, operator: Operator) -> Action | None:
-    actions = _at(point, decisions, False)
+    actions = _at(point, decisions)
     if len(actions) > 1:
         names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in actions)
         raise ActionError(f"operator {operator.id!r} is replaced more than once, by {names}")

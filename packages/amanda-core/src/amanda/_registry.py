@@ -9,27 +9,25 @@ is imported. One that cannot be loaded is named in a warning and left out.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from amanda._driver import Driver
 from amanda._errors import MissingDriverError
 from amanda._installed import entry_points_of, warn_once
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+if TYPE_CHECKING:  # they take long to import
     from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
     from types import ModuleType
-
-    from amanda._driver import Driver
 
 # Frameworks that have a driver, and what to install for it.
 _PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
 
 
-@dataclass(slots=True, eq=False)
 class Announcement:
     """What an installed package says of the driver in it.
 
@@ -41,14 +39,8 @@ class Announcement:
             metadata do not tell.
     """
 
-    _entry: EntryPoint
-    framework: str = field(init=False)
-    vocabulary: str = field(init=False)
-    module: str = field(init=False)
-    package: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        entry = self._entry
+    def __init__(self, entry: EntryPoint) -> None:
+        self._entry = entry
         self.framework, _, vocabulary = entry.name.partition(":")
         self.vocabulary = vocabulary or self.framework
         self.module = entry.value.partition(":")[0].strip()
@@ -61,8 +53,6 @@ class Announcement:
         Raises:
             MissingDriverError: from whatever keeps it from being loaded.
         """
-        from amanda._driver import Driver
-
         try:
             driver = self._entry.load()
             if not isinstance(driver, Driver):
@@ -80,6 +70,12 @@ def announced() -> list[Announcement]:
     return [Announcement(entry) for entry in entry_points_of("amanda.drivers")]
 
 
+@functools.cache
+def _announced_at_first() -> dict[str, Announcement]:
+    """Those that were installed when this was first asked, by framework."""
+    return {a.framework: a for a in reversed(announced())}
+
+
 def install_hint(framework: str) -> str | None:
     """What to install to have a driver for a framework; None where nobody is known to make one."""
     package = _PACKAGES.get(framework)
@@ -88,17 +84,20 @@ def install_hint(framework: str) -> str | None:
 
 def frameworks() -> list[str]:
     """Import names of the frameworks that have a driver, installed or not."""
-    return list(dict.fromkeys([*_PACKAGES, *_known_announcements()]))
+    return list(dict.fromkeys([*_PACKAGES, *_announced_at_first()]))
 
 
 def native_vocabularies() -> set[str]:
     """Vocabularies that are some backend's own, whether or not its driver is loaded."""
-    spoken = {announcement.vocabulary for announcement in _known_announcements().values()}
+    spoken = {announcement.vocabulary for announcement in _announced_at_first().values()}
     return spoken | {driver.vocabulary for driver in known_drivers()} | _PACKAGES.keys()
 
 
+# By framework: the drivers that are loaded, why others could not be, which is not tried again, and
+# a lock for each, since a thread that imports one may wait for another thread's import.
 _drivers: dict[str, Driver] = {}
-_failures: dict[str, str] = {}  # of drivers that could not be loaded, which is not tried again
+_failures: dict[str, str] = {}
+_loading: dict[str, threading.RLock] = {}
 
 
 def register_driver(driver: Driver) -> None:
@@ -124,11 +123,8 @@ def loaded_drivers() -> list[Driver]:
     Raises:
         MissingDriverError: frameworks are imported, and none of them has a driver.
     """
-    missing = [
-        complaint
-        for framework in frameworks()
-        if _imported(framework) and (complaint := _load(framework)) is not None
-    ]
+    imported = [framework for framework in frameworks() if _is_imported(framework)]
+    missing = [why for framework in imported if (why := _load(framework)) is not None]
     if missing and not _drivers:
         raise MissingDriverError("; ".join(missing))
     for complaint in missing:
@@ -171,12 +167,10 @@ class ImportWatch:
         """Find the framework's own module, and have ``then`` called after its execution."""
         if name not in self._frameworks:
             return None
-        spec = None
-        for finder in sys.meta_path:
-            if isinstance(finder, ImportWatch):  # that of an outer scope, or of another thread
-                continue
-            if (spec := finder.find_spec(name, path, target)) is not None:
-                break
+        # not those of outer scopes, or of other threads
+        finders = [finder for finder in sys.meta_path if not isinstance(finder, ImportWatch)]
+        found = (finder.find_spec(name, path, target) for finder in finders)
+        spec = next((spec for spec in found if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
         loader, execute = spec.loader, spec.loader.exec_module
@@ -196,21 +190,6 @@ class ImportWatch:
         return spec
 
 
-_announcements: dict[str, Announcement] | None = None
-
-
-def _known_announcements() -> dict[str, Announcement]:
-    """Those that were installed when this was first asked, by framework."""
-    global _announcements
-    if _announcements is None:
-        _announcements = {a.framework: a for a in reversed(announced())}
-    return _announcements
-
-
-# One for each framework, since a thread that imports one may wait for another thread's import.
-_loading: dict[str, threading.RLock] = {}
-
-
 def _load(framework: str) -> str | None:
     """Load a driver, unless it is loaded or being loaded: it imports its framework itself.
 
@@ -221,12 +200,11 @@ def _load(framework: str) -> str | None:
     """
     if framework in _drivers:
         return None
-    announcement = _known_announcements().get(framework)
+    announcement = _announced_at_first().get(framework)
     if announcement is None:
-        hint = install_hint(framework)
-        return f"{framework} has no driver; {hint}"
+        return f"{framework} has no driver; {install_hint(framework)}"
     with _loading.setdefault(framework, threading.RLock()):
-        loading = announcement.module in sys.modules and not _imported(announcement.module)
+        loading = announcement.module in sys.modules and not _is_imported(announcement.module)
         if framework not in _drivers and framework not in _failures and not loading:
             try:
                 _drivers[framework] = announcement.load()
@@ -235,6 +213,6 @@ def _load(framework: str) -> str | None:
     return _failures.get(framework)
 
 
-def _imported(name: str) -> bool:
+def _is_imported(name: str) -> bool:
     module = sys.modules.get(name)
     return module is not None and not getattr(module.__spec__, "_initializing", False)

@@ -6,10 +6,8 @@ A scope that a routine opens is its own: its tools, and only they, are in force 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 
 def _nothing_to_restore() -> None:
@@ -17,10 +15,9 @@ def _nothing_to_restore() -> None:
 
 
 class _Running(threading.local):
-    """The routine that a thread is running.
+    """What puts back in force, when a thread's routine ends, what was set aside for it.
 
-    Attributes:
-        restore: puts back in force what was set aside for it; None outside of routines.
+    It is ``_nothing_to_restore`` in a routine that has opened no scope, and None in none.
     """
 
     restore: Callable[[], None] | None = None
@@ -45,7 +42,7 @@ def in_routine_first(set_aside: Callable[[], Callable[[], None]]) -> None:
     Args:
         set_aside: takes out of force what is; what it returns is called when the routine ends.
     """
-    if _running.restore is _nothing_to_restore:
+    if in_routine():
         _running.restore = set_aside()
 
 

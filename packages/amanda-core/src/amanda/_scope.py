@@ -5,23 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from amanda._context import OpContext
+from amanda._driver import Driver
 from amanda._engine import Engine, Scope
 from amanda._errors import AmandaError
 from amanda._operator import ByOperator
 from amanda._registry import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._routine import in_routine_first
-from amanda._selection import warn_of_unmatched
 from amanda._tool import Tool, in_order
+from amanda._unmatched import warn_of_unmatched
 from amanda._vocabulary import check_understood, is_understood
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from amanda._context import OpContext
-    from amanda._driver import Driver
 
 
 @dataclass(slots=True, eq=False)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import enum
 import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amanda._errors import AmandaError, DependencyCycleError
 from amanda._published import NAMESPACES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
     from amanda._context import OpContext
 
-    Analysis = Callable[[OpContext], None]
-    _ToolT = TypeVar("_ToolT", bound="Tool")
+_ToolT = TypeVar("_ToolT", bound="Tool")
+Analyze: TypeAlias = "Callable[[OpContext], None]"
 
 
 class View(enum.Enum):
@@ -35,7 +34,7 @@ class Subscription:
     """
 
     tool: Tool
-    callback: Analysis
+    callback: Analyze
     view: View
     ops: frozenset[str] | None
     require_outputs: bool = False
@@ -100,7 +99,7 @@ class Tool:
 
     def add_inst_for_op(
         self,
-        callback: Analysis,
+        callback: Analyze,
         backward: bool = False,
         require_outputs: bool = False,
         *,
@@ -124,9 +123,7 @@ class Tool:
         view = View.BACKWARD if backward else View.FORWARD
         self._subscribe(callback, view, ops, require_outputs, opt_in)
 
-    def add_inst_for_gradient(
-        self, callback: Analysis, *, ops: Iterable[str] | None = None
-    ) -> None:
+    def add_inst_for_gradient(self, callback: Analyze, *, ops: Iterable[str] | None = None) -> None:
         """Register an analysis routine for the gradient of an operator as a whole.
 
         However many backward operators compute it, ``ctx.grad_outputs`` lines up with the
@@ -188,7 +185,7 @@ class Tool:
 
     def _subscribe(
         self,
-        callback: Analysis,
+        callback: Analyze,
         view: View,
         ops: Iterable[str] | None,
         require_outputs: bool = False,

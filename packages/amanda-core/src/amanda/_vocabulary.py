@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from amanda._driver import Driver
 from amanda._errors import MissingContextMapError
 from amanda._installed import entry_points_of, warn_once
+from amanda._observation import Analysis
+from amanda._operator import Execution
 from amanda._registry import native_vocabularies
 from amanda._tool import Subscription, Tool, View
-
-if TYPE_CHECKING:
-    from amanda._analysis import Analysis, Execution
-    from amanda._driver import Driver
 
 
 @dataclass(slots=True, eq=False)

@@ -47,13 +47,13 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 """
 
 from amanda._action import Action, Point, name_of
-from amanda._analysis import Analysis, Execution
 from amanda._call import Call
 from amanda._driver import Driver
 from amanda._engine import Engine
 from amanda._in_force import InForce
 from amanda._installed import entry_points_of
-from amanda._operator import ByOperator, Operator
+from amanda._observation import Analysis
+from amanda._operator import ByOperator, Execution, Operator
 from amanda._patches import Patches
 from amanda._places import Operators, calling_instructions
 from amanda._plan import Plan
@@ -68,8 +68,8 @@ from amanda._registry import (
     unregister_driver,
 )
 from amanda._routine import in_routine
-from amanda._spelling import alike
 from amanda._tool import Subscription, View
+from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
 
 __all__ = [

@@ -61,8 +61,8 @@ def decide(root: Frame, engine: Engine, analyzing: Callable[..., Any]) -> Decisi
     Args:
         root: the outermost frame, whose operators are identified.
         engine: the tools in force.
-        analyzing: a context manager, called with a frame, names there and the shown tensors that
-            they are, within which tools look at an operator.
+        analyzing: a context manager within which tools look at an operator; called with the frame
+            whose tensors they see, or the graph where that does not run now.
 
     Raises:
         RoutineError: a pure routine cannot be traced, or an analysis routine failed.
@@ -154,7 +154,7 @@ class _Inquiry:
             names = input_names(node, operation.op_def)
             return Execution(operator, inputs, names, read_attrs(operation))
 
-        plan = self._plan(frame, frame.inputs[name], operator, shown, outputs)
+        plan = self._plan(frame, operator, shown, outputs)
         add = _Adder(self.stages, index, name, operator, frame.in_loop(name))
         add.fixed = _taken_with_others(frame, operation)
         early = operation.op_def.allows_uninitialized_input
@@ -167,14 +167,13 @@ class _Inquiry:
     def _whole(self, index: int, frame: Frame, whole: Whole, group: Group) -> None:
         """A composite, for the tools to which it is one operator."""
         composite, operator = whole
-        names = [frame.tensor(f"{name}:{position}") for name, position in composite.inputs]
         inputs = [frame.graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs]
         outputs = [frame.operations[group.root].outputs[0]]
 
         def shown() -> Execution:
             return Execution(operator, inputs, composite.input_names, composite.attrs)
 
-        plan = self._plan(frame, names, operator, shown, outputs)
+        plan = self._plan(frame, operator, shown, outputs)
         if plan.replace is not None:
             self._check_unwatched(index, group, plan.replace, operator)
         add = _Adder(self.stages, index, group, operator, frame.in_loop(group.root))
@@ -195,17 +194,16 @@ class _Inquiry:
     def _plan(
         self,
         frame: Frame,
-        names: Sequence[str],
         operator: TensorFlowOperator,
         show: Callable[[], Execution],
         outputs: Sequence[Any],
     ) -> Plan:
-        """What the tools decide about an operator whose inputs have these names in the frame."""
+        """What the tools decide about an operator of a frame."""
         engine = self.engine
         plan = engine.plan(operator)
         if plan is None or plan.pending:
             shown = show()
-            with self.analyzing(frame, names, shown.inputs):
+            with self.analyzing(frame):
                 if plan is None:
                     plan = engine.analyze(shown)
                 if plan.pending:
@@ -214,6 +212,10 @@ class _Inquiry:
         if self.check is None:
             self.check = lambda engine: engine.plan(operator) is plan
         return plan
+
+    def _frame_of(self, graph: Any) -> Any:
+        """The frame of a forward graph; the graph itself if that does not run now."""
+        return next((frame for frame in self.frames if frame.graph is graph), graph)
 
     def _gradient_of_whole(
         self, index: int, frame: Frame, number: int, whole: Whole, graph: Any
@@ -244,7 +246,7 @@ class _Inquiry:
             grad_outputs=grad_outputs,
             grad_inputs=grad_inputs,
         )
-        with self.analyzing(frame, [], []):
+        with self.analyzing(self._frame_of(graph)):
             plan = self.engine.gradient_plan(shown)
         if plan.after:
             check_taken_as_a_whole(frame, whole, graph)
@@ -283,7 +285,7 @@ class _Inquiry:
             grad_inputs=grad_inputs,
         )
         if len(grad_outputs) == len(outputs) and len(grad_inputs) == len(inputs):
-            with self.analyzing(frame, [], []):
+            with self.analyzing(self._frame_of(forward_graph)):
                 plan = engine.gradient_plan(shown)
             if self.check is None:
                 self.check = lambda engine: engine.known_gradient_plan(operator) is plan
@@ -293,7 +295,7 @@ class _Inquiry:
             add.chain(Point.ON_GRAD_INPUTS, plan.after, grad_inputs)
         for name, positions in carrying(frame, call):
             if name in frame.running:
-                self._backward(index, frame, name, positions, shown, operator)
+                self._backward(index, frame, name, positions, shown, operator, forward_graph)
 
     def _backward(
         self,
@@ -303,6 +305,7 @@ class _Inquiry:
         positions: Sequence[int],
         forward: Execution,
         operator: TensorFlowOperator,
+        forward_graph: Any,
     ) -> None:
         engine = self.engine
         node = frame.body.nodes[name]
@@ -322,7 +325,7 @@ class _Inquiry:
             backward_operator=backward_operator,
             grad_outputs=gradients,
         )
-        with self.analyzing(frame, [], []):
+        with self.analyzing(self._frame_of(forward_graph)):
             plan = engine.backward_plan(shown)
             if plan.pending:
                 shown.grad_inputs = outputs

@@ -13,6 +13,7 @@ from amanda.driving import alike
 from amanda_tensorflow import namespace, replicas, routines, tracebacks
 from amanda_tensorflow._internals import context
 from amanda_tensorflow.eager import EagerOperators
+from amanda_tensorflow.frames import Frame
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
 from amanda_tensorflow.pipelines import Pipelines
@@ -20,11 +21,10 @@ from amanda_tensorflow.sessions import Sessions
 from amanda_tensorflow.values import ToolVariable, is_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
     from amanda.driving import Action, Engine, Execution
 
-    from amanda_tensorflow.frames import Frame
     from amanda_tensorflow.values import Values
 
     Patch = tuple[Any, str, Any, Any]  # where, which attribute, what it was, what it becomes
@@ -42,7 +42,7 @@ class _State:
     def __init__(self, depth: int = 0) -> None:
         self.depth = depth
         self.engine: Engine | None = None
-        self.showing: tuple[Values, Frame, Sequence[str], Sequence[Any]] | None = None
+        self.showing: tuple[Values, Any] | None = None
 
 
 class _Thread(threading.local):
@@ -162,10 +162,10 @@ class TensorFlowDriver(Driver):
             return tensor.numpy()
         showing = self._thread.state.showing
         if showing is not None:
-            values, frame, names, shown = showing
-            for name, other in zip(names, shown, strict=True):
-                if other is tensor:
-                    return values.of(frame, name)
+            values, where = showing
+            frame = where if isinstance(where, Frame) else values.home(where)
+            if tensor.graph is frame.graph:
+                return values.of(frame, frame.tensor(tensor.name))
         raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
 
     def variable(self, initial: Any, execution: Execution) -> Any:
@@ -210,18 +210,16 @@ class TensorFlowDriver(Driver):
                 "nothing can be inserted there; choose the operators around it"
             )
 
-    def analyzing(
-        self, values: Values
-    ) -> Callable[[Frame, Sequence[str], Sequence[Any]], contextlib.AbstractContextManager[None]]:
-        """A context manager within which tools look at operators of one call.
+    def analyzing(self, values: Values) -> Callable[[Any], contextlib.AbstractContextManager[None]]:
+        """A context manager within which tools look at operators of a frame or graph.
 
         Args:
             values: how to find out the values of variables.
         """
 
         @contextlib.contextmanager
-        def show(frame: Frame, names: Sequence[str], tensors: Sequence[Any]) -> Iterator[None]:
-            self._thread.state.showing = (values, frame, names, tensors)
+        def show(where: Any) -> Iterator[None]:
+            self._thread.state.showing = values, where
             try:
                 with routines.tools_code():
                     yield

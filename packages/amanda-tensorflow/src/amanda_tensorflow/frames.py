@@ -108,6 +108,12 @@ class Frame:
         body = Body.of_function(function.definition, _signatures(graph))
         return cls(body, graph, function)
 
+    @classmethod
+    def of_graph(cls, graph: Any) -> Frame:
+        """All of a graph as an outermost frame, to look at."""
+        nodes = {operation.name: operation.node_def for operation in graph.get_operations()}
+        return cls(Body(nodes, signature_of=_signatures(graph)), graph)
+
     def node(self, operation: str) -> str | None:
         """The node that an operation of the graph is, if it is here."""
         return self._nodes.get(operation)

@@ -16,12 +16,11 @@ from amanda_tensorflow._internals import (
     tensor_util,
 )
 from amanda_tensorflow.body import split
+from amanda_tensorflow.frames import Frame
 from amanda_tensorflow.identity import STRUCTURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from amanda_tensorflow.frames import Frame
 
 
 class ToolVariable(resource_variable_ops.ResourceVariable):  # type: ignore[misc]
@@ -71,6 +70,12 @@ _VIEWS: dict[str, int | None] = {
 }
 
 
+def outer_of(tensor: Any) -> Any:
+    """The tensor outside that one of a function's graph was captured from; None if it was not."""
+    captures = getattr(tensor.graph, "captures", ())
+    return next((outer for outer, inner in captures if inner is tensor), None)
+
+
 def is_parameter(tensor: Any) -> bool:
     """Whether a symbolic tensor is read from a variable, also through casts and views."""
     while isinstance(tensor, tf.Tensor) and not isinstance(tensor, tf.__internal__.EagerTensor):
@@ -78,8 +83,7 @@ def is_parameter(tensor: Any) -> bool:
         if operation.type in ("ReadVariableOp", "VariableV2", "Variable"):
             return True
         if operation.type == "Placeholder":
-            captures = getattr(operation.graph, "captures", ())
-            tensor = next((outer for outer, inner in captures if inner is tensor), None)
+            tensor = outer_of(tensor)
         elif operation.type in _VIEWS:
             position = _VIEWS[operation.type]
             tensor = operation.inputs[tensor.value_index if position is None else position]
@@ -97,6 +101,15 @@ class Values:
 
     That of a variable or constant is known, and so is what is computed of such values alone.
     """
+
+    def __init__(self) -> None:
+        self._homes: dict[Any, Frame] = {}
+
+    def home(self, graph: Any) -> Frame:
+        """A frame of a graph that does not run now, as the forward graph of a backward function."""
+        if graph not in self._homes:
+            self._homes[graph] = Frame.of_graph(graph)
+        return self._homes[graph]
 
     def of(self, frame: Frame, tensor: str) -> Any:
         """The value of a tensor of a frame, as a NumPy array.
@@ -172,11 +185,22 @@ class Values:
         raise self.unavailable(f"argument {argument}")
 
     def other(self, frame: Frame, tensor: str) -> Any:
-        """The value of any other tensor."""
+        """The value of any other tensor: that which a graph has captured is known."""
+        outer = _captured(frame, tensor)
+        if isinstance(outer, tf.__internal__.EagerTensor):
+            if outer.dtype not in (tf.resource, tf.variant):
+                return outer.numpy()
+        elif outer is not None:
+            return self.of(self.home(outer.graph), outer.name)
         raise self.unavailable(tensor)
 
     def other_variable(self, frame: Frame, handle: str, dtype: int) -> Any:
         """The value of any other variable."""
+        outer = _captured(frame, handle)
+        if isinstance(outer, tf.__internal__.EagerTensor):
+            return _read(outer, dtype)
+        if outer is not None:
+            return self.variable(self.home(outer.graph), outer.name, dtype)
         raise self.unavailable(handle)
 
     @staticmethod
@@ -187,10 +211,24 @@ class Values:
         )
 
 
+def _captured(frame: Frame, tensor: str) -> Any:
+    """What a graph has captured as this tensor of its own; None for any other."""
+    if frame.definition is not None:  # whose arguments are those of a call
+        return None
+    return outer_of(frame.graph.get_tensor_by_name(tensor))
+
+
+def _read(handle: Any, dtype: int) -> Any:
+    with context.eager_mode():
+        read = gen_resource_variable_ops.read_variable_op(handle, tf.as_dtype(dtype))
+        return read.numpy()
+
+
 class FunctionValues(Values):
     """For a function that is called: its captures are known, its own arguments are not."""
 
     def __init__(self, args: Sequence[Any], function: Any) -> None:
+        super().__init__()
         self._args = args
         self._first_capture = len(args) - len(function.function_type.flat_captures)
 
@@ -203,16 +241,14 @@ class FunctionValues(Values):
 
     def variable_argument(self, argument: int, dtype: int) -> Any:
         """The value of a captured variable, or of one that is passed."""
-        with context.eager_mode():
-            return gen_resource_variable_ops.read_variable_op(
-                self._args[argument], tf.as_dtype(dtype)
-            ).numpy()
+        return _read(self._args[argument], dtype)
 
 
 class SessionValues(Values):
     """For what a session runs: it is asked for the values of its variables."""
 
     def __init__(self, session: Any) -> None:
+        super().__init__()
         self._session = session
 
     def other(self, frame: Frame, tensor: str) -> Any:

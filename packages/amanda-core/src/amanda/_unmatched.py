@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable
 
 from amanda._audience import Audience
+from amanda._driver import Driver
+from amanda._engine import Scope
 from amanda._errors import AmandaWarning
-from amanda._spelling import alike, in_another_style
+from amanda._tool import Tool
 from amanda._vocabulary import is_understood, speaks_natively
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from amanda._driver import Driver
-    from amanda._engine import Scope
-    from amanda._tool import Tool
+_told: weakref.WeakSet[Tool] = weakref.WeakSet()
 
 
 def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[Driver]) -> None:
@@ -34,17 +33,12 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
             names = found.setdefault(type, (near, []))[1]
             names += [tool.name] if tool.name not in names else []
     if found:
-        import warnings
-
         listed = "; ".join(
             f"{type!r} of {', '.join(names)}" + (f", did you mean {near!r}?" if near else "")
             for type, (near, names) in found.items()
         )
         message = f"types of operators that never ran in this scope: {listed}"
         warnings.warn(message, AmandaWarning, stacklevel=4)
-
-
-_told: weakref.WeakSet[Tool] = weakref.WeakSet()
 
 
 def _unmatched(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
@@ -59,11 +53,36 @@ def _unmatched(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str,
             expected = selection.only if tool.lists_candidates else selection.types
             wanted |= expected or frozenset()
             asked |= wanted & (selection.only or frozenset())
-        native = speaks_natively(tool, driver)
-        seen |= scope.seen.get(driver.vocabulary if native else tool.vocabulary or "", set())
+        spoken = driver.vocabulary if speaks_natively(tool, driver) else tool.vocabulary
+        seen |= scope.seen.get(spoken or "", set())
     others = frozenset(seen - wanted)
     missing = sorted(wanted - seen) if others else []
     if wanted & seen:
         spellings = {type: in_another_style(type, others) for type in missing}
         return {t: min(near, default=None) for t, near in spellings.items() if near or t in asked}
     return {type: min(alike(type, others), default=None) for type in missing}
+
+
+@functools.lru_cache(maxsize=1024)
+def alike(type: str, known: frozenset[str]) -> frozenset[str]:
+    """Types out of ``known`` for which ``type`` may be meant.
+
+    Those of another style; if there are none, those spelled almost the same.
+    """
+    return in_another_style(type, known) or frozenset(_close(type, known))
+
+
+def in_another_style(type: str, known: Iterable[str]) -> frozenset[str]:
+    """Types that differ by capitals and underscores alone: ``LayerNorm`` and ``layer_norm``."""
+    return frozenset(name for name in known if _bare(name) == _bare(type))
+
+
+def _bare(type: str) -> str:
+    return type.replace("_", "").lower()
+
+
+def _close(type: str, known: Iterable[str]) -> list[str]:
+    import difflib  # which takes long
+
+    by_bare = {_bare(name): name for name in known}
+    return [by_bare[name] for name in difflib.get_close_matches(_bare(type), by_bare, 3, 0.75)]
