@@ -180,7 +180,7 @@ def test_one_of_several_types_and_one_of_several_forms():
 class Plain(Driver):
     backend = vocabulary = "plain"
     xp = None
-    activate = value = variable = incompatible_reason = None
+    activate = value = describe = variable = incompatible_reason = None
 
 
 def composites(patterns, table, graph):

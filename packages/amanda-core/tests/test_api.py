@@ -17,23 +17,24 @@ def parameters(function):
 TOOL_AUTHORS = [
     *("ActionError", "AmandaError", "AmandaWarning", "DependencyCycleError", "Driver"),
     *("IncompatibleVersionError", "MissingContextMapError", "MissingDriverError", "OpContext"),
-    *("Operator", "RoutineError", "Tool", "UnsupportedError", "ValueUnavailableError", "apply"),
-    *("cache_disabled", "cache_enabled", "clear_cache", "disabled", "enabled"),
+    *("Operator", "Parameter", "RoutineError", "TensorInfo", "Tool", "UnsupportedError"),
+    *("ValueUnavailableError", "apply", "cache_disabled", "cache_enabled", "clear_cache"),
+    *("disabled", "enabled"),
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
     *("Action", "Analysis", "Announcement", "ByOperator", "Call", "Composite", "ContextMap"),
-    *("Driver", "Engine", "Execution", "InForce", "Operator", "Operators", "Patches", "Plan"),
-    *("Point", "PrivateNames", "Selection", "Subscription", "Translation", "View", "alike"),
-    *("announced", "calling_instructions", "context_map", "entry_points_of", "frameworks"),
-    *("in_routine", "install_hint", "known_drivers", "name_of", "register_driver"),
-    *("unregister_driver", "versions_tested"),
+    *("Driver", "Engine", "Execution", "InForce", "Operator", "Operators", "Parameter"),
+    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Subscription", "TensorInfo"),
+    *("Translation", "View", "alike", "announced", "calling_instructions", "context_map"),
+    *("entry_points_of", "frameworks", "in_routine", "install_hint", "known_drivers"),
+    *("name_of", "register_driver", "unregister_driver", "versions_tested"),
 ]
 SUITE = [
-    *("Adapter", "Backward", "Beside", "Caching", "Conformance", "Contexts", "Errors"),
-    *("Gradients", "Identity", "InPlace", "Loops", "Model", "OPTIONAL", "Order", "Program"),
-    *("ReturnValues", "Scopes", "SecondOrder", "Step", "Untouched", "Values", "WithoutTensors"),
-    "run_step",
+    *("Adapter", "Backward", "Beside", "Caching", "Conformance", "Contexts", "Descriptions"),
+    *("Errors", "Gradients", "Identity", "InPlace", "Loops", "Model", "OPTIONAL", "Order"),
+    *("Program", "ReturnValues", "Scopes", "SecondOrder", "Step", "Untouched", "Values"),
+    *("WithoutTensors", "run_step"),
 ]
 
 

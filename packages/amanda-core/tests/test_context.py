@@ -248,7 +248,7 @@ class TestInsertions:
     def test_what_the_driver_cannot_do_is_refused_when_it_is_planned(self):
         class Limited(amanda.Driver):
             backend = vocabulary = "limited"
-            xp = activate = value = variable = incompatible_reason = None
+            xp = activate = value = describe = variable = incompatible_reason = None
 
             def check_action(self, execution, action):
                 if action.differentiable:

@@ -55,6 +55,9 @@ DEAF = IDLE | {
     "test_a_replacement_of_two_tools_is_refused",
     *("test_a_context_shows_none", "test_its_output_is_shown_when_it_is_required"),
     "test_a_value_that_is_not_known_is_an_error_that_breaks_nothing",
+    "test_of_what_is_analyzed_what_is_not_known_is_none",
+    "test_a_parameter_is_told_from_what_is_none",
+    "test_a_parameter_has_a_source_of_its_own_that_stays_the_same",
 }
 
 

@@ -82,6 +82,9 @@ class Toy(amanda.Driver):
     def value(self, tensor):
         raise NotImplementedError
 
+    def describe(self, tensor):
+        return amanda.TensorInfo(tensor.shape, tensor.dtype, None, "toy")
+
     def variable(self, initial, execution):
         raise NotImplementedError
 

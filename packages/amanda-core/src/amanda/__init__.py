@@ -32,6 +32,7 @@ from amanda._scope import (
     is_cache_enabled,
     is_enabled,
 )
+from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Tool
 
 __version__ = "0.1.0"
@@ -47,7 +48,9 @@ __all__ = [
     "MissingDriverError",
     "OpContext",
     "Operator",
+    "Parameter",
     "RoutineError",
+    "TensorInfo",
     "Tool",
     "UnsupportedError",
     "ValueUnavailableError",

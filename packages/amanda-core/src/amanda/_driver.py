@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from amanda._action import Action
     from amanda._engine import Engine
     from amanda._operator import Execution
+    from amanda._tensor_info import Parameter, TensorInfo
 
 
 class Driver(abc.ABC):
@@ -71,6 +72,14 @@ class Driver(abc.ABC):
         """
 
     @abc.abstractmethod
+    def describe(self, tensor: Any) -> TensorInfo:
+        """What there is to know of a tensor beside its elements.
+
+        It is asked about all that tools are shown or given, during analysis, in routines and
+        wherever else they are kept, and reads no elements.
+        """
+
+    @abc.abstractmethod
     def variable(self, initial: Any, execution: Execution) -> Any:
         """State that routines may read and that a tool may ``.assign()``."""
 
@@ -82,9 +91,31 @@ class Driver(abc.ABC):
         the routine is differentiable, and may return any tensor.
         """
 
+    def parameter(self, tensor: Any) -> Parameter | None:
+        """The parameter of the model that a tensor is, or a read, cast, view or handle of one.
+
+        None if it is none of these.
+        """
+        return None
+
     def is_parameter(self, tensor: Any) -> bool:
-        """Whether a tensor is a parameter of the model, or a read, cast or view of one."""
-        return False
+        """Whether a tensor has the elements of a parameter: is one, or a read, cast or view."""
+        return self.parameter(tensor) is not None
+
+    def synchronize(self, device: str) -> None:  # noqa: B027
+        """Wait until a device has done all that it was given, if it runs beside the host.
+
+        Args:
+            device: as :meth:`describe` names it.
+        """
+
+    def allocated(self, device: str) -> int | None:
+        """Bytes of an accelerator's memory in use by tensors; None for the host.
+
+        Args:
+            device: as :meth:`describe` names it.
+        """
+        return None
 
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """A tensor as an analysis routine sees it that speaks a vocabulary of another layout.

@@ -12,6 +12,7 @@ from amanda._driver import Driver
 from amanda._errors import AmandaError, RoutineError, ValueUnavailableError
 from amanda._operator import Execution, Operator
 from amanda._routine import call
+from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Tool, View
 
 
@@ -32,6 +33,10 @@ class Analysis:
     def value(self, index: int) -> Any:
         """An input as a NumPy array."""
         return self.driver.value(self.execution.inputs[index])
+
+    def parameter(self, index: int) -> Parameter | None:
+        """The parameter that an input is or comes from; None if it is none."""
+        return self.driver.parameter(self.execution.inputs[index])
 
     def insert(self, action: Action) -> None:
         """Take an action; its indices are those of ``execution``."""
@@ -163,11 +168,12 @@ class Observation(dict[str, Any]):
         Raises:
             ValueUnavailableError: it is known only at execution.
         """
-        chosen = checked_indices(
-            [index], len(self.inputs), self.input_names, what="input", where=self.op_id
-        )
-        (position,) = chosen or ()
-        return self._now.value(position)
+        return self._now.value(self._position(index))
+
+    def parameter(self, index: int | str) -> Parameter | None:
+        """The parameter of the model that the input of that index or name is, or a read, cast,
+        view or handle of; None if it is none of these."""
+        return self._now.parameter(self._position(index))
 
     @property
     def parameters(self) -> list[int]:
@@ -186,6 +192,15 @@ class Observation(dict[str, Any]):
         return self.weight_index
 
     # What a routine may use
+
+    def describe(self, tensor: Any) -> TensorInfo:
+        """Shape, dtype, size in bytes and device of a tensor; also in a routine."""
+        return self._driver.describe(tensor)
+
+    @property
+    def driver(self) -> Driver:
+        """The driver, which tells more of tensors and devices; also in a routine."""
+        return self._driver
 
     @property
     def xp(self) -> Any:
@@ -239,6 +254,13 @@ class Observation(dict[str, Any]):
                 "analysis routine; keep what a routine needs in ctx.state(tool) or pass it along"
             )
         return self._analysis
+
+    def _position(self, index: int | str) -> int:
+        chosen = checked_indices(
+            [index], len(self.inputs), self.input_names, what="input", where=self.op_id
+        )
+        (position,) = chosen or ()
+        return position
 
     def _known(self, tensors: Sequence[Any] | None, otherwise: str) -> Sequence[Any]:
         if tensors is None:

@@ -32,6 +32,9 @@ What a driver promises:
 - Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
   of S1 and with the gradients of S3, given what only the framework can do.
 - What it keeps that was made by plans it drops when :meth:`Driver.forgotten` says so.
+- It tells what there is to know of a tensor and of a parameter (:meth:`Driver.describe`,
+  :meth:`Driver.parameter`), of devices that run beside the host (:meth:`Driver.synchronize`,
+  :meth:`Driver.allocated`), so that tools need not know its framework.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
   :meth:`Driver.check_action`, before anything runs.
 - What it changes in its framework it holds by :class:`Patches`, for the threads that have tools.
@@ -68,6 +71,7 @@ from amanda._registry import (
     unregister_driver,
 )
 from amanda._routine import in_routine
+from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Subscription, View
 from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
@@ -86,12 +90,14 @@ __all__ = [
     "InForce",
     "Operator",
     "Operators",
+    "Parameter",
     "Patches",
     "Plan",
     "Point",
     "PrivateNames",
     "Selection",
     "Subscription",
+    "TensorInfo",
     "Translation",
     "View",
     "alike",

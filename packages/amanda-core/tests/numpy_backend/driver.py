@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from amanda import Driver
-from amanda.driving import Call, InForce, Operators, calling_instructions
+from amanda.driving import (
+    Call,
+    InForce,
+    Operators,
+    Parameter,
+    TensorInfo,
+    calling_instructions,
+)
 
 from numpy_backend import framework
-from numpy_backend.framework import Grads, Kernel, Module, Parameter, Tensor
+from numpy_backend.framework import Grads, Kernel, Module, Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,8 +75,20 @@ class NumpyDriver(Driver):
             )
         return None
 
-    def is_parameter(self, tensor: Tensor) -> bool:
-        return isinstance(tensor, Parameter)
+    def describe(self, tensor: Tensor) -> TensorInfo:
+        array = tensor.array
+        return TensorInfo(
+            array.shape,
+            array.dtype.name,
+            array.nbytes,
+            device="cpu",
+            requires_grad=tensor.needs_gradient,
+        )
+
+    def parameter(self, tensor: Tensor) -> Parameter | None:
+        if not isinstance(tensor, framework.Parameter):
+            return None
+        return Parameter(tensor.array, self.describe(tensor), trainable=True)
 
     def _intercept(
         self, engine: Engine, kernel: Kernel, inputs: Sequence[Tensor], attrs: Mapping[str, Any]

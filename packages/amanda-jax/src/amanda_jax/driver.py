@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from amanda import Driver, ValueUnavailableError
-from amanda.driving import Engine, Execution
+from amanda.driving import Engine, Execution, Parameter, TensorInfo
 from jax.experimental import io_callback
 
 from amanda_jax import model
@@ -91,13 +91,32 @@ class JaxDriver(Driver):
             return f"returned {given.str_short()} for {expected.str_short()}"
         return None
 
-    def is_parameter(self, tensor: Any) -> bool:
-        """Whether a tensor is a parameter of the model that runs, or a cast or view of one."""
-        return model.is_parameter(tensor)
+    def describe(self, tensor: Any) -> TensorInfo:
+        """Shape, dtype and size of a tensor, and the device of one that is not being traced."""
+        known = jax.typeof(primal(tensor))
+        shape = tuple([size if isinstance(size, int) else None for size in known.shape])
+        nbytes = None if None in shape else known.size * known.dtype.itemsize
+        return TensorInfo(shape, known.dtype.name, nbytes, _device(primal(tensor)))
+
+    def parameter(self, tensor: Any) -> Parameter | None:
+        """The parameter of the model that runs which a tensor is, or a cast or view of."""
+        found = model.parameter_of(tensor)
+        if found is None:
+            return None
+        leaf, array = found
+        return Parameter(leaf, self.describe(array), trainable=None)
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str]:
         """The operators whose backward has one of these types, or that have one themselves."""
         return frozenset(type.removesuffix("_vjp") for type in types)
+
+
+def _device(tensor: Any) -> str | None:
+    """The device of a tensor; None for one that is being traced, or on several devices."""
+    if not isinstance(tensor, jax.Array) or not is_known(tensor):
+        return None
+    devices = list(tensor.devices())
+    return f"{devices[0].platform}:{devices[0].id}" if len(devices) == 1 else None
 
 
 driver = JaxDriver()

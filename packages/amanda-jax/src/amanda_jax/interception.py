@@ -17,7 +17,7 @@ from amanda.driving import Engine, Patches
 
 from amanda_jax._internals import core, pjit
 from amanda_jax.execution import OperatorCall, failures
-from amanda_jax.model import identify, is_parameter, mark_parameter
+from amanda_jax.model import identify, mark_form
 from amanda_jax.tracing import in_force, in_program, is_known, is_library
 
 Tensors = Sequence[Any]
@@ -109,8 +109,8 @@ def _run_primitive(engine: Engine, primitive: Any, args: Tensors, params: Any) -
                 raise
             failure = failures.pop(engine)
             raise failure from failure.__cause__
-    if type in _FORMS and is_parameter(args[0]):
-        mark_parameter(outputs[0])
+    if type in _FORMS:
+        mark_form(args[0], outputs[0])
     return outputs
 
 

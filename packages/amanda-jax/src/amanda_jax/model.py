@@ -16,16 +16,43 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
+class Leaf:
+    """A parameter of a model: whatever array is at that place when the model is called."""
+
+
 class Model:
-    """What operators belong to, and live as long as."""
+    """What operators belong to, and live as long as.
+
+    Attributes:
+        leaves: its parameters, in the order of the tree that they are in.
+    """
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+
+    def leaf(self, index: int) -> Leaf:
+        """The parameter at that place of the tree."""
+        self.leaves += (Leaf() for _ in range(index + 1 - len(self.leaves)))
+        return self.leaves[index]
 
 
 @dataclass(eq=False)
 class Run:
-    """One call of a model, with its parameters and their casts and views by ``id()``."""
+    """One call of a model.
+
+    Attributes:
+        model: the one that is called.
+        parameters: its parameters and their casts and views, by ``id()``, each with the place that
+            it has and the array that is there.
+    """
 
     model: Model
-    parameters: dict[int, Any] = field(default_factory=dict)
+    parameters: dict[int, tuple[Any, Leaf, Any]] = field(default_factory=dict)
+
+    def mark(self, tensor: Any, leaf: Leaf, array: Any) -> None:
+        """Take a tensor as a parameter; it is held, so that no other one gets its id."""
+        tensor = primal(tensor)
+        self.parameters[id(tensor)] = tensor, leaf, primal(array)
 
 
 class _Thread(threading.local):
@@ -47,10 +74,12 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
     @functools.wraps(fun)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         outer = thread.run
-        thread.run = outer or Run(model)  # within another model it is part of that
+        run = thread.run = outer or Run(model)  # within another model it is part of that
         try:
-            for leaf in () if parameters is None else jax.tree.leaves(args[parameters]):
-                mark_parameter(leaf)
+            arrays = () if parameters is None else jax.tree.leaves(args[parameters])
+            for index, array in enumerate(arrays):
+                if id(primal(array)) not in run.parameters:  # and known to the model around it
+                    run.mark(array, model.leaf(index), array)
             return fun(*args, **kwargs)
         finally:
             thread.run = outer
@@ -58,15 +87,17 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
     return called
 
 
-def mark_parameter(tensor: Any) -> None:
-    """Take a tensor as a parameter in the run that is going on."""
-    if thread.run is not None:  # which holds it, so that no other one gets its id
-        thread.run.parameters[id(primal(tensor))] = primal(tensor)
+def mark_form(source: Any, tensor: Any) -> None:
+    """Take a tensor, which is a cast or view of another one, as the parameter that this is."""
+    if thread.run is not None and (found := parameter_of(source)) is not None:
+        thread.run.mark(tensor, *found)
 
 
-def is_parameter(tensor: Any) -> bool:
-    """Whether a tensor is a parameter of the model that runs, or a cast or view of one."""
-    return thread.run is not None and id(primal(tensor)) in thread.run.parameters
+def parameter_of(tensor: Any) -> tuple[Leaf, Any] | None:
+    """The parameter of the model that runs which a tensor is, or a cast or view of, and its array;
+    None if it is none."""
+    known = None if thread.run is None else thread.run.parameters.get(id(primal(tensor)))
+    return None if known is None else known[1:]
 
 
 def identify(type: str) -> Operator:

@@ -58,7 +58,9 @@ function_def_to_graph: Any = _find(
 # Which devices an operator has kernels for, and with which data types.
 kernels: Any = _find("tensorflow.python.framework.kernels", "get_registered_kernels_for_op")
 # What a resource or variant holds, which the outputs of a call are to know too.
-handle_data_util: Any = _find("tensorflow.python.ops.handle_data_util", "set_handle_data")
+handle_data_util: Any = _find(
+    "tensorflow.python.ops.handle_data_util", "set_handle_data", "get_handle_data"
+)
 # What a session's run ends in, and how it names what it is to run.
 session_lib: Any = _find(
     "tensorflow.python.client.session",
@@ -118,7 +120,9 @@ custom_gradient: Any = _find("tensorflow.python.ops.custom_gradient", "_graph_mo
 # Where tapes are told of one, and so of the gradient function that they call.
 record: Any = _find("tensorflow.python.eager.record", "record_operation")
 # Functions as they are traced, and name scopes as they are opened.
-func_graph: Any = _find("tensorflow.python.framework.func_graph", "func_graph_from_py_func")
+func_graph: Any = _find(
+    "tensorflow.python.framework.func_graph", "func_graph_from_py_func", "FuncGraph"
+)
 ops: Any = _find(
     "tensorflow.python.framework.ops",
     *("Graph.name_scope", "Graph._unsafe_unfinalize", "Graph._get_function"),

@@ -16,14 +16,15 @@ from amanda_tensorflow.eager import EagerOperators
 from amanda_tensorflow.frames import Frame
 from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
+from amanda_tensorflow.parameters import describe, is_parameter, parameter
 from amanda_tensorflow.pipelines import Pipelines
 from amanda_tensorflow.sessions import Sessions
-from amanda_tensorflow.values import ToolVariable, is_parameter
+from amanda_tensorflow.values import ToolVariable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from amanda.driving import Action, Engine, Execution
+    from amanda.driving import Action, Engine, Execution, Parameter, TensorInfo
 
     from amanda_tensorflow.values import Values
 
@@ -176,6 +177,15 @@ class TensorFlowDriver(Driver):
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
         """Why ``substitute`` cannot stand for ``original``; None if it can."""
         return routines.incompatible_reason(original, substitute)
+
+    def describe(self, tensor: Any) -> TensorInfo:
+        """Shape, dtype, size and device of a tensor, as far as a symbolic one has them."""
+        return describe(tensor)
+
+    def parameter(self, tensor: Any) -> Parameter | None:
+        """The variable that a tensor is the handle of or is read from, also through casts and
+        views."""
+        return parameter(tensor)
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is read from a variable, also through casts and views."""

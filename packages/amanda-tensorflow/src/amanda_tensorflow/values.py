@@ -47,49 +47,10 @@ class ToolVariable(resource_variable_ops.ResourceVariable):  # type: ignore[misc
             return super().numpy()
 
 
-# What shows a parameter in another form, and which of its inputs that is; None for operators that
-# have an output for each input.
-_VIEWS: dict[str, int | None] = {
-    "BatchToSpaceND": 0,
-    "Cast": 0,
-    "EnsureShape": 0,
-    "Enter": 0,
-    "ExpandDims": 0,
-    "Identity": 0,
-    "IdentityN": None,
-    "Reshape": 0,
-    "Slice": 0,
-    "SpaceToBatchND": 0,
-    "Split": 1,
-    "SplitV": 0,
-    "Squeeze": 0,
-    "StopGradient": 0,
-    "StridedSlice": 0,
-    "Transpose": 0,
-    "Unpack": 0,
-}
-
-
 def outer_of(tensor: Any) -> Any:
     """The tensor outside that one of a function's graph was captured from; None if it was not."""
     captures = getattr(tensor.graph, "captures", ())
     return next((outer for outer, inner in captures if inner is tensor), None)
-
-
-def is_parameter(tensor: Any) -> bool:
-    """Whether a symbolic tensor is read from a variable, also through casts and views."""
-    while isinstance(tensor, tf.Tensor) and not isinstance(tensor, tf.__internal__.EagerTensor):
-        operation = tensor.op
-        if operation.type in ("ReadVariableOp", "VariableV2", "Variable"):
-            return True
-        if operation.type == "Placeholder":
-            tensor = outer_of(tensor)
-        elif operation.type in _VIEWS:
-            position = _VIEWS[operation.type]
-            tensor = operation.inputs[tensor.value_index if position is None else position]
-        else:
-            return False
-    return False
 
 
 # What is known without the value of any input, if only the shapes are.

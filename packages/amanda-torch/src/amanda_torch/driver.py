@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import amanda
 import array_api_compat.torch
 import torch
-from amanda.driving import alike
+from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
+from amanda_torch import descriptions
 from amanda_torch._internals import disabled_torch_function
 from amanda_torch.contexts import Node
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.numbering import Root
-from amanda_torch.parameters import is_parameter
+from amanda_torch.parameters import parameter
 from amanda_torch.patches import Patches
 from amanda_torch.script import run_as_written
 from amanda_torch.substitutes import incompatible
@@ -128,9 +129,24 @@ class TorchDriver(amanda.Driver):
         """A substitute must be a tensor of the same dtype and device."""
         return incompatible(original, substitute)
 
-    def is_parameter(self, tensor: Any) -> bool:
-        """Whether a tensor is a Parameter, or what was read, cast or viewed of one."""
-        return is_parameter(tensor)
+    def describe(self, tensor: Any) -> TensorInfo:
+        """Shape, dtype, size and device of a tensor."""
+        return descriptions.describe(tensor)
+
+    def parameter(self, tensor: Any) -> Parameter | None:
+        """The ``nn.Parameter`` that a tensor is, or that it was read, cast or viewed of."""
+        source = parameter(tensor)
+        if source is None:
+            return None
+        return Parameter(source, descriptions.describe(source), source.requires_grad)
+
+    def synchronize(self, device: str) -> None:
+        """Wait until an accelerator has done all that it was given."""
+        descriptions.synchronize(device)
+
+    def allocated(self, device: str) -> int | None:
+        """Bytes of an accelerator's memory in use by tensors; None for the host."""
+        return descriptions.allocated(device)
 
     def canonical_type(self, type: str) -> str:
         """The base name for what else PyTorch calls an operator (``aten::add.Tensor``)."""

@@ -8,6 +8,7 @@ in another vocabulary. What is lost: a view of such a copy in inference mode, wh
 from __future__ import annotations
 
 import re
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,18 +28,22 @@ _READING = re.compile(
 COPYING = frozenset(("clone", "contiguous", "reshape", "to", "type_as", "_to_copy"))
 """Types of the operators that may copy a parameter."""
 
+# By the copy; that of a parameter that is gone is none.
 _copies = WeakTensorKeyDictionary()
 
 
-def is_parameter(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a parameter, or what was read, cast or viewed of one."""
+def parameter(tensor: torch.Tensor) -> torch.nn.Parameter | None:
+    """The parameter that a tensor is, or that it was read, cast or viewed of; None for none."""
     base = tensor._base if tensor._is_view() else tensor
     assert base is not None
     node = base.grad_fn
     while node is not None and _READING.fullmatch(node.name()):
         node = node.next_functions[0][0]
     source = base if node is None else getattr(node, "variable", None)
-    return isinstance(source, torch.nn.Parameter) or base in _copies
+    if isinstance(source, torch.nn.Parameter):
+        return source
+    copied = _copies.get(base)
+    return None if copied is None else copied()
 
 
 def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,8 +54,8 @@ def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
         source = args[0]
         if torch.is_grad_enabled() or result is source or not isinstance(source, torch.Tensor):
             return result  # a number may be converted too
-        if is_parameter(source):
-            _copies[result] = None
+        if (copied := parameter(source)) is not None:
+            _copies[result] = weakref.ref(copied)
         return result
 
     skip_frames(noting.__code__)

@@ -27,6 +27,7 @@ from amanda.testing.backward import Backward  # noqa: E402
 from amanda.testing.beside import Beside  # noqa: E402
 from amanda.testing.caching import Caching  # noqa: E402
 from amanda.testing.contexts import Contexts  # noqa: E402
+from amanda.testing.descriptions import Descriptions  # noqa: E402
 from amanda.testing.errors import Errors  # noqa: E402
 from amanda.testing.gradients import Gradients  # noqa: E402
 from amanda.testing.identity import Identity  # noqa: E402
@@ -49,6 +50,7 @@ __all__ = [
     "Caching",
     "Conformance",
     "Contexts",
+    "Descriptions",
     "Errors",
     "Gradients",
     "Identity",
@@ -87,8 +89,9 @@ class Conformance(
     Loops,
     WithoutTensors,
     Beside,
+    Descriptions,
 ):
-    """S1 to S8 of ``docs/semantics.md``, and what a context shows."""
+    """S1 to S8 of ``docs/semantics.md``, what a context shows, and what a driver tells."""
 
     @pytest.fixture(autouse=True)
     def _skip_what_the_framework_lacks(self, request: pytest.FixtureRequest) -> None:

@@ -47,6 +47,9 @@ class Elsewhere(amanda.Driver):
         """None of its tensors is ever replaced."""
         raise AssertionError("it has no tensors")
 
+    def describe(self, tensor: Any) -> amanda.TensorInfo:
+        raise AssertionError("it has no tensors")
+
     def variable(self, initial: Any, execution: object) -> Any:
         """None of its operators is ever seen."""
         raise AssertionError("it has no operators")

@@ -1,0 +1,116 @@
+"""Which tensors are variables of the model, or what was read, cast or viewed of one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+from amanda.driving import Parameter, TensorInfo
+
+from amanda_tensorflow._internals import func_graph, handle_data_util
+from amanda_tensorflow.values import outer_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# What shows a parameter in another form, and which of its inputs that is; None for operators that
+# have an output for each input.
+_VIEWS: dict[str, int | None] = {
+    "BatchToSpaceND": 0,
+    "Cast": 0,
+    "EnsureShape": 0,
+    "Enter": 0,
+    "ExpandDims": 0,
+    "Identity": 0,
+    "IdentityN": None,
+    "Reshape": 0,
+    "Slice": 0,
+    "SpaceToBatchND": 0,
+    "Split": 1,
+    "SplitV": 0,
+    "Squeeze": 0,
+    "StopGradient": 0,
+    "StridedSlice": 0,
+    "Transpose": 0,
+    "Unpack": 0,
+}
+
+
+def describe(tensor: Any) -> TensorInfo:
+    """Shape, dtype, size and device of a tensor, as far as a symbolic one has them."""
+    shape, dtype = tensor.shape, tf.as_dtype(tensor.dtype).base_dtype
+    return _info(shape, dtype, tensor.device.rpartition("device:")[2] or None)
+
+
+def _info(shape: Any, dtype: Any, device: str | None) -> TensorInfo:
+    sizes = None if shape.rank is None else tuple(shape.as_list())
+    known = shape.is_fully_defined() and dtype.size > 0  # those of a string differ
+    nbytes = shape.num_elements() * dtype.size if known else None
+    return TensorInfo(sizes, dtype.name, nbytes, device)
+
+
+def parameter(tensor: Any) -> Parameter | None:
+    """The variable that a tensor is the handle of, or is read from, also through casts and views.
+
+    Its source is the handle of a resource variable, the tensor of any other one.
+    """
+    source = _source(tensor)
+    if source is None:
+        return None
+    info = describe(source)
+    if source.dtype == tf.resource:
+        data = handle_data_util.get_handle_data(source)
+        if data is None or len(data.shape_and_type) != 1:  # that of a table, or an iterator
+            return None
+        (held,) = data.shape_and_type
+        info = _info(tf.TensorShape(held.shape), tf.as_dtype(held.dtype), info.device)
+    return Parameter(source, info, _trainable(tensor, source))
+
+
+def is_parameter(tensor: Any) -> bool:
+    """Whether a symbolic tensor is read from a variable, also through casts and views."""
+    return tensor.dtype != tf.resource and _source(tensor) is not None
+
+
+def _source(tensor: Any) -> Any:
+    """The variable's handle or tensor; that of any resource for its handle, None for others."""
+    while tf.is_symbolic_tensor(tensor):
+        operation = tensor.op
+        if operation.type == "ReadVariableOp":
+            tensor = operation.inputs[0]
+        elif operation.type in ("VarHandleOp", "VariableV2", "Variable"):
+            return tensor
+        elif operation.type == "Placeholder":
+            outer = outer_of(tensor)
+            if outer is None:  # an argument, which may be a variable's handle
+                break
+            tensor = outer
+        elif operation.type in _VIEWS:
+            position = _VIEWS[operation.type]
+            tensor = operation.inputs[tensor.value_index if position is None else position]
+        else:
+            return None
+    return tensor if tensor.dtype == tf.resource else None
+
+
+def _trainable(tensor: Any, source: Any) -> bool | None:
+    """Whether the variable was made to be trained; None where its object is not to be found."""
+    graph = tensor.graph if tf.is_symbolic_tensor(tensor) else None
+    while graph is not None:
+        for variable in _variables(graph):
+            handle = getattr(variable, "handle", None)  # a reference variable has none
+            if (variable.op.outputs[0] if handle is None else handle) is source:
+                return bool(variable.trainable)
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+def _variables(graph: Any) -> Sequence[Any]:
+    """The variables of a graph, as far as they are still there."""
+    if not isinstance(graph, func_graph.FuncGraph):
+        found: Sequence[Any] = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+        return found
+    try:
+        return tuple(graph.variables)
+    except AssertionError:  # one was deleted
+        return ()

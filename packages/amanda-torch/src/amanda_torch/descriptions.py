@@ -1,0 +1,98 @@
+"""What tools are told of PyTorch's tensors and devices."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from amanda.driving import TensorInfo
+from torch import Tensor
+
+from amanda_torch._internals import (
+    batch_dim,
+    current_level,
+    is_batched,
+    is_wrapped,
+    level_of,
+    unwrapped,
+)
+
+_DENSE = frozenset((torch.strided, torch._mkldnn))  # type: ignore[attr-defined]
+
+
+def describe(tensor: Tensor) -> TensorInfo:
+    """Shape, dtype, size and device of a tensor."""
+    stored, mapped = (tensor, ()) if current_level() is None else _stored(tensor)
+    is_dense = tensor.layout in _DENSE and not tensor.is_nested
+    return TensorInfo(
+        _shape(tensor),
+        _dtype_name(tensor.dtype),
+        _nbytes(stored),
+        _device_name(tensor.device),
+        is_dense,
+        tensor.requires_grad,
+        mapped,
+    )
+
+
+def _shape(tensor: Tensor) -> tuple[int | None, ...] | None:
+    if torch.nn.parameter.is_lazy(tensor):
+        return None
+    if tensor.is_nested and tensor.layout is torch.strided:  # it does not tell any size
+        return (None,) * tensor.dim()
+    return tuple([size if isinstance(size, int) else None for size in tensor.shape])
+
+
+def _nbytes(stored: Tensor) -> int | None:
+    """The size of the elements, for sparse tensors of those that are not zero."""
+    if stored.is_sparse:
+        stored = stored._values()
+    elif stored.layout not in _DENSE and not stored.is_nested:  # compressed by rows or columns
+        stored = stored.values()
+    return stored.nbytes if isinstance(stored.nbytes, int) else None
+
+
+def _stored(tensor: Tensor) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
+    """What holds the elements within torch.func, and the dimensions that vmap hides, by level."""
+    mapped = []
+    while is_wrapped(tensor):
+        inner = unwrapped(tensor)
+        if is_batched(tensor):
+            mapped.append((level_of(tensor), inner.shape[batch_dim(tensor)]))
+        tensor = inner
+    return tensor, tuple(mapped)
+
+
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@functools.cache
+def _device_name(device: torch.device) -> str:
+    return str(device)
+
+
+@functools.cache
+def _is_accelerator(device: str) -> bool:
+    """Whether a device runs beside the host."""
+    accelerator = torch.accelerator.current_accelerator()
+    return accelerator is not None and accelerator.type == torch.device(device).type
+
+
+def synchronize(device: str) -> None:
+    """Wait until an accelerator has done all that it was given."""
+    if _is_accelerator(device):
+        torch.accelerator.synchronize(device)
+
+
+def allocated(device: str) -> int | None:
+    """Bytes of an accelerator's memory in use by tensors; None where nobody tells."""
+    if not _is_accelerator(device):
+        return None
+    of_device = torch.get_device_module(device)
+    if hasattr(of_device, "memory_allocated"):
+        return int(of_device.memory_allocated(device))
+    if hasattr(of_device, "current_allocated_memory"):  # there is one device of this kind
+        return int(of_device.current_allocated_memory())
+    return None
