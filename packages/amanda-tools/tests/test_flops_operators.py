@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from amanda_tools.flops import Flops
-from amanda_tools.flops.registry import TABLES
+from amanda_tools.flops.registry import tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -382,7 +382,7 @@ class TestRecurrentLayers:
         assert counted(run) == (forward, 0)
         inputs = [tuple(x.shape), *shapes, *[tuple(state.shape)] * 2]
         flows = [True, *[trained] * len(shapes), False, False]
-        kernel = TABLES["torch"].formulas["_cudnn_rnn"]
+        kernel = tables()["torch"].formulas["_cudnn_rnn"]
         assert kernel.backward(inputs, (), {}, flows) == forward * (2 if trained else 1)
 
 

@@ -64,24 +64,12 @@ class TestColumns:
         assert Profile().columns() == []
 
     def test_memory_is_there_where_the_device_tells(self, toy, monkeypatch):
-        class Device:
-            bytes = 0
-
-            def synchronize(self):
-                pass
-
-            def allocated(self):
-                return self.bytes
-
-        def allocate(bytes):
-            device.bytes += bytes
-
-        device = Device()
-        monkeypatch.setattr("amanda_tools.executions.accelerator_of", lambda tensors: device)
+        allocated = [0]
+        monkeypatch.setattr(toy, "allocated", lambda device: sum(allocated))
         profile = Profile()
         with amanda.apply(profile):
             for kept in (100, 20, -30):
-                toy.forward("conv", 1, inside=[lambda kept=kept: allocate(kept)])
+                toy.forward("conv", 1, inside=[lambda kept=kept: allocated.append(kept)])
         (memory,) = (column for column in profile.columns() if column.title == "Memory")
         assert by_id(memory.values) == {"conv": 90}
 

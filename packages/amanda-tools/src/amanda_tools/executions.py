@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import amanda
 
-from amanda_tools.accelerator import accelerator_of
 from amanda_tools.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from amanda_tools.accelerator import Accelerator
 
 Direction = Literal["forward", "backward"]
 
@@ -68,20 +65,21 @@ class Execution(NamedTuple):
 class _Running:
     """An execution that has begun; ``inside`` is the time spent on those inside it."""
 
-    __slots__ = ("accelerator", "allocated", "direction", "entered", "inputs", "inside", "start")
+    __slots__ = ("allocated", "device", "direction", "entered", "inputs", "inside", "start")
 
     def __init__(
         self,
         direction: Direction,
         entered: int,
         inputs: Tensors,
-        accelerator: Accelerator | None,
+        device: str | None,
+        allocated: int | None,
     ) -> None:
         self.direction = direction
         self.entered = entered
         self.inputs = inputs
-        self.accelerator = accelerator
-        self.allocated = None if accelerator is None else accelerator.allocated()
+        self.device = device
+        self.allocated = allocated
         self.inside = 0
         self.start = 0
 
@@ -89,9 +87,12 @@ class _Running:
 class _Site:
     """What is known of an operator at all its executions."""
 
-    __slots__ = ("direction", "executed", "forward", "latest", "place", "running")
+    __slots__ = ("direction", "driver", "executed", "forward", "latest", "place", "running")
 
-    def __init__(self, place: Place, forward: Place, direction: Direction) -> None:
+    def __init__(
+        self, driver: amanda.Driver, place: Place, forward: Place, direction: Direction
+    ) -> None:
+        self.driver = driver
         self.place = place
         self.forward = forward
         self.direction = direction
@@ -178,7 +179,8 @@ class Executions(amanda.Tool):
         operator = ctx.backward_op or ctx.op
         if operator not in sites:
             direction: Direction = "forward" if ctx.is_forward() else "backward"
-            sites[operator] = _Site(Place.of(operator), Place.of(ctx.op), direction)
+            place, forward = Place.of(operator), Place.of(ctx.op)
+            sites[operator] = _Site(ctx.driver, place, forward, direction)
         return cast("_Site", sites[operator])
 
     def _routines(self, site: _Site) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -197,23 +199,31 @@ class Executions(amanda.Tool):
             # it began here before and failed: what began since then will never end
             while around.pop() is not site.running[-1]:
                 pass
-        execution = _Running(site.direction, entered, _describe(tensors), accelerator_of(tensors))
+        driver, given = site.driver, _described(site.driver, tensors)
+        device = _accelerator_of(driver, given)
+        allocated = None if device is None else driver.allocated(device)
+        execution = _Running(site.direction, entered, _signature(given), device, allocated)
         site.running.append(execution)
         around.append(execution)
-        if execution.accelerator is not None:
-            execution.accelerator.synchronize()
+        if device is not None:
+            driver.synchronize(device)
         execution.start = perf_counter_ns()
         self.overhead += execution.start - entered
 
     def _end(self, site: _Site, now: int, tensors: Sequence[Any]) -> None:
         execution = site.running.pop()
-        allocated = kept = None
-        accelerator = execution.accelerator or accelerator_of(tensors)
-        if accelerator is not None:
-            accelerator.synchronize()
+        driver, device = site.driver, execution.device
+        if device is not None:
+            driver.synchronize(device)
             now = perf_counter_ns()
-            allocated = accelerator.allocated()
-            kept = None if execution.allocated is None else allocated - execution.allocated
+        given = _described(driver, tensors)
+        if device is None and (device := _accelerator_of(driver, given)) is not None:
+            driver.synchronize(device)
+            now = perf_counter_ns()
+        allocated = None if device is None else driver.allocated(device)
+        kept = None
+        if allocated is not None and execution.allocated is not None:
+            kept = allocated - execution.allocated
         around = self._thread.running
         if execution in around:  # and not begun in another thread
             while around.pop() is not execution:
@@ -229,7 +239,7 @@ class Executions(amanda.Tool):
             duration - execution.inside,
             sum(other.direction == site.direction for other in around),
             execution.inputs,
-            _describe(tensors),
+            _signature(given),
             allocated,
             kept,
         )
@@ -246,28 +256,21 @@ class Executions(amanda.Tool):
             around[-1].inside += time
 
 
-def _describe(tensors: Sequence[Any]) -> Tensors:
+def _described(driver: amanda.Driver, tensors: Sequence[Any]) -> list[amanda.TensorInfo | None]:
+    return [None if tensor is None else driver.describe(tensor) for tensor in tensors]
+
+
+def _accelerator_of(driver: amanda.Driver, given: Sequence[amanda.TensorInfo | None]) -> str | None:
+    """The device beside the host that some tensors are on, the first; None if there is none."""
+    for info in given:
+        device = None if info is None else info.device
+        if device is not None and driver.allocated(device) is not None:
+            return device
+    return None
+
+
+def _signature(given: Sequence[amanda.TensorInfo | None]) -> Tensors:
     return Tensors(
-        [None if tensor is None else _shape(tensor) for tensor in tensors],
-        [None if tensor is None else _dtype_name(tensor.dtype) for tensor in tensors],
+        [None if info is None or info.shape is None else list(info.shape) for info in given],
+        [None if info is None else info.dtype for info in given],
     )
-
-
-def _shape(tensor: Any) -> list[int | None]:
-    try:
-        sizes = tensor.shape
-    except RuntimeError:  # a nested tensor of PyTorch has none
-        return [None] * tensor.dim()
-    return [size if isinstance(size, int) else None for size in sizes]
-
-
-_dtype_names: dict[Any, str] = {}
-
-
-def _dtype_name(dtype: Any) -> str:
-    """The dtype as every framework spells it: ``float32``."""
-    name = _dtype_names.get(dtype)
-    if name is None:
-        name = getattr(dtype, "name", None) or str(dtype).rpartition(".")[2]
-        _dtype_names[dtype] = name
-    return name

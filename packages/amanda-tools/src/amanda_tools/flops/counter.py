@@ -1,20 +1,24 @@
-"""Counting at each execution of an operator, from the shapes that are seen there."""
+"""Counting at each execution of an operator, from what the driver tells of tensors there."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from amanda import TensorInfo
 
     from amanda_tools.flops.table import Attrs, Formula, Table
     from amanda_tools.place import Place
 
     # None stands for a shape that cannot be told, and for a tensor that there is not.
     Shapes = tuple[Any, ...]
+    Describe = Callable[[Any], TensorInfo]
 
 # Shapes at which one operator ran are kept until its gradient comes, the latest of them.
 _KEPT = 1024
@@ -98,7 +102,7 @@ class Counter:
     """Counts one operator by its formula.
 
     Its routines are for an operator inside of another one; for one that the program calls, a
-    :class:`Call` has it count.
+    :class:`Call` has it count. ``describe`` is the driver's.
     """
 
     def __init__(
@@ -106,14 +110,14 @@ class Counter:
         row: OperatorFlops,
         formula: Formula,
         attrs: Attrs,
-        table: Table,
+        describe: Describe,
         thread: Thread,
         lock: threading.Lock,
     ) -> None:
         self._row = row
         self._formula = formula
         self._attrs = attrs
-        self._table = table
+        self._describe = describe
         self._thread = thread
         self._lock = lock
         self._begun = Begun()
@@ -122,17 +126,18 @@ class Counter:
 
     def begin(self, *inputs: Any) -> None:
         """Before an execution inside of another operator."""
-        self._begun.put(seen(self._table, inputs))
+        self._begun.put(seen(self._describe, inputs))
 
     def end(self, *outputs: Any) -> None:
         """After it: it counts for the operator that it ran in."""
+        given = described(self._describe, outputs)
         thread = self._thread
         if thread.row is not None:
             self._row = thread.row
         thread.inside = True
-        thread.linked |= any(has_gradient(tensor) for tensor in outputs)
+        thread.linked |= have_gradients(given)
         with self._lock:
-            self.count(self._begun.take(), self._table.shapes(outputs))
+            self.count(self._begun.take(), shapes_of(given))
 
     def count(self, inputs: Inputs, outputs: Shapes) -> None:
         """Count an execution, with the lock held."""
@@ -154,11 +159,11 @@ class Counter:
 
     def on_grad_outputs(self, *grads: Any) -> None:
         """The gradients of the outputs, which come ahead of those of the inputs."""
-        self._grad_outputs = self._table.shapes(grads)
+        self._grad_outputs = shapes_of(described(self._describe, grads))
 
     def on_grad_inputs(self, *grads: Any) -> None:
         """Count the gradient of an execution: of the latest one that had these shapes."""
-        grad_inputs = self._table.shapes(grads)
+        grad_inputs = shapes_of(described(self._describe, grads))
         flows = [grad is not None for grad in grads]
         with self._lock:
             flops = None
@@ -176,6 +181,7 @@ class Call:
     """Counts an operator that the program calls: its executions, its bytes and its FLOPs.
 
     ``counter`` counts its FLOPs; None if it has none, or only those of what runs inside of it.
+    ``describe`` is the driver's.
     """
 
     def __init__(
@@ -183,12 +189,13 @@ class Call:
         row: OperatorFlops,
         counter: Counter | None,
         table: Table,
+        describe: Describe,
         thread: Thread,
         lock: threading.Lock,
     ) -> None:
         self.counter = counter
         self._row = row
-        self._table = table
+        self._describe = describe
         self._is_view = row.place.type in table.views
         self._is_free = self._is_view or row.place.type in table.copies
         self._thread = thread
@@ -200,42 +207,54 @@ class Call:
         thread = self._thread
         thread.row = self._row
         thread.inside = thread.linked = False
-        self._begun.put(seen(self._table, inputs))
+        self._begun.put(seen(self._describe, inputs))
 
     def end(self, *outputs: Any) -> None:
         """After it."""
         thread, row = self._thread, self._row
         thread.row = None
         inputs = self._begun.take()
+        given = described(self._describe, outputs)
         with self._lock:
             row.calls += 1
             if not self._is_view:
-                row.bytes += inputs.bytes + self._table.nbytes(visible(outputs))
+                row.bytes += inputs.bytes + nbytes_of(given)
             if self.counter is not None:
-                self.counter.count(inputs, self._table.shapes(outputs))
+                self.counter.count(inputs, shapes_of(given))
             elif thread.inside:
                 # The gradient of what is made of others is theirs, unless they run in secret, as
                 # in a custom autograd function.
-                if not thread.linked and any(has_gradient(tensor) for tensor in outputs):
+                if not thread.linked and have_gradients(given):
                     row.uncounted_backward += 1
             elif not self._is_free:
                 row.uncounted += 1
 
 
-def seen(table: Table, inputs: Sequence[Any]) -> Inputs:
+def seen(describe: Describe, inputs: Sequence[Any]) -> Inputs:
     """What counting needs of the inputs, which may be gone by then."""
-    tensors = visible(inputs)
-    return Inputs(table.shapes(inputs), table.executions(tensors), table.nbytes(tensors))
+    given = described(describe, inputs)
+    mapped = {level: size for info in given if info is not None for level, size in info.mapped}
+    return Inputs(shapes_of(given), prod(mapped.values()), nbytes_of(given))
 
 
-def visible(tensors: Sequence[Any]) -> list[Any]:
-    """Those that there are: None stands for what a backend cannot show, as a list of tensors."""
-    return [tensor for tensor in tensors if tensor is not None]
+def described(describe: Describe, tensors: Sequence[Any]) -> list[TensorInfo | None]:
+    """What is told of tensors; None for what a backend cannot show, as a list, or there is not."""
+    return [None if tensor is None else describe(tensor) for tensor in tensors]
 
 
-def has_gradient(tensor: Any) -> bool:
-    """Whether the framework will compute a gradient through this tensor, as far as it shows."""
-    return getattr(tensor, "requires_grad", False)
+def shapes_of(given: Sequence[TensorInfo | None]) -> Shapes:
+    """Their shapes; None for one that does not tell the work, since elements are left out."""
+    return tuple([info.shape if info is not None and info.is_dense else None for info in given])
+
+
+def nbytes_of(given: Sequence[TensorInfo | None]) -> int:
+    """Their size, all together, as far as it is known."""
+    return sum([info.nbytes or 0 for info in given if info is not None])
+
+
+def have_gradients(given: Sequence[TensorInfo | None]) -> bool:
+    """Whether the framework will compute a gradient through any of them, as far as it shows."""
+    return any(info is not None and info.requires_grad for info in given)
 
 
 def _are_known(shapes: Shapes) -> bool:

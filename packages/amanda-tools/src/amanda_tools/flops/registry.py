@@ -1,18 +1,71 @@
-"""The tables that are there, and how a user adds to them."""
+"""The tables that installed packages announce, and how a user adds to them.
+
+A package announces a :class:`Table` by an entry point in the group ``amanda.flops`` whose name is
+the vocabulary of the table's operators. What several packages announce for one is put together.
+"""
 
 from __future__ import annotations
 
+import functools
+import warnings
 from typing import TYPE_CHECKING
+
+import amanda
+from amanda.driving import entry_points_of
 
 from amanda_tools.flops import tensorflow, torch
 from amanda_tools.flops.table import Table
+from amanda_tools.notice import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from importlib.metadata import EntryPoint
 
     from amanda_tools.flops.table import Formula, Forward
 
-TABLES: dict[str, Table] = {"torch": torch.TABLE, "tensorflow": tensorflow.TABLE}
+
+@functools.cache
+def tables() -> dict[str, Table]:
+    """The tables by vocabulary, loaded when this is first asked.
+
+    A table that cannot be loaded, and a formula for what has one already, are left out with a
+    warning; the formulas of this package come first, then those of others by their names.
+    """
+    found = {}
+    for vocabulary, own in (("torch", torch.TABLE), ("tensorflow", tensorflow.TABLE)):
+        found[vocabulary] = Table()
+        found[vocabulary].add(own)
+    for entry in sorted(entry_points_of("amanda.flops"), key=_rank):
+        if _package(entry) == "amanda-tools":
+            continue
+        try:
+            table = entry.load()
+            if not isinstance(table, Table):
+                raise TypeError(f"{entry.value} is {type(table).__name__}, not a Table")
+        except Exception as error:
+            _warn(f"{_announced(entry)} cannot be loaded: {described(error)}")
+            continue
+        taken = found.setdefault(entry.name, Table()).add(table)
+        if taken:
+            _warn(f"{_announced(entry)} gives formulas that there are already: {', '.join(taken)}")
+    return found
+
+
+def _rank(entry: EntryPoint) -> tuple[bool, str, str]:
+    package = _package(entry)
+    return package != "amanda-tools", package, entry.value
+
+
+def _package(entry: EntryPoint) -> str:
+    return "an unknown package" if entry.dist is None else entry.dist.name
+
+
+def _announced(entry: EntryPoint) -> str:
+    return f"FLOP table {entry.value} of {_package(entry)}"
+
+
+def _warn(message: str) -> None:
+    warnings.warn(f"left out: {message}", amanda.AmandaWarning, stacklevel=2)
 
 
 def formula(
@@ -39,4 +92,4 @@ def formula(
         def gelu_gradient(inputs, outputs, attrs, flows):
             return 11 * prod(outputs[0]) * flows[0]
     """
-    return TABLES.setdefault(vocabulary, Table()).formula(*types, operands=operands)
+    return tables().setdefault(vocabulary, Table()).formula(*types, operands=operands)

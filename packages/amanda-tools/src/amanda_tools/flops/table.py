@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from typing import TypeAlias
 
     Shape: TypeAlias = tuple[int, ...]
@@ -62,7 +62,7 @@ class Formula:
 
 
 class Table:
-    """What is known about the operators of one vocabulary, and how to read its tensors.
+    """What is known about the operators of one vocabulary.
 
     Args:
         views: types that give other views of their inputs, separated by blanks: no FLOPs and no
@@ -88,21 +88,10 @@ class Table:
 
         return register
 
-    def parameter(self, tensor: Any) -> tuple[Any, int] | None:
-        """The parameter of the model that an input is, and how many elements it has.
-
-        The parameter is any object that is the same each time; None if the input is none.
-        """
-        return None
-
-    def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
-        """Shapes; None for one that does not tell the work, and for None."""
-        return tuple([None if tensor is None else tuple(tensor.shape) for tensor in tensors])
-
-    def nbytes(self, tensors: Iterable[Any]) -> int:
-        """The size of tensors, all together."""
-        return sum([tensor.nbytes for tensor in tensors])
-
-    def executions(self, tensors: Iterable[Any]) -> int:
-        """How many executions the one with these inputs stands for."""
-        return 1
+    def add(self, other: Table) -> list[str]:
+        """Take what another table knows; the types of which this one knows already, and keeps."""
+        taken = sorted(self.formulas.keys() & other.formulas.keys())
+        self.formulas = {**other.formulas, **self.formulas}
+        self.views |= other.views
+        self.copies |= other.copies
+        return taken

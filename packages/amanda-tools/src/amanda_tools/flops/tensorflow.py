@@ -6,73 +6,15 @@ output channels).
 
 from __future__ import annotations
 
-import sys
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amanda_tools.flops.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from amanda_tools.flops.table import Attrs, Shape, Shapes
 
-# What shows a variable in another form.
-_FORMS = frozenset({"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "Transpose"})
-
-
-class _TensorFlowTable(Table):
-    """Reads TensorFlow's tensors: symbolic ones of a graph, and eager ones in routines."""
-
-    def parameter(self, tensor: Any) -> tuple[Any, int] | None:
-        """The handle of the variable that a symbolic tensor is, or was read from."""
-        if tensor.dtype.name == "resource":
-            return _variable(_origin(tensor))
-        while (operation := _operation(tensor)) is not None:
-            if operation.type == "ReadVariableOp":
-                return _origin(operation.inputs[0]), prod(tensor.shape)
-            if operation.type in ("Variable", "VariableV2"):
-                return tensor, prod(tensor.shape)
-            if operation.type in _FORMS:
-                tensor = operation.inputs[0]
-            elif (outside := _origin(tensor)) is not tensor:
-                tensor = outside
-            else:
-                return None
-        return None
-
-    def nbytes(self, tensors: Iterable[Any]) -> int:
-        """The size of the elements."""
-        return sum([tensor.dtype.size * prod(tensor.shape) for tensor in tensors])
-
-
-def _variable(handle: Any) -> tuple[Any, int] | None:
-    """A handle and the elements of its variable; None if it is the handle of something else."""
-    operation = _operation(handle)
-    if operation is None:
-        data = handle._handle_data
-        shape = data.shape_and_type[0].shape if data is not None and data.is_set else None
-    else:
-        shape = operation.get_attr("shape") if operation.type == "VarHandleOp" else None
-    return None if shape is None else (handle, prod(dim.size for dim in shape.dim))
-
-
-def _operation(tensor: Any) -> Any:
-    """What computes a symbolic tensor; None for any other one."""
-    tensorflow = sys.modules["tensorflow"]
-    return tensor.op if tensorflow.is_symbolic_tensor(tensor) else None
-
-
-def _origin(tensor: Any) -> Any:
-    """What a function captures as this tensor, the tensor itself if it captures nothing so."""
-    operation = _operation(tensor)
-    if operation is None or operation.type != "Placeholder":
-        return tensor
-    captures = getattr(operation.graph, "captures", ())
-    return next((_origin(outer) for outer, inner in captures if inner is tensor), tensor)
-
-
-TABLE = _TensorFlowTable(
+TABLE = Table(
     views="""
         Bitcast EnsureShape ExpandDims Identity IdentityN PreventGradient Rank Reshape Shape ShapeN
         Size Squeeze StopGradient

@@ -7,13 +7,14 @@ import json
 import threading
 import weakref
 from dataclasses import asdict, dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import amanda
 
 from amanda_tools.document import Document
 from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
-from amanda_tools.flops.registry import TABLES
+from amanda_tools.flops.registry import tables
 from amanda_tools.flops.table import Table
 from amanda_tools.place import Place
 from amanda_tools.report import EXECUTIONS, Column, count
@@ -94,7 +95,7 @@ class Flops(amanda.Tool):
         self._number = _Numbering()
         self._thread = Thread()
         self._lock = threading.Lock()
-        counted = [type for table in TABLES.values() for type in table.formulas]
+        counted = [type for table in tables().values() for type in table.formulas]
         # Two tools, since one that takes an operator as a whole does not see what runs inside.
         self.depends_on(_Calls(self._analyze))
         self.add_inst_for_op(self._analyze_formula, ops=counted)
@@ -245,28 +246,29 @@ class Flops(amanda.Tool):
     def _call(self, ctx: amanda.OpContext) -> Call:
         row, table = self._row(ctx), self._table(ctx)
         counter = self._counter(ctx, row) if ctx.op.type in table.formulas else None
-        return Call(row, counter, table, self._thread, self._lock)
+        return Call(row, counter, table, ctx.driver.describe, self._thread, self._lock)
 
     def _counter(self, ctx: amanda.OpContext, row: OperatorFlops) -> Counter:
         table = self._table(ctx)
         formula = table.formulas[ctx.op.type]
-        return Counter(row, formula, ctx.attrs, table, self._thread, self._lock)
+        describe = ctx.driver.describe
+        return Counter(row, formula, ctx.attrs, describe, self._thread, self._lock)
 
     def _row(self, ctx: amanda.OpContext) -> OperatorFlops:
         place, table = Place.of(ctx.op), self._table(ctx)
         parameters = self._parameters.setdefault(place, {})
         # What works in place gives its first input values; a view is used by what it is given to.
-        given = () if ctx.op.type in table.views else ctx.inputs[ctx.op.type.endswith("_") :]
-        for tensor in given:
-            if (found := table.parameter(tensor)) is not None:
-                parameter, size = found
-                parameters[self._number(parameter)] = size
+        first = len(ctx.inputs) if ctx.op.type in table.views else ctx.op.type.endswith("_")
+        for index in range(first, len(ctx.inputs)):
+            parameter = None if ctx.inputs[index] is None else ctx.parameter(index)
+            if parameter is not None:
+                parameters[self._number(parameter.source)] = _elements(parameter)
         row = self._rows.setdefault(place, OperatorFlops(place))
         row.params = sum(parameters.values())
         return row
 
     def _table(self, ctx: amanda.OpContext) -> Table:
-        return TABLES.get(self.vocabulary or ctx.op.backend, _NOTHING)
+        return tables().get(self.vocabulary or ctx.op.backend, _NOTHING)
 
 
 class _Numbering:
@@ -284,6 +286,11 @@ class _Numbering:
 
 
 _NOTHING = Table()
+
+
+def _elements(parameter: amanda.Parameter) -> int:
+    """How many elements a parameter has, as far as their number is known."""
+    return prod(size or 0 for size in parameter.info.shape or (0,))
 
 
 def _flat(row: OperatorFlops) -> dict[str, Any]:

@@ -7,73 +7,16 @@ the fused kernels that nobody can look into. Types are base names of ``aten``.
 
 from __future__ import annotations
 
-import sys
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amanda_tools.flops.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from amanda_tools.flops.table import Attrs, Flows, Shape, Shapes
+    from amanda_tools.flops.table import Attrs, Flows, Shapes
 
 
-class _TorchTable(Table):
-    """Reads PyTorch's tensors; PyTorch is imported by then, but not when the table is made."""
-
-    def parameter(self, tensor: Any) -> tuple[Any, int] | None:
-        """The ``nn.Parameter`` that the tensor is, or is a view of."""
-        base = tensor if tensor._base is None else tensor._base
-        return (base, base.numel()) if isinstance(base, _torch().nn.Parameter) else None
-
-    def shapes(self, tensors: Iterable[Any]) -> tuple[Shape | None, ...]:
-        """Shapes; None for sparse and nested tensors, which do not fill theirs."""
-        dense = _torch().strided
-        return tuple(
-            [
-                tuple(t.shape) if t is not None and t.layout is dense and not t.is_nested else None
-                for t in tensors
-            ]
-        )
-
-    def nbytes(self, tensors: Iterable[Any]) -> int:
-        """The size of the elements, for sparse tensors of those that are not zero."""
-        if _in_transform():
-            tensors = [_unwrapped(tensor)[0] for tensor in tensors]
-        return sum([t._nnz() * t.itemsize if t.is_sparse else t.nbytes for t in tensors])
-
-    def executions(self, tensors: Iterable[Any]) -> int:
-        """Within ``torch.vmap``, the size of the batch that the function does not see."""
-        if not _in_transform():
-            return 1
-        sizes: dict[int, int] = {}
-        for tensor in tensors:
-            sizes |= _unwrapped(tensor)[1]
-        return prod(sizes.values())
-
-
-def _torch() -> Any:
-    return sys.modules["torch"]
-
-
-def _in_transform() -> bool:
-    return _torch()._C._functorch.maybe_current_level() is not None
-
-
-def _unwrapped(tensor: Any) -> tuple[Any, dict[int, int]]:
-    """The tensor that holds the data, and the sizes of its batch dimensions by level of vmap."""
-    functorch = _torch()._C._functorch
-    sizes = {}
-    while functorch.is_functorch_wrapped_tensor(tensor):
-        inner = functorch.get_unwrapped(tensor)
-        if functorch.is_batchedtensor(tensor):
-            sizes[functorch.maybe_get_level(tensor)] = inner.shape[functorch.maybe_get_bdim(tensor)]
-        tensor = inner
-    return tensor, sizes
-
-
-TABLE = _TorchTable(
+TABLE = Table(
     views="""
         _conj _neg_view _reshape_alias adjoint as_strided broadcast_to chunk conj diagonal dsplit
         expand expand_as hsplit imag linalg_diagonal matrix_H mH moveaxis movedim mT narrow numpy_T
