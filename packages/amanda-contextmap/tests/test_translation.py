@@ -99,6 +99,16 @@ class TestContext:
         forward(tool(lambda ctx: weights.append(ctx.weight_index), ["MATMUL", "SIGMOID"]))
         assert weights == [0, None, 0]
 
+    def test_a_parameter_is_told_as_the_backend_has_it(self):
+        def look(ctx):
+            weight = W1 if ADAPTER.layer(ctx.op) == "hidden" else W2
+            assert ctx.describe(ctx.inputs[0]).shape == weight.T.shape
+            assert ctx.parameter("W").info.shape == weight.shape
+            assert ctx.parameter("W").source is ctx.parameter(0).source
+            assert ctx.parameter("X") is None
+
+        forward(tool(look, ["MATMUL"]))
+
 
 class TestInsertions:
     @pytest.mark.parametrize("inputs", [[0], ["W"], [-2]])

@@ -12,7 +12,7 @@ from amanda.driving import Action, Analysis, Execution, Point, View, name_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from amanda import Driver
+    from amanda import Driver, Parameter
 
     from amanda_contextmap.layout import Layout
 
@@ -92,6 +92,10 @@ class TranslatedAnalysis(Analysis):
         import numpy  # whose array it is
 
         return layout.to_canonical(array, numpy)
+
+    def parameter(self, index: int) -> Parameter | None:
+        """The parameter that an input is or comes from, as the backend has it."""
+        return self._native.parameter(self._translation.inputs[index])
 
     def insert(self, action: Action) -> None:
         """Take an action, with its indices and tensors turned to what the backend has."""

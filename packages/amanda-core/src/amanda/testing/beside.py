@@ -48,6 +48,7 @@ class Elsewhere(amanda.Driver):
         raise AssertionError("it has no tensors")
 
     def describe(self, tensor: Any) -> amanda.TensorInfo:
+        """None of its tensors is ever asked about."""
         raise AssertionError("it has no tensors")
 
     def variable(self, initial: Any, execution: object) -> Any:
