@@ -344,6 +344,9 @@ CALLS = {
     "Pad": ("Pad", lambda x: tf.pad(x, [[0, 1], [2, 0]]), M),
     "PadV2": ("Pad", lambda x: tf.pad(x, [[0, 1], [2, 0]], constant_values=1.5), M),
     "MirrorPad": ("Pad", lambda x: tf.pad(x, [[0, 1], [2, 0]], "REFLECT"), M),
+    # filled
+    "ZerosLike": ("Expand", lambda x: RAW.ZerosLike(x=x), M),
+    "OnesLike": ("Expand", lambda x: RAW.OnesLike(x=x), INTEGERS),
     # indices, data types, copies
     "OneHot": ("OneHot", lambda x: tf.one_hot(x, 5, 2.0, -1.0), np.array([[0, 3], [1, 4]])),
     "Cast": ("Cast", lambda x: tf.cast(x, tf.float64), M),

@@ -350,6 +350,17 @@ CALLS = {
     "to": ("Cast", lambda: M.to(torch.float64)),
     "int": ("Cast", lambda: M.int()),
     "clone": ("Identity", lambda: M.clone()),
+    "copy_": ("Identity", lambda: torch.empty(3, 4).copy_(M)),
+    "copy_ to another type": ("Cast", lambda: torch.empty(3, 4, dtype=torch.int64).copy_(M)),
+    "copy_ to another shape": ("Expand", lambda: torch.empty(3, 4).copy_(V)),
+    # filled
+    "arange of floats": ("Range", lambda: torch.arange(1, 7, dtype=torch.float32)),
+    "full": ("ConstantOfShape", lambda: torch.full((2, 3), 4)),
+    "full of floats": ("ConstantOfShape", lambda: torch.full((2, 3), 4, dtype=torch.float32)),
+    "zeros_like": ("Expand", lambda: torch.zeros_like(X2)),
+    "ones_like": ("Expand", lambda: torch.ones_like(INTEGERS)),
+    "ones_like of another type": ("Expand", lambda: torch.ones_like(INTEGERS, dtype=torch.bool)),
+    "full_like": ("Expand", lambda: torch.full_like(M, 3)),
     "contiguous": ("Identity", lambda: M.t().contiguous().contiguous()),
 }
 

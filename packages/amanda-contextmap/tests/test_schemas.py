@@ -26,7 +26,8 @@ def test_types_roles_attributes_and_outputs_exist(rule):
 
 @pytest.mark.parametrize("rule", ENTRIES)
 def test_layouts_are_of_its_roles_and_outputs(rule):
-    known = {role.partition("[")[0] for role in rule.roles} | set(rule.outputs or ())
+    bare = {role.partition("[")[0] for role in rule.roles}
+    known = bare | set(rule.roles) | set(rule.outputs or ())
     assert set(rule.layouts) <= known
 
 

@@ -1,4 +1,10 @@
-"""Data types as ONNX numbers them (``TensorProto.DataType``)."""
+"""Data types, as ONNX numbers them (``TensorProto.DataType``) and tells them by numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amanda import ValueUnavailableError
 
 CODES = {
     "float32": 1,
@@ -22,3 +28,17 @@ CODES = {
     "float8_e5m2": 19,
     "float8_e5m2fnuz": 20,
 }
+
+_NUMBERS: dict[str, type] = {"float32": float, "int64": int, "bool": bool}
+
+
+def as_number(value: Any, dtype: str) -> Any:
+    """A number that ONNX has in a data type.
+
+    Raises:
+        ValueUnavailableError: there is none, or it would be another one.
+    """
+    own = _NUMBERS.get(dtype)
+    if own is None or not isinstance(value, (int, own)):
+        raise ValueUnavailableError(f"ONNX has no number {value!r} of {dtype}")
+    return own(value)

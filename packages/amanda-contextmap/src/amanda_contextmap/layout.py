@@ -166,6 +166,24 @@ class Cast:
         return xp.astype(tensor, getattr(xp, self.native))
 
 
+class Promoted(Cast):
+    """Numbers that the framework itself casts to a type that has room for more of them."""
+
+    def to_native(self, tensor: Any, xp: Any) -> Any:
+        """The tensor in the data type that the backend has.
+
+        Raises:
+            ValueError: that has no room for it.
+        """
+        back = super().to_native(tensor, xp)
+        if not bool(xp.all(self.to_canonical(back, xp) == tensor)):
+            raise ValueError(
+                f"what is returned is no {self.native}, which the operator is given and casts to "
+                f"{self.dtype}; return values that {self.native} has, or replace the operator"
+            )
+        return back
+
+
 class Chain:
     """One layout after the other, beginning with the backend's tensor."""
 

@@ -28,8 +28,9 @@ computes the same for its arguments and types of data, and under its own name el
 operators that write to their first operand (`relu_`) are seen as those that do not. Under
 TensorFlow, names in small letters are composites: several operators that are one in ONNX.
 
-*Turned* are the inputs and outputs that may be seen in another shape or order of axes than the
-framework has them, so that a tool sees one form on both; what a tool returns is turned back.
+*Turned* are the inputs and outputs that may be seen in another shape, order of axes or type of data
+than the framework has them, so that a tool sees one form on both; what a tool returns is turned
+back.
 
 | ONNX | PyTorch | TensorFlow | inputs | turned |
 | --- | --- | --- | --- | --- |

@@ -23,6 +23,7 @@ class Native:
     def __init__(
         self, execution: Execution, driver: Driver, ignores: frozenset[str] = frozenset()
     ) -> None:
+        self.type = execution.operator.type
         self._attrs: Mapping[str, Any] = execution.attrs
         self._asked = set(ignores)
         self._tensors = execution.inputs

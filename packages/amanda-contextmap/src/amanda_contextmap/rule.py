@@ -115,7 +115,9 @@ class Rule:
             inputs += places
             indexed = op.is_list(name)
             names += [f"{role}[{i}]" if indexed else role for i in range(len(places))]
-            layout = layouts.get(_base(role)) or (self._cast(role, op, name) if places else None)
+            layout = layouts.get(role, layouts.get(_base(role)))
+            if layout is None and places:
+                layout = self._cast(role, op, name)
             turned += [layout] * len(places)
         for attribute, source in self.attrs.items():
             _put(attrs, attribute, _value(source, op))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import ValueUnavailableError
 
-from amanda_contextmap.dtypes import CODES
+from amanda_contextmap.dtypes import CODES, as_number
 from amanda_contextmap.layout import MATRIX, stacked
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axis, constant, rule
@@ -139,6 +139,16 @@ def _upper(op: Native) -> bool:
     return bool(op.value("num_upper") < 0 <= op.value("num_lower"))
 
 
+def _filled_like(number: int) -> Rule:
+    """In the shape of another tensor, whose elements do not matter."""
+    return rule(
+        "Expand",
+        "",
+        input=lambda op: as_number(number, op.dtype("x")),
+        shape=lambda op: op.sizes("x"),
+    )
+
+
 def _drawn(type: str, **attrs: Any) -> Rule:
     return rule(
         type,
@@ -231,6 +241,8 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         rule("Trilu", "input=input", when=_upper, upper=1, k=lambda op: -op.value("num_lower")),
     ),
     # made from nothing
+    "ZerosLike": _filled_like(0),
+    "OnesLike": _filled_like(1),
     "Fill": rule("Expand", "input=value shape=dims", ignores="index_type"),
     "RandomUniform": _drawn("RandomUniform", low=0.0, high=1.0),
     "RandomStandardNormal": _drawn("RandomNormal", mean=0.0, scale=1.0),

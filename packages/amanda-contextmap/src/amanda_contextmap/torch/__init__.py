@@ -5,9 +5,16 @@ same as without.
 """
 
 from amanda_contextmap.onnx_map import OnnxMap
-from amanda_contextmap.torch import arrays, elementwise, layers, reductions, spatial
+from amanda_contextmap.torch import arrays, elementwise, layers, made, reductions, spatial
 
-_TABLE = {**spatial.TABLE, **layers.TABLE, **elementwise.TABLE, **arrays.TABLE, **reductions.TABLE}
+_TABLE = {
+    **spatial.TABLE,
+    **layers.TABLE,
+    **elementwise.TABLE,
+    **arrays.TABLE,
+    **made.TABLE,
+    **reductions.TABLE,
+}
 
 # Where a result lies and how it is computed, not what it is.
 _IGNORED = {

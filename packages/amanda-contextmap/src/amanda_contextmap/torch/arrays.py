@@ -1,16 +1,11 @@
-"""Operators that move elements about: shapes, axes, parts of tensors, indices, data types."""
+"""Operators that move elements about: shapes, axes, parts of tensors, indices."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda import ValueUnavailableError
-
-from amanda_contextmap.dtypes import CODES
 from amanda_contextmap.layout import MATRIX, Expanded, stacked
-from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import axes, axis, constant, rule
-from amanda_contextmap.torch.conditions import same_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -212,20 +207,6 @@ def _told(op: Native) -> bool:
     return bool(op.value("num_classes") >= 0)
 
 
-def _range(op: Native) -> Mapping[str, Any]:
-    """Numbers of one type: that of the result, which is int64 or the default of floats."""
-    given = {
-        "start": op.get("start", 0),
-        "limit": op.value("end"),
-        "delta": op.get("step", 1),
-    }
-    floats = any(isinstance(number, float) for number in given.values())
-    dtype = op.get("dtype")
-    if dtype is not None and dtype_name(dtype) != ("float32" if floats else "int64"):
-        raise ValueUnavailableError("ONNX takes the type of a range from its numbers")
-    return {name: float(number) if floats else number for name, number in given.items()}
-
-
 def _indexed_along(axis: int) -> Callable[[Native], bool]:
     """Indexed by one tensor of numbers: ``x[:, i]``."""
     name = f"indices[{axis}]"
@@ -235,54 +216,6 @@ def _indexed_along(axis: int) -> Callable[[Native], bool]:
     )
 
 
-# Made from nothing, of the type that PyTorch takes by default
-
-
-def _of_default(op: Native) -> bool:
-    dtype = op.get("dtype")
-    return dtype is None or dtype_name(dtype) == "float32"
-
-
-def _of_its_number(op: Native) -> bool:
-    """The type is that of the number in ONNX: float32, int64 or bool."""
-    number, dtype = op.value("fill_value"), op.get("dtype")
-    own = {float: "float32", int: "int64", bool: "bool"}.get(type(number))
-    return own is not None and (dtype is None or dtype_name(dtype) == own)
-
-
-def _filled(number: float) -> Rule:
-    return rule("ConstantOfShape", "input=size", when=_of_default, value=number)
-
-
-def _periodic(op: Native) -> int:
-    return int(op.get("periodic", True))
-
-
-def _random_like(type: str, **attrs: Any) -> Rule:
-    return rule(
-        type,
-        "input=self",
-        when=same_dtype,
-        ignores="generator",
-        **attrs,
-    )
-
-
-# Data types
-
-
-def _to_dtype(op: Native) -> bool:
-    """It converts, rather than only to copy or to move to another device."""
-    dtype = op.get("dtype")
-    return not isinstance(dtype, int) and dtype is not None
-
-
-def _dtype_code(op: Native) -> int | None:
-    return CODES.get(dtype_name(op.value("dtype")))
-
-
-_CAST = rule("Cast", "input=self", when=_to_dtype, to=_dtype_code)
-_CAST_LIKE = rule("CastLike", "input=self target_type=other", when=lambda op: op.has("other"))
 _CONCAT = rule("Concat", "inputs=tensors", axis=axis("dim", "tensors"))
 _SPLIT = rule("Split", "input=self", _split)
 _SIZES = rule("Reshape", "data=self shape=size", when=lambda op: op.has("size"))
@@ -372,7 +305,6 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         when=lambda op: op.rank("self") > 0,
         axis=axis("dim", "self"),
     ),
-    "arange": rule("Range", "", _range),
     "scatter": tuple(_scattered(how, own="none") for how in ("none", "add", "mul")),
     "scatter_add": _scattered("add", own="add"),
     "scatter_reduce": tuple(map(_scattered, ("add", "mul", "max", "min"))),
@@ -398,20 +330,4 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         ignores="return_inverse return_counts",  # further outputs, which are hidden
         sorted=1,
     ),
-    # made from nothing
-    "zeros": _filled(0.0),
-    "ones": _filled(1.0),
-    "full": rule("ConstantOfShape", "input=size", when=_of_its_number, value="fill_value"),
-    "hann_window": rule("HannWindow", "size=window_length", when=_of_default, periodic=_periodic),
-    "bernoulli": rule(
-        "Bernoulli", "input=self", when=lambda op: op.get("p") is None, ignores="generator"
-    ),
-    "randn_like": _random_like("RandomNormalLike", mean=0.0, scale=1.0),
-    "rand_like": _random_like("RandomUniformLike", low=0.0, high=1.0),
-    # data types, copies
-    "to": (_CAST, _CAST_LIKE),
-    "_to_copy": _CAST,
-    "type_as": _CAST_LIKE,
-    "clone": rule("Identity", "input=self"),
-    "contiguous": rule("Identity", "input=self"),
 }

@@ -19,3 +19,8 @@ def same_dtype(op: Native) -> bool:
 def of_booleans(op: Native) -> bool:
     """Its operand is of booleans."""
     return op.dtype("self") == "bool"
+
+
+def in_place(op: Native) -> bool:
+    """It writes its result to its first operand, in the data type of that."""
+    return op.type.startswith("__i") or (op.type.endswith("_") and not op.type.startswith("__"))

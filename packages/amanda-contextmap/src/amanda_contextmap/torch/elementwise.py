@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amanda_contextmap.layout import Reshaped
 from amanda_contextmap.rule import constant, rule
-from amanda_contextmap.torch.conditions import of_booleans
+from amanda_contextmap.torch.conditions import in_place, of_booleans
+from amanda_contextmap.torch.promotion import both, of_integers
 
 if TYPE_CHECKING:
     from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
-    from amanda_contextmap.rule import Rule
+    from amanda_contextmap.rule import Condition, Rule
 
 
 def _plain(op: Native) -> bool:
@@ -21,11 +22,11 @@ def _plain(op: Native) -> bool:
 
 def _true_quotient(op: Native) -> bool:
     """Of floats; integers give floats too, which ONNX has not."""
-    return op.get("rounding_mode") is None and not _of_integers(op)
+    return op.get("rounding_mode") is None and not of_integers(op)
 
 
 def _truncated_quotient(op: Native) -> bool:
-    return op.get("rounding_mode") == "trunc" and _of_integers(op)
+    return op.get("rounding_mode") == "trunc" and of_integers(op)
 
 
 def _keeps_base(op: Native) -> bool:
@@ -61,8 +62,9 @@ def _softplus(op: Native) -> bool:
     return bool(op.value("beta") == 1 and op.value("threshold") >= 20)
 
 
-def _of_integers(op: Native) -> bool:
-    return _is_integer(op.dtype("self"))
+def _of_its_own(op: Native) -> bool:
+    """The result is of booleans, also where it is written to an operand."""
+    return not in_place(op) or of_booleans(op)
 
 
 def _by_channel(op: Native) -> Layout | None:
@@ -72,29 +74,42 @@ def _by_channel(op: Native) -> Layout | None:
     return Reshaped((-1,), (-1, *[1] * (op.rank("self") - 2)))
 
 
-_BINARY = "A=self B=other"
+_BINARY, _REVERSED = "A=self B=other", "A=other B=self"
 _MAX = "data_0[0]=self data_0[1]=other"
+_CHOICE = "X=self Y=other"
+
+
+def _arithmetic(
+    type: str, roles: str = _BINARY, when: Condition | None = None, **attrs: Any
+) -> Rule:
+    """An operator of two operands, which it casts to one data type."""
+    return rule(type, roles, when=when, layouts=both(*roles.split()), **attrs)
+
+
+def _comparison(type: str) -> Rule:
+    return _arithmetic(type, when=_of_its_own)
+
 
 TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     # arithmetic
-    "add": rule("Add", _BINARY, when=_plain),
-    "sub": rule("Sub", _BINARY, when=_plain),
-    "rsub": rule("Sub", "A=other B=self", when=_plain),
-    "mul": rule("Mul", _BINARY),
+    "add": _arithmetic("Add", when=_plain),
+    "sub": _arithmetic("Sub", when=_plain),
+    "rsub": _arithmetic("Sub", _REVERSED, when=_plain),
+    "mul": _arithmetic("Mul"),
     "div": (
-        rule("Div", _BINARY, when=_true_quotient),
-        rule("Div", _BINARY, when=_truncated_quotient),
+        _arithmetic("Div", when=_true_quotient),
+        _arithmetic("Div", when=_truncated_quotient),
     ),
-    "remainder": rule("Mod", _BINARY, when=_of_integers, fmod=0),
-    "fmod": rule("Mod", _BINARY, fmod=1),
+    "remainder": _arithmetic("Mod", when=of_integers, fmod=0),
+    "fmod": _arithmetic("Mod", fmod=1),
     "pow": (
         rule(
             "Pow", "X=self Y=exponent", when=lambda op: bool(op.places("self")) and _keeps_base(op)
         ),
         rule("Pow", "Y=exponent", when=_keeps_exponent, X=_base_number),
     ),
-    "maximum": rule("Max", _MAX),
-    "minimum": rule("Min", _MAX),
+    "maximum": _arithmetic("Max", _MAX),
+    "minimum": _arithmetic("Min", _MAX),
     "abs": rule("Abs", "X=self"),
     "square": rule("Pow", "X=self", Y=2),
     "rsqrt": rule("Pow", "X=self", Y=-0.5),
@@ -123,11 +138,11 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "clamp_min": rule("Clip", "input=self min=min"),
     "clamp_max": rule("Clip", "input=self max=max"),
     # comparisons and logic
-    "eq": rule("Equal", _BINARY),
-    "lt": rule("Less", _BINARY),
-    "le": rule("LessOrEqual", _BINARY),
-    "gt": rule("Greater", _BINARY),
-    "ge": rule("GreaterOrEqual", _BINARY),
+    "eq": _comparison("Equal"),
+    "lt": _comparison("Less"),
+    "le": _comparison("LessOrEqual"),
+    "gt": _comparison("Greater"),
+    "ge": _comparison("GreaterOrEqual"),
     "logical_and": rule("And", _BINARY),
     "logical_or": rule("Or", _BINARY),
     "logical_xor": rule("Xor", _BINARY),
@@ -145,7 +160,12 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
     "isneginf": rule("IsInf", "X=self", detect_negative=1, detect_positive=0),
     "isnan": rule("IsNaN", "X=self"),
     "isinf": rule("IsInf", "X=self"),
-    "where": rule("Where", "condition=condition X=self Y=other", when=lambda op: op.has("self")),
+    "where": rule(
+        "Where",
+        f"condition=condition {_CHOICE}",
+        when=lambda op: op.has("self"),
+        layouts=both(*_CHOICE.split()),
+    ),
     "masked_fill": rule("Where", "condition=mask X=value Y=self"),
     # activations
     "relu": rule("Relu", "X=self"),
