@@ -13,6 +13,12 @@ import portable_tools as tools
 from keras import layers
 
 SPACE, SEQUENCE, FLAT = (8, 9, 4), (9, 4), (6,)
+
+
+def heads():
+    return layers.MultiHeadAttention(2, 3)
+
+
 LAYERS = {
     "gelu": ("Gelu", FLAT, lambda: layers.Activation("gelu")),
     "hard_sigmoid": ("HardSigmoid", FLAT, lambda: layers.Activation("hard_sigmoid")),
@@ -37,6 +43,16 @@ LAYERS = {
     ),
     "dilated2d": ("Conv", SPACE, lambda: layers.Conv2D(6, 3, dilation_rate=2)),
     "grouped": ("Conv", SPACE, lambda: layers.Conv2D(6, 3, groups=2)),
+    "attention": ("Attention", SEQUENCE, lambda: lambda x: heads()(x, x)),
+    "causal": ("Attention", SEQUENCE, lambda: lambda x: heads()(x, x, use_causal_mask=True)),
+    "scores": (
+        "Softmax",
+        SEQUENCE,
+        lambda: lambda x: heads()(x, x, return_attention_scores=True)[0],
+    ),
+    "squareplus": ("Add", FLAT, lambda: layers.Activation("squareplus")),
+    "sparse_plus": ("Pow", FLAT, lambda: layers.Activation("sparse_plus")),
+    "relu": ("Neg", FLAT, lambda: layers.ReLU(2.0, 0.1, 0.2)),
     "max_pool1d": ("MaxPool", SEQUENCE, lambda: layers.MaxPooling1D(3, 2)),
     "avg_pool1d": ("AveragePool", SEQUENCE, lambda: layers.AveragePooling1D(3, 2)),
 }

@@ -11,7 +11,7 @@ from amanda_contextmap.tensorflow import spatial
 
 if TYPE_CHECKING:
     from amanda_contextmap.native import Native
-    from amanda_contextmap.rule import Rule
+    from amanda_contextmap.rule import Condition, Rule
 
 _HALVED, _CUBE = "Mul(0.5, x)", "Mul(0.044715, Pow(x, 3))"
 _GATED = "RealDiv(Relu6(AddV2(x, 3)), 6)"
@@ -47,6 +47,28 @@ def _dilated(convolution: str) -> str:
 def _over_one_axis_back(kind: str, sizes: str) -> str:
     """The same for a transposed convolution, which takes the sizes of its result first."""
     return f"Squeeze({kind}({sizes}, {_KERNEL}, ExpandDims(out_backprop, _axis)))"
+
+
+_WHOLE = "begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0"
+_LOGITS = "Mul(Einsum(q, k, equation='BTNH,BSNH->BNTS'), _scale)"
+
+
+def _attention(logits: str) -> str:
+    """What Keras computes of the products of queries and keys."""
+    return f"Einsum(Softmax({logits}), v, equation='BNTS,BSNH->BTNH')"
+
+
+def _causal(everywhere: str, sizes: str) -> str:
+    """Those of what comes later replaced by a number far below all others."""
+    length, other = (
+        f"StridedSlice({sizes}, {i}, {i + 1}, 1, shrink_axis_mask=1, {_WHOLE})" for i in (2, 3)
+    )
+    lower = f"MatrixBandPart(Fill(Pack({length}, {other}, axis=0), 1), -1, 0)"
+    of_all_heads = (
+        f"StridedSlice({lower}, 0, 0, 1, begin_mask=12, end_mask=12, ellipsis_mask=0,"
+        " new_axis_mask=3, shrink_axis_mask=0)"
+    )
+    return _attention(f"SelectV2(LogicalAnd({everywhere}, {of_all_heads}), {_LOGITS}, _far_below)")
 
 
 _SPREAD = "SpaceToBatchND(input, _block_shape, _paddings)"
@@ -89,10 +111,11 @@ PATTERNS = [
         "rms_norm",
         "Mul(Mul(x, Rsqrt(AddV2(Mean(Square(x), _axes, keep_dims=True), _epsilon))), scale)",
     ),
+    pattern("attention", _attention(_LOGITS)),
     pattern(
-        "attention",
-        "Einsum(Softmax(Mul(Einsum(q, k, equation='BTNH,BSNH->BNTS'), _scale)), v,"
-        " equation='BNTS,BSNH->BTNH')",
+        "causal_attention",
+        _causal(f"Fill(Shape({_LOGITS}), 1)", f"Shape({_LOGITS})"),
+        _causal("1", "_sizes"),  # where all sizes are known
     ),
     pattern(
         "gelu",
@@ -134,6 +157,26 @@ def _trailing(op: Native) -> bool:
 _HEADS = Permute(1, 2)  # (batch, length, heads, size)
 
 
+def _attention_rule(*, is_causal: int, when: Condition | None = None, ignores: str = "") -> Rule:
+    return rule(
+        "Attention",
+        "Q=q K=k V=v",
+        outputs="Y",
+        layouts=dict.fromkeys(["Q", "K", "V", "Y"], _HEADS),
+        when=when,
+        ignores=ignores,
+        is_causal=is_causal,
+        scale="scale",
+    )
+
+
+def _nothing_later(op: Native) -> bool:
+    """What is far below all others counts for nothing, and the mask is for these lengths."""
+    sizes = op.get("sizes")
+    lengths = None if sizes is None else [op.size("q", 1), op.size("k", 1)]
+    return op.value("far_below") < -1e30 and (sizes is None or sizes[2:] == lengths)
+
+
 def _perm(op: Native) -> list[int]:
     perm: list[int] = op.value("perm")
     return perm
@@ -167,13 +210,9 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         axis=_first_normalized,
         epsilon="epsilon",
     ),
-    "attention": rule(
-        "Attention",
-        "Q=q K=k V=v",
-        outputs="Y",
-        layouts=dict.fromkeys(["Q", "K", "V", "Y"], _HEADS),
-        is_causal=0,
-        scale="scale",
+    "attention": _attention_rule(is_causal=0),
+    "causal_attention": _attention_rule(
+        when=_nothing_later, ignores="out_type index_type Tindex", is_causal=1
     ),
     "gelu": rule("Gelu", "X=x", approximate=constant("none")),
     "gelu_by_tanh": rule("Gelu", "X=x", approximate=constant("tanh")),

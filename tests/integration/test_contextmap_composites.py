@@ -1,0 +1,181 @@
+"""What TensorFlow and Keras compute in several operators, as the one that ONNX has.
+
+Each is held to ONNX's own implementation, and tools insert around it as around any operator.
+"""
+
+import amanda
+import numpy as np
+import pytest
+import tensorflow as tf
+from amanda_contextmap.testing import reference
+
+RNG = np.random.default_rng(0)
+
+
+def numbers(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def heads(length=5, other=6):
+    return [numbers(2, length, 3, 4), numbers(2, other, 3, 4), numbers(2, other, 3, 4)]
+
+
+def attention(mask=lambda logits: None, far_below=-2.37e38):
+    def call(q, k, v):
+        logits = tf.einsum("BTNH,BSNH->BNTS", q, k) * 0.7
+        chosen = mask(logits)
+        if chosen is not None:
+            chosen = tf.logical_and(tf.ones_like(logits, tf.bool), chosen)
+            logits = tf.where(chosen, logits, far_below)
+        return tf.einsum("BNTS,BSNH->BTNH", tf.nn.softmax(logits), v)
+
+    return call
+
+
+def band(upper):
+    def mask(logits):
+        shape = tf.shape(logits)
+        lower = tf.linalg.band_part(tf.ones((shape[2], shape[3]), tf.bool), -1, upper)
+        return lower[None, None, :, :]
+
+    return mask
+
+
+X = numbers(3, 4)
+# name: type, call, arguments
+WHOLES = {
+    "gelu": ("Gelu", tf.nn.gelu, [X]),
+    "gelu by tanh": ("Gelu", lambda x: tf.nn.gelu(x, approximate=True), [X]),
+    "swish": ("Swish", lambda x: x * tf.sigmoid(x), [X]),
+    "clip": ("Clip", lambda x: tf.maximum(tf.minimum(x, 0.7), -0.5), [X]),
+    "softmax": ("Softmax", lambda x: tf.nn.softmax(x, axis=0), [X]),
+    "attention": ("Attention", attention(), heads()),
+    "causal attention": ("Attention", attention(band(0)), heads()),
+    "causal attention to less": ("Attention", attention(band(0)), heads(6, 3)),
+}
+
+
+class Around(amanda.Tool):
+    """Notes a type of operator, and inserts around it."""
+
+    def __init__(self, type, gradient=None, **insertions):
+        super().__init__(namespace="onnx")
+        self.type = type
+        self.types, self.insertions, self.gradient = [], insertions, gradient
+        self.add_inst_for_op(self.analyze)
+        self.add_inst_for_gradient(self.analyze_gradient, ops=[type])
+
+    def analyze(self, ctx):
+        self.types.append(ctx.op.type)
+        if ctx.op.type == self.type:
+            self.roles, self.attrs = list(ctx.input_names), dict(ctx.attrs)
+            ctx.insert_before_op(self.before)
+            for name, routine in self.insertions.items():
+                getattr(ctx, name)(routine)
+            ctx.insert_after_op(self.after)
+
+    def analyze_gradient(self, ctx):
+        if self.gradient is not None:
+            ctx.insert_on_grad_inputs(self.gradient, inputs=[0])
+
+    def before(self, *inputs) -> None:
+        self.inputs = [tensor.numpy() for tensor in inputs]
+
+    def after(self, *outputs) -> None:
+        self.outputs = [tensor.numpy() for tensor in outputs]
+
+
+def run(call, arguments, *tools, batch=True):
+    """What a call gives, and its gradients; in a graph that does not know the size of a batch."""
+    specs = [tf.TensorSpec([None if batch else len(a), *a.shape[1:]]) for a in arguments]
+
+    @tf.function(input_signature=specs)
+    def step(*arguments):
+        with tf.GradientTape() as tape:
+            tape.watch(arguments)
+            result = call(*arguments)
+            loss = tf.reduce_sum(result * result)
+        return result, tape.gradient(loss, arguments)
+
+    with amanda.apply(*tools):
+        result, gradients = step(*map(tf.constant, arguments))
+    return result.numpy(), [gradient.numpy() for gradient in gradients]
+
+
+@pytest.fixture
+def as_written():
+    """Graphs run as they are written; TensorFlow would rewrite them by what stands side by side."""
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
+@pytest.mark.parametrize("batch", [True, False])
+@pytest.mark.parametrize(("type", "call", "arguments"), WHOLES.values(), ids=WHOLES)
+class TestWholes:
+    def test_are_what_onnx_computes(self, type, call, arguments, batch):
+        tool = Around(type)
+        run(call, arguments, tool, batch=batch)
+        assert tool.types.count(type) == 1
+        (expected,) = reference(type, tool.roles, tool.inputs, tool.attrs)
+        np.testing.assert_allclose(tool.outputs[0], expected, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.usefixtures("as_written")
+    def test_are_untouched_by_a_tool_that_looks(self, type, call, arguments, batch):
+        plain = run(call, arguments, batch=batch)
+        looked = run(call, arguments, Around(type), batch=batch)
+        np.testing.assert_array_equal(looked[0], plain[0])
+        for found, expected in zip(looked[1], plain[1], strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+    def test_take_what_is_put_before_and_give_what_is_put_after(self, type, call, arguments, batch):
+        tool = Around(
+            type,
+            insert_before_op=lambda x, *others: [x * 0.5, *others],
+            insert_after_op=lambda y: y * 3,
+        )
+        result, gradients = run(call, arguments, tool, batch=batch)
+        first, *others = arguments
+        plain, slopes = run(call, [first * 0.5, *others], batch=batch)
+        np.testing.assert_allclose(result, 3 * plain, rtol=1e-4, atol=1e-5)
+        for found, expected in zip(gradients, slopes, strict=True):  # of the square: 3 times
+            np.testing.assert_allclose(found, 3 * expected, rtol=1e-3, atol=1e-4)
+
+    def test_are_replaced_and_keep_their_gradient(self, type, call, arguments, batch):
+        plain, slopes = run(call, arguments, batch=batch)
+        tool = Around(type, replace_op=lambda *_: tool.given * 2)
+        probe = Around(type)
+        run(call, arguments, probe, batch=batch)
+        tool.given = tf.constant(probe.outputs[0])
+        result, gradients = run(call, arguments, tool, batch=batch)
+        np.testing.assert_allclose(result, 2 * plain, rtol=1e-4, atol=1e-5)
+        for found, expected in zip(gradients, slopes, strict=True):
+            np.testing.assert_allclose(found, 2 * expected, rtol=1e-3, atol=1e-4)
+
+    def test_have_the_gradient_of_the_whole(self, type, call, arguments, batch):
+        _, (slope, *others) = run(call, arguments, batch=batch)
+        tool = Around(type, gradient=lambda gradient: gradient * 2)
+        _, (doubled, *rest) = run(call, arguments, tool, batch=batch)
+        np.testing.assert_allclose(doubled, 2 * slope, rtol=1e-4, atol=1e-5)
+        for found, expected in zip(rest, others, strict=True):
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+# Much like a composite, and something else.
+OTHERS = {
+    "attention to what comes next": ("Attention", attention(band(1)), heads()),
+    "attention that counts what comes later": (
+        "Attention",
+        attention(band(0), far_below=-5.0),
+        heads(),
+    ),
+    "clip to nothing": ("Clip", lambda x: tf.maximum(tf.minimum(x, -0.5), 0.7), [X]),
+}
+
+
+@pytest.mark.parametrize(("type", "call", "arguments"), OTHERS.values(), ids=OTHERS)
+def test_what_computes_something_else_is_seen_in_its_parts(type, call, arguments):
+    tool = Around(type)
+    run(call, arguments, tool)
+    assert type not in tool.types
+    assert len(tool.types) > 1
