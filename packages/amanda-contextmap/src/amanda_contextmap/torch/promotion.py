@@ -16,8 +16,7 @@ from amanda_contextmap.torch.conditions import in_place
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amanda.driving import Layout
-
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
 
 _KINDS = ("bool", "int", "float", "complex")
