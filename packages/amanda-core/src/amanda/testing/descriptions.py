@@ -22,7 +22,9 @@ TRUE = np.ones((2, 3), np.bool_)
 
 
 class Descriptions:
-    """What a driver tells of tensors, parameters and devices, so that tools need not know them."""
+    """What a driver tells of tensors, parameters and devices, so that tools need not know them:
+    ``docs/semantics.md#what-a-context-shows``.
+    """
 
     adapter: Adapter
 
