@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -13,7 +14,10 @@ from numpy_backend.driver import driver
 from numpy_backend.framework import Module, Parameter, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    Values = Mapping[str, Tensor]
+    Function = Callable[..., Sequence[Tensor]]
 
 Array = np.ndarray[Any, Any]
 FUNCTIONS = {
@@ -53,43 +57,64 @@ class Network(Module):
         return self._program.run(call, values, switches)
 
 
+def output(network: Network, values: Values, switches: Collection[str]) -> Sequence[Tensor]:
+    return [network(values, switches)]
+
+
+def first(
+    network: Network, values: Values, wrt: Sequence[str], switches: Collection[str]
+) -> Sequence[Tensor]:
+    """The gradients of the output."""
+    return _differentiated(network(values, switches), values, wrt)
+
+
+def second(network: Network, values: Values, of: str, wrt: Sequence[str]) -> Sequence[Tensor]:
+    """The gradients of one of those."""
+    (gradient,) = first(network, values, [of], ())
+    return _differentiated(gradient, values, wrt)
+
+
+def _differentiated(tensor: Tensor, values: Values, wrt: Sequence[str]) -> Sequence[Tensor]:
+    chosen = [values[name] for name in wrt]
+    return [
+        Tensor(np.zeros_like(value.array)) if grad is None else grad
+        for value, grad in zip(chosen, framework.gradients(tensor, chosen), strict=True)
+    ]
+
+
 class NumpyModel(Model):
     def __init__(self, program: Program, parameters: Mapping[str, Array]) -> None:
-        self._network = Network(program)
         self._parameters = {name: array.copy() for name, array in parameters.items()}
+        self._network = network = Network(program)
+        self._output, self._first, self._second = (
+            self.prepared(functools.partial(function, network))
+            for function in (output, first, second)
+        )
+
+    def prepared(self, function: Function) -> Function:
+        """A function as it is to be called."""
+        return function
 
     def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
-        return self._network(self._values(inputs), switches).array
+        (output,) = self._output(self._values(inputs), tuple(switches))
+        return output.array
 
     def gradients(
         self, wrt: Sequence[str], inputs: Mapping[str, Array], switches: Collection[str] = ()
     ) -> dict[str, Array]:
-        values = self._values(inputs, wrt)
-        output = self._network(values, switches)
-        found = framework.gradients(output, [values[name] for name in wrt])
-        return self._arrays(values, wrt, found)
+        found = self._first(self._values(inputs, wrt), tuple(wrt), tuple(switches))
+        return {name: grad.array for name, grad in zip(wrt, found, strict=True)}
 
     def second_gradients(
         self, of: str, wrt: Sequence[str], inputs: Mapping[str, Array]
     ) -> dict[str, Array]:
-        values = self._values(inputs, [of, *wrt])
-        (first,) = framework.gradients(self._network(values, ()), [values[of]])
-        found = framework.gradients(first, [values[name] for name in wrt])
-        return self._arrays(values, wrt, found)
+        found = self._second(self._values(inputs, [of, *wrt]), of, tuple(wrt))
+        return {name: grad.array for name, grad in zip(wrt, found, strict=True)}
 
-    def _values(self, inputs: Mapping[str, Array], wrt: Sequence[str] = ()) -> dict[str, Tensor]:
+    def _values(self, inputs: Mapping[str, Array], wrt: Sequence[str] = ()) -> Values:
         values = {name: Tensor(a, name in wrt) for name, a in inputs.items()}
         values |= {name: Parameter(a, name in wrt) for name, a in self._parameters.items()}
         return values
-
-    @staticmethod
-    def _arrays(
-        values: Mapping[str, Tensor], wrt: Sequence[str], found: Sequence[Tensor | None]
-    ) -> dict[str, Array]:
-        return {
-            name: np.zeros_like(values[name].array) if grad is None else grad.array
-            for name, grad in zip(wrt, found, strict=True)
-        }
 
     def train(self, mode: bool) -> None:
         self._network.training = mode

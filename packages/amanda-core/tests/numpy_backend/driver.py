@@ -28,12 +28,46 @@ if TYPE_CHECKING:
     from numpy_backend.framework import Run
 
 
+class KernelCall(Call):
+    """A call of a kernel."""
+
+    def run_watched(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        outputs = self.run(inputs)
+        node = outputs[0].node
+        if node is None:  # nothing needs a gradient
+            return outputs
+        driver = self.engine.driver
+        backward_operator = driver.operators.backward(self.operator, "_backward")
+        detached, run = list(map(framework.detached, outputs)), node.backward
+
+        def watched(grads: Grads) -> Grads:  # maybe long after the forward
+            if driver.in_force.engine is None:  # no tools in force, or inside a routine
+                return run(grads)
+            with driver.in_force.paused():
+                return self.backward(backward_operator, grads, detached, run)
+
+        node.backward = watched
+        return outputs
+
+    def straight_through(self, original: Tensor, substitute: Tensor) -> Tensor:
+        return framework.execute(_SUBSTITUTE, [original, substitute], {})[0]
+
+
+_SUBSTITUTE = Kernel(
+    "substitute",
+    ("original", "substitute"),
+    forward=lambda original, substitute: (substitute,),
+    backward=lambda grads, inputs, outputs: (grads[0], None),
+)
+
+
 class NumpyDriver(Driver):
     """Runs the framework's kernels the way an engine says."""
 
     backend = "numpy"
     vocabulary = "numpy"
     xp = framework
+    call = KernelCall
 
     def __init__(self) -> None:
         self.operators = Operators(self.backend)
@@ -101,7 +135,7 @@ class NumpyDriver(Driver):
             return framework.execute(kernel, inputs, attrs)
         with self.in_force.paused():
             run = functools.partial(framework.execute, kernel, attrs=attrs)
-            return KernelCall(engine, operator, inputs, kernel.inputs, attrs, run).execute()
+            return self.call(engine, operator, inputs, kernel.inputs, attrs, run).execute()
 
     def _identify(self, type: str) -> Operator:
         """The operator of a type that is being called."""
@@ -113,38 +147,6 @@ class NumpyDriver(Driver):
             place=calling_instructions((framework.__file__, __file__).__contains__),
             run=framework.thread.run,
         )
-
-
-class KernelCall(Call):
-    """A call of a kernel."""
-
-    def run_watched(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        outputs = self.run(inputs)
-        node = outputs[0].node
-        if node is None:  # nothing needs a gradient
-            return outputs
-        backward_operator = driver.operators.backward(self.operator, "_backward")
-        detached, run = list(map(framework.detached, outputs)), node.backward
-
-        def watched(grads: Grads) -> Grads:  # maybe long after the forward
-            if driver.in_force.engine is None:  # no tools in force, or inside a routine
-                return run(grads)
-            with driver.in_force.paused():
-                return self.backward(backward_operator, grads, detached, run)
-
-        node.backward = watched
-        return outputs
-
-    def straight_through(self, original: Tensor, substitute: Tensor) -> Tensor:
-        return framework.execute(_SUBSTITUTE, [original, substitute], {})[0]
-
-
-_SUBSTITUTE = Kernel(
-    "substitute",
-    ("original", "substitute"),
-    forward=lambda original, substitute: (substitute,),
-    backward=lambda grads, inputs, outputs: (grads[0], None),
-)
 
 
 class Variable(Tensor):

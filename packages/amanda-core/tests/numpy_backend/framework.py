@@ -2,8 +2,8 @@
 
 It knows nothing of Amanda. Like any framework that can be instrumented it has places to hook:
 ``thread.interceptor`` sees every call of a kernel, ``Node.backward`` may be wrapped, and
-``thread.modules`` tells which modules are being called. ``thread.record`` is told of every kernel
-that runs; :mod:`numpy_backend.staging` makes graphs of that.
+``thread.modules`` tells which modules are being called. :mod:`numpy_backend.staging` makes graphs
+of what is computed while ``thread.graph`` is there.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy_backend.staging import Graph
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Array, ...]
@@ -22,7 +25,6 @@ Tensors = Sequence["Tensor"]
 Grads = Sequence["Tensor | None"]
 Backward = Callable[[Grads], Grads]
 Interceptor = Callable[["Kernel", Tensors, Mapping[str, Any]], Tensors]
-Recorder = Callable[[Callable[..., Sequence[Array]], Tensors, Tensors], None]
 
 
 class Kernel(NamedTuple):
@@ -95,13 +97,15 @@ class _Thread(threading.local):
         interceptor: what runs kernels in place of :func:`execute`, if anything does.
         modules: those that are being called, the outermost first.
         run: the call of an outermost module that is going on, if one is.
-        record: is told what is computed, from which tensors, and to which ones, if anyone is.
+        graph: what all that is computed is added to, if a function is being staged.
+        key: what a graph that is staged now is good for: only where this gives the same again.
     """
 
     interceptor: Interceptor | None = None
-    record: Recorder | None = None
     modules: tuple[Module, ...] = ()
     run: Run | None = None
+    graph: Graph | None = None
+    key: Callable[[], object] = staticmethod(lambda: None)
 
 
 thread = _Thread()
@@ -119,8 +123,8 @@ def execute(kernel: Kernel, inputs: Tensors, attrs: Mapping[str, Any]) -> Tensor
     """Run a kernel and put it on the tape."""
     forward = functools.partial(kernel.forward, **attrs)
     outputs = [Tensor(result) for result in forward(*(tensor.array for tensor in inputs))]
-    if thread.record is not None:
-        thread.record(forward, inputs, outputs)
+    if thread.graph is not None:
+        thread.graph.add(forward, inputs, outputs)
     if kernel.backward is not None and any(tensor.needs_gradient for tensor in inputs):
         needed = [tensor.needs_gradient for tensor in inputs]
 
