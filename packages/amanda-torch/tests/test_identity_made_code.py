@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
-from amanda_torch import frames
+from amanda_torch import codes, frames
 from amanda_torch.thread import local
 from torch import Tensor, nn
 from watching import ForwardWatch, ids
@@ -123,7 +123,7 @@ def test_code_made_anew_does_not_make_what_is_kept_grow() -> None:
         for _ in range(20):
             defined("def f(x): return x.relu()")(X)
             gc.collect()  # a function and the names that it was defined among are a circle
-            kept = outside.pinned, outside.methods, outside.sites, frames.SPECIAL
+            kept = outside.pinned, outside.methods, outside.sites, frames.ROLES
             sizes.append([len(table) for table in kept])
     assert sizes[19] == sizes[2]
     assert tool.analyzed == ["relu"]
@@ -132,7 +132,7 @@ def test_code_made_anew_does_not_make_what_is_kept_grow() -> None:
 def test_text_that_is_another_in_each_step_does_not_make_the_cache_grow_without_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(frames, "_MADE", 20)
+    monkeypatch.setattr(codes, "_MADE", 20)
     tool = ForwardWatch(["mul"])
     with amanda.apply(tool):
         for i in range(100):

@@ -11,7 +11,7 @@ import amanda
 import pytest
 import torch
 import torch._dynamo  # checkpoints import it, which leaves circles behind
-from amanda_torch import backward, contexts, numbering
+from amanda_torch import driver
 from amanda_torch.thread import local
 from torch import Tensor, nn
 from torch.nn import functional
@@ -21,6 +21,7 @@ from watching import ForwardWatch, everything
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+CONTEXTS = driver.identity.contexts
 X = torch.randn(2, 3)
 
 
@@ -44,16 +45,16 @@ def sizes() -> dict[str, int]:
     outside = local.thread.outside
     assert outside is not None
     return {
-        "operators": len(numbering.operators),
-        "modules": len(contexts._contexts),
-        "backward operators": len(backward._backward_operators),
+        "operators": len(CONTEXTS.numbering.operators),
+        "modules": len(CONTEXTS.modules),
+        "backward operators": len(CONTEXTS.numbering.backward_operators),
         "records": len(engine.records),
         "contexts": len(engine.contexts),
         "places outside of modules": len(outside.sites),
         "code outside of modules": len(outside.pinned),
         "calls within modules": sum(
             len(known.outside.children) + len(known.outside.stateless)
-            for known in contexts._contexts.values()
+            for known in CONTEXTS.modules.values()
             if known.outside is not None
         ),
     }
@@ -371,4 +372,4 @@ def test_a_closed_scope_leaves_operators_of_models_alone() -> None:
         MODEL(X)
         X.sin()
     gc.collect()
-    assert "sin" not in numbering.operators
+    assert "sin" not in CONTEXTS.numbering.operators

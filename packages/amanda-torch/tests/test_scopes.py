@@ -73,7 +73,7 @@ def test_an_exception_in_the_model_within_modules_and_routines() -> None:
         for _ in range(2):
             with pytest.raises(KeyError, match="model"):
                 model(X)
-        assert local.thread.node is None
+        assert local.thread.entered is None
         assert local.thread.visits is None
     assert len(tool.ran) == 2
     assert len(tool.analyzed) == 1

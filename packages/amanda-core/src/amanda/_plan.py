@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amanda._action import POINTS, Action, Point, name_of
 from amanda._errors import ActionError
@@ -34,6 +34,7 @@ class Plan:
         inside: the engine for operators that run inside this one; None when nobody looks. A tool
             that wants this one takes it as one; only tools that do not want it look inside.
         is_noop: whether the operator may simply run.
+        prepared: what the driver has made of the plan to carry it out, and goes with it.
     """
 
     operator: InitVar[Operator]
@@ -47,6 +48,7 @@ class Plan:
     replace: Action | None = field(init=False)
     after: tuple[Action, ...] = field(init=False)
     is_noop: bool = field(init=False)
+    prepared: dict[Any, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self, operator: Operator) -> None:
         before, *replace, after = POINTS[self.view]

@@ -138,6 +138,7 @@ _MODE_KEYS = "torch._C._TorchDispatchModeKey"
 TRACERS: tuple[Any, ...] = tuple(
     _find(f"{_MODE_KEYS}.{name}") for name in ("FAKE", "PROXY", "FUNCTIONAL")
 )
+count_function_modes: Callable[[], int] = _find("torch._C._len_torch_function_stack")
 count_modes: Callable[[], int] = _find("torch._C._len_torch_dispatch_stack")
 mode_of: Callable[[Any], Any] = _find("torch._C._get_dispatch_mode")
 FakeTensor: type = _find("torch._subclasses.fake_tensor.FakeTensor")

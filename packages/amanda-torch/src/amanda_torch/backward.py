@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from amanda import Operator, UnsupportedError
-from amanda.driving import ByOperator
+from amanda import UnsupportedError
 
 from amanda_torch.straight import is_ours, straight_through
 from amanda_torch.substitutes import incompatible_gradient
@@ -16,14 +15,14 @@ from amanda_torch.unshown import unshown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Plan
     from torch import Tensor
     from torch.autograd.graph import Node
 
-    Grads = Sequence[Tensor | None]
+    from amanda_torch.numbering import Numbering
 
-# The backward operators of each forward operator, by type and by count of that type.
-_backward_operators: ByOperator[Any] = ByOperator()
+    Grads = Sequence[Tensor | None]
 
 
 def made_since(number: int, node: Node | None) -> bool:
@@ -50,6 +49,7 @@ def nodes_made_since(number: int, ends: Sequence[Node | None]) -> list[Node]:
 
 def watch_backward(
     engine: Engine,
+    numbering: Numbering,
     operator: Operator,
     outputs: Sequence[Tensor],
     ends: Sequence[Node | None],
@@ -63,7 +63,7 @@ def watch_backward(
             continue
         type = node.name().rpartition("::")[2]
         count = counts[type] = counts.get(type, 0) + 1
-        backward_operator = _backward_operator(operator, type, count)
+        backward_operator = numbering.backward_operator(operator, type, count)
         plan = engine.plan(backward_operator)
         if plan is not None and plan.is_noop:
             continue
@@ -196,22 +196,3 @@ def reaches(engine: Engine) -> bool:
             return False
         around = around.around
     return True
-
-
-def _backward_operator(operator: Operator, type: str, count: int) -> Operator:
-    known = _backward_operators.get(operator.serial)
-    if known is None:
-        known = {}
-        _backward_operators.keep(operator, known)
-    if (type, count) not in known:
-        name = type if count == 1 else f"{type}#{count}"
-        known[type, count] = Operator(
-            id=f"{operator.id}/{name}",
-            type=type,
-            name=name,
-            scope=operator.scope,
-            backend="torch",
-            opt_in=operator.opt_in,
-        )
-    backward_operator: Operator = known[type, count]
-    return backward_operator

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import functools
 import threading
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import UnsupportedError
 
-from amanda_torch._internals import keyset_after, operator_names, takes_numbers
-from amanda_torch.execute import Target, make_kernel
-from amanda_torch.frames import skip_frames
+from amanda_torch._internals import operator_names
+from amanda_torch.kernels import make_kernel
 from amanda_torch.parameters import COPYING, noting_copies
-from amanda_torch.signature import OperatorSignature
-from amanda_torch.thread import KEY, KEY_NAME, local
+from amanda_torch.targets import Target
+from amanda_torch.thread import KEY_NAME, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from amanda.driving import Engine
+
+    from amanda_torch.identity import Identity
 
 # What torch's own C++ calls on tensors that are still being made, or to ask about a tensor: a
 # Python kernel in between would break it, and no tool means them by "all operators".
@@ -113,9 +113,13 @@ class Interception:
 
     Kernels stay when the last scope is left, since no thread includes their key any more and the
     next scope then has to make none; they go when that one does not want them.
+
+    Args:
+        identity: tells the kernels which operators run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
         self._engines: dict[tuple[int, int], Engine] = {}
         self._libraries: dict[str, torch.library.Library] = {}
         self._kernels: dict[str, Callable[..., Any]] = {}
@@ -183,45 +187,11 @@ class Interception:
         library = torch.library.Library(namespace, "IMPL", KEY_NAME)
         for name in names:
             if name not in self._kernels:
-                resolve = functools.partial(_target, type, name)
-                kernel = make_kernel(type, resolve)
+                resolve = functools.partial(Target, type, name)
+                kernel = make_kernel(self._identity, type, resolve)
                 self._kernels[name] = noting_copies(kernel) if type in COPYING else kernel
             library.impl(name, self._kernels[name], with_keyset=True)
         return library
-
-
-def _target(type: str, name: str) -> Target:
-    """What a kernel for the operator with this full name stands in front of."""
-    namespace, _, rest = name.partition("::")
-    packet, _, overload = rest.partition(".")
-    operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
-    signature, run, resume = OperatorSignature(operator), operator._op, _past_us(operator)
-
-    def run_numbers(*args: Any, **kwargs: Any) -> Any:
-        if not takes_them:
-            args, kwargs = signature.wrapped(args, kwargs)
-        return signature.rewrapped(run(*args, **kwargs))
-
-    def resume_numbers(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = signature.wrapped(args, kwargs)
-        return signature.rewrapped(resume(keys, *args, **kwargs))
-
-    takes_them = namespace == "aten" and takes_numbers(packet)
-    on_numbers = Target(type, signature, run_numbers, resume_numbers)
-    return Target(type, signature, run, resume, on_numbers)
-
-
-_PAST_US = keyset_after(KEY)
-
-
-def _past_us(operator: Any) -> Callable[..., Any]:
-    """Runs an operator from the dispatch key after ours."""
-    redispatch = operator._handle.redispatch_boxed
-
-    def resume(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        return redispatch(keys & _PAST_US, *args, **kwargs)
-
-    return resume
 
 
 def type_of(name: str) -> str:
@@ -258,13 +228,3 @@ def is_forward_type(type: str) -> bool:
     """Whether the dispatcher knows an operator of this type."""
     namespace, _, name = type.rpartition("::")
     return hasattr(getattr(torch.ops, namespace or "aten"), name)
-
-
-skip_frames(
-    *(
-        code
-        for function in (_past_us, _target)
-        for code in function.__code__.co_consts
-        if isinstance(code, CodeType)
-    )
-)

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from amanda_torch import descriptions
 from amanda_torch._internals import disabled_torch_function
-from amanda_torch.contexts import Node
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
-from amanda_torch.numbering import Root
+from amanda_torch.identity import Identity
 from amanda_torch.parameters import parameter
 from amanda_torch.patches import Patches
 from amanda_torch.script import run_as_written
@@ -71,8 +70,9 @@ class TorchDriver(amanda.Driver):
     xp = array_api_compat.torch
 
     def __init__(self) -> None:
-        self._interception = Interception()
-        self._patches = Patches(self._interception.refresh)
+        self.identity = Identity()
+        self._interception = Interception(self.identity)
+        self._patches = Patches(self.identity, self._interception.refresh)
         os.register_at_fork(after_in_child=_leave)
 
     def activate(self, engine: Engine | None) -> None:
@@ -102,11 +102,23 @@ class TorchDriver(amanda.Driver):
         self._interception.serve(engine)
         thread = local.thread
         if engine is not None and engine.contexts is not thread.session():
-            _begin_session(thread, engine)
+            self._begin_session(thread, engine)
         thread.known = True
         thread.engine = thread.in_force = engine
         self._patches.hold(engine is not None, thread.owner)
         run_as_written(thread, engine is not None)
+
+    def _begin_session(self, thread: ThreadState, engine: Engine) -> None:
+        """Operators outside of modules are known as long as the outermost scope is open."""
+        outside = thread.outside = self.identity.contexts.outside()
+        frame = _entering_frame()
+        thread.floor = None if frame is None else frame.f_code
+
+        def end(_: object) -> None:
+            if thread.outside is outside:
+                thread.outside = thread.floor = None
+
+        thread.session = weakref.ref(engine.contexts, end)
 
     def value(self, tensor: Any) -> Any:
         """What a tensor holds now, as a NumPy array; bfloat16, which NumPy lacks, as float32."""
@@ -159,19 +171,6 @@ class TorchDriver(amanda.Driver):
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""
         return types if all(is_forward_type(type) for type in types) else None
-
-
-def _begin_session(thread: ThreadState, engine: Engine) -> None:
-    """Operators outside of modules are known as long as the outermost scope is open."""
-    outside = thread.outside = Node("", Root())
-    frame = _entering_frame()
-    thread.floor = None if frame is None else frame.f_code
-
-    def end(_: object) -> None:
-        if thread.outside is outside:
-            thread.outside = thread.floor = None
-
-    thread.session = weakref.ref(engine.contexts, end)
 
 
 def _leave() -> None:

@@ -1,146 +1,120 @@
-"""Which stack frames are call sites of the model, and which code is the same place as other code.
+"""Which stack frames are call sites of the model, and what functions were given.
 
 Frames are looked at by the identity of their code, since that is what an address is made of.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
-import threading
-import weakref
-from types import CodeType
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from amanda_torch._internals import OpOverload, OpOverloadPacket, call_impl, wrapped_call_impl
+import torch
+import torch.utils.checkpoint as checkpointing
+
+from amanda_torch._internals import (
+    APPLY_IN_PYTHON,
+    OpOverload,
+    OpOverloadPacket,
+    call_impl,
+    wrapped_call_impl,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
-# Frames that are no call sites of the model: the code of a module begins; an address goes on as it
-# was when a checkpoint was made; ours, or what runs code again.
+# Call sites, innermost first: what comes before one, its code, and its instruction's offset.
+Way = tuple[Any, ...]
+
+_T = TypeVar("_T")
+
+# What the frame of a function that is no call site means to an address: the code of a module begins
+# there; it goes on as it was when a checkpoint was made; nothing.
 ENDS, RESUMES, SKIPPED = "ends", "resumes", "skipped"
+
+ROLES: dict[int, str | int] = {}
+"""What a frame is to an address, by identity of its code; most are call sites, and not in here.
+
+A number is the identity of the code for which this one stands, since it is equal to it.
+"""
 
 # Call sites looked at for one address: recursion must not make it grow without bound.
 DEEPEST = 32
-# How many pieces of code without a file are told apart: a program may make other code in each step.
-_MADE = 4096
-
-# By identity of the code. How a call gets to a module's forward depends on its hooks. A number is
-# the identity of the code for which this one stands in an address, since it is equal to it.
-SPECIAL: dict[int, str | int] = {
-    id(code): ENDS
-    for code in (
-        wrapped_call_impl.__code__,
-        call_impl.__code__,
-        *(c for c in call_impl.__code__.co_consts if isinstance(c, CodeType)),
-    )
-}
 
 
-def skip_frames(*codes: CodeType) -> None:
-    """Leave the frames of these functions out of every address."""
-    SPECIAL.update((id(code), SKIPPED) for code in codes)
+def not_a_call_site(function: _T) -> _T:
+    """A decorator of functions, or of classes, whose frames are left out of every address."""
+    return _with_role(SKIPPED, function)
 
 
-def end_paths(*codes: CodeType) -> None:
-    """Have every path end at the frames of these functions."""
-    SPECIAL.update((id(code), ENDS) for code in codes)
+def calls_a_module(function: _T) -> _T:
+    """A decorator of functions that call the code of a module: every address ends there."""
+    return _with_role(ENDS, function)
 
 
-def resume_paths(*codes: CodeType) -> None:
-    """Have paths go on from these functions with the thread's ``origin``."""
-    SPECIAL.update((id(code), RESUMES) for code in codes)
+def resumes_an_address(function: _T) -> _T:
+    """A decorator of functions from which an address goes on with the thread's ``origin``."""
+    return _with_role(RESUMES, function)
 
 
-class _Codes:
-    """Which code is the same place as other code: what was made anew from the same text.
+def _with_role(role: str, function: _T) -> _T:
+    ROLES.update((id(code), role) for code in _codes(function))
+    return function
 
-    ``GraphModule.recompile()`` and ``exec`` make it, in each step if they are called there. The
-    first one stands for all, for as long as any of them, or an address, holds it.
+
+def _codes(value: Any) -> Iterator[CodeType]:
+    """The code of a function or of the methods of a class, and of all functions within them."""
+    if isinstance(value, type):
+        for member in vars(value).values():
+            if isinstance(member, (FunctionType, staticmethod, classmethod)):
+                yield from _codes(getattr(member, "__func__", member))
+    elif isinstance(value, CodeType):
+        yield value
+        for constant in value.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _codes(constant)
+    elif callable(value):
+        yield from _codes(getattr(inspect.unwrap(value), "__code__", None))
+
+
+def continued(way: Way, origin: Way) -> Way:
+    """The way that goes on from where a checkpoint was made."""
+    if not origin:
+        return way
+    before, code, offset = origin
+    return continued(way, before), code, offset
+
+
+def call_sites(frame: FrameType | None, origin: Way) -> Way:
+    """The way from the code of a module to a frame in it.
+
+    Args:
+        frame: the last call site.
+        origin: the call sites from which a checkpoint is run again.
     """
-
-    def __init__(self) -> None:
-        self._from_files: weakref.WeakValueDictionary[object, CodeType]
-        self._from_files = weakref.WeakValueDictionary()
-        self._made: weakref.WeakValueDictionary[object, CodeType] = weakref.WeakValueDictionary()
-        self._known: dict[int, weakref.ref[CodeType]] = {}
-        self._first: dict[int, CodeType] = {}
-        self._lock = threading.RLock()
-
-    def first(self, code: CodeType) -> CodeType:
-        """The code that stands for this one."""
-        return self._first.get(id(code), code)
-
-    def learn(self, code: CodeType) -> bool:
-        """Find out what stands for this code; whether that is other code, not known before."""
-        key = id(code)
-        if key in self._known:
-            return False
-        with self._lock:
-            first = self._equal(code)
-
-            def forget(_: weakref.ref[CodeType]) -> None:
-                self._known.pop(key, None)
-                if self._first.pop(key, None) is not None:
-                    SPECIAL.pop(key, None)
-
-            self._known[key] = weakref.ref(code, forget)
-            if first is code:
-                return False
-            self._first[key] = first
-            SPECIAL[key] = id(first)
-            return True
-
-    def _equal(self, code: CodeType) -> CodeType:
-        made = code.co_filename.startswith("<")
-        table = self._made if made else self._from_files
-        text = _text(code) if made else (code.co_filename, _text(code))
-        first = table.get(text)
-        if first is None and made and len(table) >= _MADE:
-            first = next(iter(table.values()), None)
-        if first is None:
-            first = table[text] = code
-        return first
-
-
-def _text(code: CodeType) -> tuple[object, ...]:
-    """What code of the same text has in common.
-
-    Code itself is not compared, since some versions of Python count what it has learned from
-    running as a part of it.
-    """
-    constants = (
-        _text(value) if isinstance(value, CodeType) else (type(value), repr(value))
-        for value in code.co_consts
-    )
-    return (
-        code.co_name,
-        code.co_firstlineno,
-        code.co_flags,
-        code.co_argcount,
-        code.co_code,
-        tuple(constants),
-        code.co_names,
-        code.co_varnames,
-        code.co_freevars,
-        code.co_cellvars,
-    )
-
-
-_codes = _Codes()
-first_code = _codes.first
-
-
-def learn_codes(frame: FrameType | None) -> bool:
-    """Learn the code that an address from a frame is made of; whether the address changes by it."""
-    changed = False
-    for _ in range(DEEPEST):
-        if frame is None:
+    way: Way = ()
+    deep = 0
+    while frame is not None:
+        code = id(frame.f_code)
+        role = ROLES.get(code)
+        if role is None:
+            way = way, code, frame.f_lasti
+        elif role is ENDS:
             break
-        if id(frame.f_code) not in SPECIAL and _codes.learn(frame.f_code):
-            changed = True
+        elif role is SKIPPED:
+            frame = frame.f_back
+            continue
+        elif role is RESUMES:
+            return continued(way, origin)
+        else:
+            way = way, role, frame.f_lasti
+        deep += 1
+        if deep == DEEPEST:
+            break
         frame = frame.f_back
-    return changed
+    return way
 
 
 def first_argument(frame: FrameType) -> Any:
@@ -164,5 +138,15 @@ def argument(frame: FrameType, name: str) -> Any:
     return value
 
 
-# How torch.ops gets to an operator says nothing of who asks for it.
-skip_frames(OpOverload.__call__.__code__, OpOverloadPacket.__call__.__code__)
+# How a call gets to a module's forward depends on its hooks.
+calls_a_module(wrapped_call_impl)
+calls_a_module(call_impl)
+# How torch.ops gets to an operator, a Function to its forward, and a checkpoint to what it runs
+# says nothing of who asks for it.
+not_a_call_site(OpOverload.__call__)
+not_a_call_site(OpOverloadPacket.__call__)
+if APPLY_IN_PYTHON:
+    not_a_call_site(torch.autograd.Function.apply)
+for _value in vars(checkpointing).values():
+    if getattr(_value, "__module__", None) == checkpointing.__name__:
+        not_a_call_site(_value)

@@ -13,26 +13,38 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.utils.checkpoint as checkpointing
+from torch.compiler import is_dynamo_compiling
 
 from amanda_torch._internals import (
     APPLY_IN_PYTHON,
+    BackwardHookFunction,
     FunctionBase,
     FunctionMeta,
     SingleLevelFunction,
+    SyncBatchNorm,
     bind_default_args,
     custom_function_call,
     enter_transform,
     leave_transform,
+    library_autograd,
     transforms_active,
 )
-from amanda_torch.frames import skip_frames
+from amanda_torch.frames import not_a_call_site
+from amanda_torch.higher_order import is_derived, run_derived
+from amanda_torch.kernels import run_form
+from amanda_torch.signature import FunctionSignature
+from amanda_torch.targets import Form
+from amanda_torch.thread import intercepting, local, unseen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from amanda_torch.identity import Identity
     from amanda_torch.signature import Args, Kwargs
 
     Run = Callable[..., Any]
@@ -42,23 +54,18 @@ _apply = vars(FunctionBase)["apply"]
 _NAME = "setup_context"
 
 
-def patches_of_functions(
-    concerns: Callable[[Any], bool], run: Callable[[Any, Run, Args, Kwargs], Any]
-) -> list[Patch]:
-    """What to exchange so that calls of Functions are seen.
+def patches_of_functions(identity: Identity) -> list[Patch]:
+    """What to exchange so that calls of Functions are seen."""
+    run = Functions(identity).run
 
-    Args:
-        concerns: whether a call of this class is to be seen, here and now.
-        run: called instead, with the class, what the call would do, and its arguments.
-    """
-
+    @not_a_call_site
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(cls, functools.partial(_applied, cls), args, kwargs)
+        return run(cls, _applied, args, kwargs)
 
+    @not_a_call_site
     def apply_transformed(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(cls, functools.partial(custom_function_call, cls), args, kwargs)
+        return run(cls, custom_function_call, args, kwargs)
 
-    skip_frames(apply.__code__, apply_transformed.__code__)
     if APPLY_IN_PYTHON:
         return [
             (SingleLevelFunction, "apply", classmethod(apply)),
@@ -76,6 +83,7 @@ def patches_of_functions(
             entering.entered = True
         return args, kwargs or {}
 
+    @not_a_call_site
     def call(cls: Any, args: Args, kwargs: Kwargs | None) -> Any:
         if entering.entered:
             entering.entered = False
@@ -83,12 +91,77 @@ def patches_of_functions(
         seen = apply_transformed if transforms_active() else apply
         return seen(cls, *args, **(kwargs or {}))
 
-    skip_frames(call.__code__)
     return [
-        (FunctionMeta, _NAME, _SetupContext(concerns, entering)),
+        (FunctionMeta, _NAME, _SetupContext(entering)),
         (torch.autograd.function, "_bind_default_args", bind),
         (torch.autograd.function, "_call_custom_function_call", call),
     ]
+
+
+@not_a_call_site
+class Functions:
+    """Runs Functions as the tools in force want them.
+
+    Args:
+        identity: knows which operator one is.
+    """
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self._forms: weakref.WeakKeyDictionary[Any, dict[Run, Form]] = weakref.WeakKeyDictionary()
+
+    def run(self, cls: Any, apply: Run, args: Args, kwargs: Kwargs) -> Any:
+        """Run a Function.
+
+        Args:
+            cls: its class.
+            apply: runs it, given the class first.
+            args: what it is given.
+            kwargs: the same, by name.
+        """
+        if not _concerns(cls):
+            return apply(cls, *args, **kwargs)
+        if is_derived(cls):
+            return run_derived(cls, apply, args, kwargs)
+        engine = local.thread.engine
+        if engine is None or _is_machinery(cls):
+            return unseen(apply)(cls, *args, **kwargs)
+        forms = self._forms.setdefault(cls, {})
+        if apply not in forms:
+            forms[apply] = _form(cls, apply)
+        return run_form(self._identity, engine, forms[apply], args, kwargs)
+
+
+def _form(cls: Any, apply: Run) -> Form:
+    """How a Function is given its arguments; this does not keep the class."""
+    reference = weakref.ref(cls)
+
+    @not_a_call_site
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return apply(reference(), *args, **kwargs)
+
+    @not_a_call_site
+    def resume(_: Any, *args: Any, **kwargs: Any) -> Any:
+        return apply(reference(), *args, **kwargs)
+
+    return Form(cls.__name__, cls.__name__, FunctionSignature(cls), run, resume)
+
+
+def _concerns(cls: Any) -> bool:
+    """Whether a call of a Function is not to run here and now as it is."""
+    if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
+        return False
+    if cls.__module__ == library_autograd.__name__:
+        return False  # what gives an operator of a library its gradient
+    engine = local.thread.engine
+    return _is_machinery(cls) or (engine is not None and engine.wants(cls.__name__))
+
+
+def _is_machinery(cls: type) -> bool:
+    """Whether a Function is one with which torch itself hooks into the graph."""
+    if cls.__module__ == SyncBatchNorm.__module__:
+        return cls is BackwardHookFunction
+    return cls.__module__.startswith("torch.")
 
 
 class _Entering(threading.local):
@@ -102,13 +175,12 @@ class _Entering(threading.local):
 class _SetupContext:
     """What a Function's ``setup_context`` is found by, before that of the class."""
 
-    def __init__(self, concerns: Callable[[Any], bool], entering: _Entering) -> None:
-        self._concerns = concerns
+    def __init__(self, entering: _Entering) -> None:
         self._entering = entering
 
     def __get__(self, cls: Any, _: type) -> Any:
         found = _setup_context(cls)
-        if cls is SingleLevelFunction or transforms_active() or not self._concerns(cls):
+        if cls is SingleLevelFunction or transforms_active() or not _concerns(cls):
             return found
         code = sys._getframe(1).f_code
         if code is _applied.__code__ or _NAME in code.co_names:  # ours, or asked for in Python
@@ -128,12 +200,10 @@ def _setup_context(cls: Any) -> Any:
     return next(vars(c)[_NAME] for c in cls.__mro__ if _NAME in vars(c)).__get__(None, cls)
 
 
+@not_a_call_site
 def _applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """What ``Function.apply`` ends in, and from 2.15 on, all that it does."""
     return _apply.__get__(None, cls)(*args, **kwargs)
 
 
 _NONE = _setup_context(SingleLevelFunction)
-skip_frames(_applied.__code__)
-if APPLY_IN_PYTHON:
-    skip_frames(torch.autograd.Function.apply.__code__)

@@ -97,15 +97,17 @@ def is_derived(cls: type) -> bool:
     return cls.__module__.startswith(_MODULES)
 
 
-def run_derived(cls: type, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def run_derived(
+    cls: type, apply: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """Run the Function that gives such an operator its gradient."""
     tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
     if not (torch.is_grad_enabled() and any(t.requires_grad for t in tensors)):
-        return run(*args, **kwargs)
+        return apply(cls, *args, **kwargs)
     thread = local.thread
     before, thread.derived = thread.derived, cls.__module__.rpartition(".")[2]
     try:
-        return run(*args, **kwargs)
+        return apply(cls, *args, **kwargs)
     finally:
         thread.derived = before
 

@@ -10,36 +10,41 @@ second step the operators of the first one.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
 import torch
+from amanda.driving import ByOperator
 
-from amanda_torch.contexts import child, lock, model, part_of
+from amanda_torch.contexts import Contexts
 from amanda_torch.frames import (
     DEEPEST,
     ENDS,
     RESUMES,
+    ROLES,
     SKIPPED,
-    SPECIAL,
+    call_sites,
+    continued,
     first_argument,
-    first_code,
-    learn_codes,
 )
+from amanda_torch.nodes import Site
 from amanda_torch.ownership import is_machinery, optimizer
 from amanda_torch.paths import is_module, unwrapped
-from amanda_torch.settings import Place
+from amanda_torch.settings import Place, attributes
+from amanda_torch.thread import NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
 
     from amanda import Operator
 
-    from amanda_torch.contexts import Node
+    from amanda_torch.frames import Way
+    from amanda_torch.nodes import Node
     from amanda_torch.settings import Settings
-    from amanda_torch.thread import ThreadState
-
-    Whereabouts = tuple["Node", list[int | str]]
+    from amanda_torch.signature import Args, Kwargs
+    from amanda_torch.targets import Form
+    from amanda_torch.thread import Entered, ThreadState
 
 # Turns told apart at one site: an endless loop within one call must not make the cache grow
 # without bound.
@@ -48,217 +53,216 @@ _TURNS = 4096
 _Module = torch.nn.Module
 
 
-def locate(
-    type: str,
-    key: object,
-    frame: FrameType,
-    thread: ThreadState,
-    given: tuple[Settings, Sequence[str]] | None = None,
-) -> Operator:
-    """The operator of a type, told apart by a key from others at its place, called from a frame.
+class Identity:
+    """The operators of a process, by the places that run them.
 
-    Args:
-        type: its type.
-        key: tells it apart.
-        frame: what calls it.
-        thread: the current thread's state.
-        given: its settings and their names, where no turns are counted.
+    Attributes:
+        contexts: the calling contexts of modules.
     """
-    node = thread.node
-    path: list[object] = [key]
-    if node is None:
-        node, way = _outside(frame, thread)
-        path += way
-        if given is not None and node is thread.outside:
-            return _outside_of_modules(type, tuple(path), frame, node, *given) or locate(
-                type, key, frame, thread, given
-            )
-    else:  # what _inside does, spelled out since it runs at every execution
-        caller: FrameType | None = frame
-        while caller is not None:
-            code = id(caller.f_code)
-            kind = SPECIAL.get(code)
-            if kind is None:
-                path.append(code)
-                path.append(caller.f_lasti)
-            elif kind is ENDS:
-                break
-            elif kind is RESUMES:
-                path += thread.origin
-                break
-            elif kind is not SKIPPED:
-                path.append(kind)
-                path.append(caller.f_lasti)
-            caller = caller.f_back
-        if len(path) > 2 * DEEPEST:
-            del path[2 * DEEPEST :]
-    address = tuple(path)
-    site = node.sites.get(address)
-    if site is None:
-        if learn_codes(frame):
-            return locate(type, key, frame, thread, given)
-        with lock:
-            node.pin(frame)
-            site = node.sites.setdefault(address, [])
-    visits = thread.visits
-    turn = 0
-    if visits is not None:
-        key = id(site)
-        turn = visits.get(key, 0)
-        visits[key] = turn + 1
-    if turn < len(site):
-        return site[turn]
-    if turn >= _TURNS:
-        return site[-1]
-    with lock:  # another thread may have come first
-        while turn >= len(site):
-            site.append(_new_operator(node, type, frame))
-        return site[turn]
 
+    def __init__(self) -> None:
+        self.contexts = Contexts()
+        self._codes = self.contexts.codes
+        # Names of the settings that differ from one execution of an operator to the next.
+        self._differing: ByOperator[frozenset[str]] = ByOperator()
 
-def _outside_of_modules(
-    type: str,
-    address: tuple[object, ...],
-    frame: FrameType,
-    outside: Node,
-    settings: Settings,
-    names: Sequence[str],
-) -> Operator | None:
-    """The operator at an address outside of modules; None if the address has changed."""
-    place = outside.places.get(address)
-    if place is None:
-        if learn_codes(frame):
+    def operator(
+        self, form: Form, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
+    ) -> Operator:
+        """The operator that is executed.
+
+        Args:
+            form: the form in which it is given its arguments.
+            args: these arguments; those that are no tensors tell operators apart outside of
+                modules, where no turns are counted.
+            kwargs: the same, by name.
+            frame: what calls it.
+            thread: the current thread's state.
+        """
+        entered = thread.entered
+        if entered is None:
+            node, way = self._outside(frame, thread)
+            if thread.visits is None and node is thread.outside:
+                given = form.settings(args, kwargs)
+                if given is not None:
+                    found = self._by_settings(form, way, frame, node, *given)
+                    return found or self.operator(form, args, kwargs, frame, thread)
+        else:
+            node = entered[NODE] or self.node(entered, thread)
+            way = call_sites(frame, thread.origin)
+        address = form.key, way
+        site = node.sites.get(address)
+        if site is None:
+            if self._codes.learn(frame):
+                return self.operator(form, args, kwargs, frame, thread)
+            with self.contexts.lock:
+                node.pin(frame, self._codes)
+                site = node.sites.setdefault(address, Site())
+        turn, visits = 0, thread.visits
+        if visits is not None:
+            turn = visits.get(site, 0)
+            visits[site] = turn + 1
+        operators = site.operators
+        if turn < len(operators):
+            return operators[turn]
+        return self._at_turn(turn, site, node, form.type, frame)
+
+    def node(self, entered: Entered, thread: ThreadState) -> Node:
+        """The calling context of a module call, once the first operator runs in it."""
+        module, outer, frame, node = entered
+        if node is None:
+            if outer is None:
+                node = self._outermost(module, frame, thread)
+            else:
+                node = self._within(self.node(outer, thread), module, frame, thread)
+            entered[NODE] = node
+        return node  # type: ignore[no-any-return]
+
+    def whereabouts(self, frame: FrameType, thread: ThreadState) -> tuple[Node, Way]:
+        """The module that a frame runs in, and the call sites that lead from there to the frame."""
+        self._codes.learn(frame)
+        if thread.entered is None:
+            return self._outside(frame, thread)
+        return self.node(thread.entered, thread), call_sites(frame, thread.origin)
+
+    def settled(self, attrs: dict[str, Any], operator: Operator) -> Mapping[str, Any]:
+        """The attributes of an operator, without the values of those that differ."""
+        return attributes(attrs, operator, self._differing.get(operator.serial))
+
+    def _at_turn(self, turn: int, site: Site, node: Node, type: str, frame: FrameType) -> Operator:
+        operators = site.operators
+        if turn >= _TURNS:
+            return operators[-1]
+        with self.contexts.lock:  # another thread may have come first
+            while turn >= len(operators):
+                operators.append(_new_operator(node, type, frame))
+            return operators[turn]
+
+    def _by_settings(
+        self,
+        form: Form,
+        way: Way,
+        frame: FrameType,
+        outside: Node,
+        settings: Settings,
+        names: Sequence[str],
+    ) -> Operator | None:
+        """The operator at a place outside of modules; None if its address has changed."""
+        address = form.key, way
+        place = outside.places.get(address)
+        if place is None:
+            if self._codes.learn(frame):
+                return None
+            with self.contexts.lock:
+                outside.pin(frame, self._codes)
+                place = outside.places.setdefault(address, Place(self._differing))
+        operator = place.get(settings)
+        if operator is None:
+            with self.contexts.lock:
+                new = functools.partial(_new_operator, outside, form.type, frame)
+                operator = place.add(settings, names, new)
+        return operator
+
+    # The module that code runs in
+
+    def _within(self, parent: Node, module: _Module, frame: FrameType, thread: ThreadState) -> Node:
+        """The context of a module that is called from a frame within another one."""
+        way = call_sites(frame, thread.origin)
+        node = parent.children.get((id(module), way))
+        if node is None or not node.holds(module):
+            if parent.wraps is not None and parent.wraps.holds(module):
+                return parent.wraps
+            if self._codes.learn(frame):
+                way = call_sites(frame, thread.origin)
+            node = self.contexts.child(parent, module, way, frame, thread.visits)
+        return node
+
+    def _outermost(self, module: _Module, frame: FrameType, thread: ThreadState) -> Node:
+        """The context of a module that is called from outside of modules.
+
+        ``model.generate()`` calls parts of the model, which are to be named as parts of it.
+        """
+        for owner in reversed(list(self._owners(frame, thread))):
+            if owner is not module:
+                node = self.contexts.part_of(unwrapped(owner), module)
+                if node is not None:
+                    return node
+        outside = thread.outside
+        assert outside is not None
+        return self.contexts.model(module, frame, outside)
+
+    def _outside(self, frame: FrameType, thread: ThreadState) -> tuple[Node, Way]:
+        """Outside of module calls, what a module is given to (``model.generate()``) runs in it.
+
+        The way ends there, or where the scope was opened.
+        """
+        outside = thread.outside
+        assert outside is not None
+        owner: tuple[_Module, FrameType, Way] | None = None
+        way: Way = ()
+        deep = 0
+        for caller, role in _frames_outside(frame, thread):
+            if role is RESUMES:
+                if owner is None or thread.resumed is not outside:
+                    assert thread.resumed is not None
+                    return thread.resumed, continued(way, thread.origin)
+                break
+            candidate = self._given(outside, caller)  # by which the code is learned
+            if deep < DEEPEST:
+                code = id(caller.f_code)
+                way = way, ROLES.get(code, code), caller.f_lasti
+                deep += 1
+            if candidate is not None:
+                owner = candidate, caller, way
+        if owner is None:
+            return outside, way
+        module, method, way = owner
+        return self.contexts.model(module, method, outside), way
+
+    def _owners(self, frame: FrameType, thread: ThreadState) -> Iterator[_Module]:
+        """The modules that functions around a call from outside of modules are given first."""
+        outside = thread.outside
+        assert outside is not None
+        for caller, role in _frames_outside(frame, thread):
+            if role is RESUMES:
+                resumed = thread.resumed
+                owner = None if resumed is None or resumed.module is None else resumed.module()
+            else:
+                owner = self._given(outside, caller)
+            if owner is not None:
+                yield owner
+
+    def _given(self, outside: Node, frame: FrameType) -> _Module | None:
+        """The module that a function is given first, as methods are."""
+        takes = outside.methods.get(id(self._codes.first(frame.f_code)))
+        if takes is None:
+            self._codes.learn(frame)
+            code = self._codes.first(frame.f_code)
+            outside.pinned[id(code)] = code
+            takes = outside.methods[id(code)] = is_module(first_argument(frame))
+        if not takes:
             return None
-        with lock:
-            outside.pin(frame)
-            place = outside.places.setdefault(address, Place())
-    operator = place.get(settings)
-    if operator is None:
-        with lock:
-            operator = place.add(settings, names, lambda: _new_operator(outside, type, frame))
-    return operator
+        candidate = first_argument(frame)
+        return candidate if is_module(candidate) else None
 
 
-def enter(module: _Module, frame: FrameType, thread: ThreadState) -> Node:
-    """The calling context for a module that is called from a frame."""
-    parent = thread.node
-    if parent is None:
-        return _outermost(module, frame, thread)
-    address = (id(module), *_inside(frame, thread))
-    node = parent.children.get(address)
-    if node is None or not node.holds(module):
-        if parent.wraps is not None and parent.wraps.holds(module):
-            return parent.wraps
-        if learn_codes(frame):
-            return enter(module, frame, thread)
-        node = child(parent, module, address, frame, thread.visits)
-    return node
+def _frames_outside(
+    frame: FrameType | None, thread: ThreadState
+) -> Iterator[tuple[FrameType, str | int | None]]:
+    """The call sites outside of modules, innermost first, up to where the scope was opened.
 
-
-def whereabouts(frame: FrameType, thread: ThreadState) -> Whereabouts:
-    """The module that a frame runs in, and the call sites that lead from there to the frame."""
-    learn_codes(frame)
-    if thread.node is None:
-        return _outside(frame, thread)
-    return thread.node, _inside(frame, thread)
-
-
-def _inside(frame: FrameType | None, thread: ThreadState) -> list[int | str]:
-    path: list[int | str] = []
-    while frame is not None and len(path) < 2 * DEEPEST:
-        code = id(frame.f_code)
-        kind = SPECIAL.get(code)
-        if kind is None:
-            path += (code, frame.f_lasti)
-        elif kind is ENDS:
-            break
-        elif kind is RESUMES:
-            path += thread.origin
-            break
-        elif kind is not SKIPPED:
-            path += (kind, frame.f_lasti)
-        frame = frame.f_back
-    return path[: 2 * DEEPEST]
-
-
-def _outside(frame: FrameType | None, thread: ThreadState) -> Whereabouts:
-    """Outside of module calls, what a module is given to (``model.generate()``) runs in it.
-
-    The path ends there, or where the scope was opened.
+    Each comes with its role; the last one may be what runs a checkpoint again.
     """
-    outside = thread.outside
-    assert outside is not None
-    owner: tuple[_Module, FrameType, int] | None = None
-    path: list[int | str] = []
     while frame is not None:
         code = frame.f_code
-        kind = SPECIAL.get(id(code))
-        if kind is ENDS:
-            break
-        if kind is RESUMES:
-            if owner is None or thread.resumed is not outside:
-                assert thread.resumed is not None
-                return thread.resumed, [*path, *thread.origin][: 2 * DEEPEST]
-            break
-        if kind is not SKIPPED:
-            candidate = _given(outside, frame)  # by which the code is learned
-            path += (SPECIAL.get(id(code), id(code)), frame.f_lasti)
-            if candidate is not None:
-                owner = candidate, frame, len(path)
-        if code is thread.floor:
-            break
+        role = ROLES.get(id(code))
+        if role is ENDS:
+            return
+        if role is not SKIPPED:
+            yield frame, role
+        if role is RESUMES or code is thread.floor:
+            return
         frame = frame.f_back
-    if owner is None:
-        return outside, path[: 2 * DEEPEST]
-    module, method, end = owner
-    return model(module, method, outside), path[: min(end, 2 * DEEPEST)]
-
-
-def _given(outside: Node, frame: FrameType) -> _Module | None:
-    """The module that a function is given first, as methods are."""
-    key = id(first_code(frame.f_code))
-    takes = outside.methods.get(key)
-    if takes is None:
-        learn_codes(frame)
-        code = first_code(frame.f_code)
-        outside.pinned[id(code)] = code
-        takes = outside.methods[id(code)] = is_module(first_argument(frame))
-    if not takes:
-        return None
-    candidate = first_argument(frame)
-    return candidate if is_module(candidate) else None
-
-
-def _owners(frame: FrameType | None, thread: ThreadState) -> list[_Module]:
-    """The modules that functions around a call from outside of modules are given, innermost first.
-
-    ``model.generate()`` calls parts of the model, which are to be named as parts of it.
-    """
-    outside = thread.outside
-    assert outside is not None
-    owners: list[_Module] = []
-    while frame is not None:
-        kind = SPECIAL.get(id(frame.f_code))
-        if kind is RESUMES and thread.resumed is not None and thread.resumed.module is not None:
-            resumed = thread.resumed.module()
-            return owners if resumed is None else [*owners, resumed]
-        if kind is ENDS or kind is RESUMES:
-            break
-        if kind is not SKIPPED and (owner := _given(outside, frame)) is not None:
-            owners.append(owner)
-        if frame.f_code is thread.floor:
-            break
-        frame = frame.f_back
-    return owners
-
-
-def _outermost(module: _Module, frame: FrameType, thread: ThreadState) -> Node:
-    for owner in reversed(_owners(frame, thread)):
-        if owner is not module and (node := part_of(unwrapped(owner), module)) is not None:
-            return node
-    outside = thread.outside
-    assert outside is not None
-    return model(module, frame, outside)
 
 
 def _new_operator(node: Node, type: str, frame: FrameType) -> Operator:

@@ -21,8 +21,58 @@ if TYPE_CHECKING:
 
     from amanda_torch.signature import Args, Kwargs, Signature
 
+_nothing = contextlib.nullcontext()
 
-class Destinations:
+
+class Nowhere:
+    """Where an operator writes that writes nowhere."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+
+    @property
+    def count(self) -> int | None:
+        """How many results there are; None if that is known only once the operator has run."""
+        return self._signature.returns
+
+    def refused(self) -> bool:
+        """Whether autograd will not have it write there, which is an error anyway."""
+        return False
+
+    def give(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What to run the operator on, for the inputs with what routines have substituted."""
+        return given
+
+    def watched(self) -> contextlib.AbstractContextManager[None]:
+        """A context that takes note of what the operator saves for its backward."""
+        return _nothing
+
+    def results(self, outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The results of the operator, also if it returns nothing.
+
+        Args:
+            outputs: what it returned.
+            arguments: the tensors that it was run on.
+        """
+        return outputs
+
+    def write(
+        self,
+        finished: Sequence[Tensor],
+        bounded: Sequence[Tensor],
+        refused: Callable[[str], Exception],
+    ) -> Sequence[Tensor]:
+        """Have the program's tensors hold what the results have become; returns these tensors.
+
+        Args:
+            finished: the results, or what routines have replaced them by.
+            bounded: the results if they lie behind a boundary, in memory of their own or not.
+            refused: makes an error of why a substitute cannot be written where it should.
+        """
+        return finished
+
+
+class Destinations(Nowhere):
     """The program's tensors that one execution writes its results to.
 
     Args:
@@ -43,7 +93,7 @@ class Destinations:
         apart: bool,
         rewritten: bool,
     ) -> None:
-        self._signature = signature
+        super().__init__(signature)
         self._inputs = inputs
         # Which inputs the results are written to, in the order of the results.
         self._places: Sequence[int | None] = signature.places(signature.written, args)

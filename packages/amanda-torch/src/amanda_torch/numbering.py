@@ -6,13 +6,53 @@ import weakref
 from typing import TYPE_CHECKING
 
 from amanda import Operator
+from amanda.driving import ByOperator
 
 if TYPE_CHECKING:
     import torch
 
-operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
-# The mark that was given last to what would have an id, where to go on looking for a free one.
-_marks: dict[str, int] = {}
+
+class Numbering:
+    """The ids of all operators that live."""
+
+    def __init__(self) -> None:
+        self.operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
+        # The backward operators of each forward operator, by type and by count of that type.
+        self.backward_operators: ByOperator[dict[tuple[str, int], Operator]] = ByOperator()
+        # The mark that was given last to what would have an id, where to look for a free one.
+        self._marks: dict[str, int] = {}
+
+    def free_mark(self, prefix: str, type: str, count: int, mark: int) -> int:
+        """A mark that no living operator of this number has, if possible the one that is given."""
+        if mark and prefix + marked(type, count, mark) not in self.operators:
+            return mark
+        own = prefix + numbered(type, count)
+        mark = self._marks.get(own, 1)
+        if prefix + marked(type, count, mark) not in self.operators:
+            mark = 1  # its model is gone, and lower marks are free again
+        while True:
+            mark += 1
+            if prefix + marked(type, count, mark) not in self.operators:
+                self._marks[own] = mark
+                return mark
+
+    def backward_operator(self, operator: Operator, type: str, count: int) -> Operator:
+        """The backward operator of a type that an operator has, ``count`` for a further one."""
+        known = self.backward_operators.get(operator.serial)
+        if known is None:
+            known = {}
+            self.backward_operators.keep(operator, known)
+        if (type, count) not in known:
+            name = numbered(type, count)
+            known[type, count] = Operator(
+                id=f"{operator.id}/{name}",
+                type=type,
+                name=name,
+                scope=operator.scope,
+                backend="torch",
+                opt_in=operator.opt_in,
+            )
+        return known[type, count]
 
 
 class Root:
@@ -22,10 +62,11 @@ class Root:
     whose id a living operator already has: a mark behind the number tells them from it.
     """
 
-    __slots__ = ("__weakref__", "_counts", "_mark", "_operators", "module")
+    __slots__ = ("__weakref__", "_counts", "_mark", "_numbering", "_operators", "module")
 
-    def __init__(self, module: torch.nn.Module | None = None) -> None:
+    def __init__(self, numbering: Numbering, module: torch.nn.Module | None = None) -> None:
         self.module = None if module is None else weakref.ref(module)
+        self._numbering = numbering
         self._operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
         # The number that was given last for a scope and type, where to look for a free one.
         self._counts: dict[tuple[str, str], int] = {}
@@ -33,46 +74,34 @@ class Root:
 
     def add(self, scope: str, type: str, opt_in: bool) -> Operator:
         """A new operator, with the first id that no living one has."""
+        taken = self._numbering.operators
         prefix = f"{scope}/" if scope else ""
         count = self._counts.get((scope, type), 0)
-        if prefix + _numbered(type, count) not in self._operators:
+        if prefix + numbered(type, count) not in self._operators:
             count = 0  # what had it is gone, and lower numbers are free again
         name = own = ""
-        while not name or own in self._operators or (self.module is None and own in operators):
+        while not name or own in self._operators or (self.module is None and own in taken):
             count += 1
-            name = _numbered(type, count)
+            name = numbered(type, count)
             own = prefix + name
         self._counts[scope, type] = count
         id = own
-        if id in operators:
-            self._mark = _free_mark(prefix, type, count, self._mark)
-            name = _marked(type, count, self._mark)
+        if id in taken:
+            self._mark = self._numbering.free_mark(prefix, type, count, self._mark)
+            name = marked(type, count, self._mark)
             id = prefix + name
         operator = Operator(
             id=id, type=type, name=name, scope=scope, backend="torch", opt_in=opt_in
         )
-        self._operators[own] = operators[id] = operator
+        self._operators[own] = taken[id] = operator
         return operator
 
 
-def _free_mark(prefix: str, type: str, count: int, mark: int) -> int:
-    """A mark that no living operator of this number has, if possible the one that is given."""
-    if mark and prefix + _marked(type, count, mark) not in operators:
-        return mark
-    own = prefix + _numbered(type, count)
-    mark = _marks.get(own, 1)
-    if prefix + _marked(type, count, mark) not in operators:
-        mark = 1  # its model is gone, and lower marks are free again
-    while True:
-        mark += 1
-        if prefix + _marked(type, count, mark) not in operators:
-            _marks[own] = mark
-            return mark
-
-
-def _marked(type: str, count: int, mark: int) -> str:
+def marked(type: str, count: int, mark: int) -> str:
+    """The name of an operator beside another one of that name."""
     return f"{type}#{count}@{mark}"
 
 
-def _numbered(type: str, count: int) -> str:
+def numbered(type: str, count: int) -> str:
+    """The name of the first, second, ... operator of a type at one place."""
     return type if count == 1 else f"{type}#{count}"

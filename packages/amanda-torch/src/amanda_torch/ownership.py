@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from amanda_torch.frames import ENDS, SKIPPED, SPECIAL, argument, first_argument
+from amanda_torch.frames import ENDS, ROLES, SKIPPED, argument, first_argument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def optimizer(frame: FrameType | None) -> str | None:
     program's: a closure that the optimizer calls, a hook, a wrapper around either.
     """
     passed: list[FrameType] = []
-    while frame is not None and SPECIAL.get(id(frame.f_code)) is not ENDS:
+    while frame is not None and ROLES.get(id(frame.f_code)) is not ENDS:
         if frame.f_code.co_name in ("step", "zero_grad"):
             candidate = first_argument(frame)
             if isinstance(candidate, torch.optim.Optimizer):
@@ -121,7 +121,7 @@ def _codes(function: Any) -> Iterator[CodeType | None]:
 def is_machinery(frame: FrameType | None) -> bool:
     """Whether a frame runs an operator for purposes of torch itself."""
     while frame is not None and (
-        SPECIAL.get(id(frame.f_code)) is SKIPPED or _module(frame) in _FRONTS
+        ROLES.get(id(frame.f_code)) is SKIPPED or _module(frame) in _FRONTS
     ):
         frame = frame.f_back
     return frame is not None and f"{_module(frame)}.".startswith(_MACHINERY)

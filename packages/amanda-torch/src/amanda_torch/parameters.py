@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from amanda_torch.frames import skip_frames
+from amanda_torch.frames import not_a_call_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,7 @@ def parameter(tensor: torch.Tensor) -> torch.nn.Parameter | None:
 def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel of an operator that copies, which notes copies of parameters made without grad."""
 
+    @not_a_call_site
     def noting(keys: Any, *args: Any, **kwargs: Any) -> Any:
         result = kernel(keys, *args, **kwargs)
         source = args[0]
@@ -58,5 +59,4 @@ def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
             _copies[result] = weakref.ref(copied)
         return result
 
-    skip_frames(noting.__code__)
     return noting

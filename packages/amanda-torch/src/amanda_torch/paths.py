@@ -7,12 +7,13 @@ its path is that of the module it wraps.
 from __future__ import annotations
 
 import itertools
-import sys
 import weakref
 from collections import deque
 from typing import Any
 
 import torch
+
+from amanda_torch.keras import layer_name
 
 _Module = torch.nn.Module
 
@@ -138,7 +139,7 @@ def _wrapped(module: _Module) -> _Module | None:
 
 def is_stateless(module: _Module) -> bool:
     """Whether a module is as good as a function, so that one may be made anew for each call."""
-    return keras_name(module) is None and not any(  # Keras keeps variables of its own
+    return layer_name(module) is None and not any(  # Keras keeps variables of its own
         value is not None
         for state in (module._parameters, module._buffers, module._modules)
         for value in state.values()
@@ -148,9 +149,3 @@ def is_stateless(module: _Module) -> bool:
 def is_module(value: Any) -> bool:
     """Whether a value is a module that has been through ``Module.__init__``."""
     return isinstance(value, _Module) and "_modules" in vars(value)
-
-
-def keras_name(module: _Module) -> str | None:
-    """The name of a Keras layer, which Keras knows by the path of these names."""
-    layer = getattr(sys.modules.get("keras"), "Layer", None)
-    return module.name if layer is not None and isinstance(module, layer) else None

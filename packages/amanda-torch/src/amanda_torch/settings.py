@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import ValueUnavailableError
-from amanda.driving import ByOperator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from amanda import Operator
+    from amanda.driving import ByOperator
 
     Settings = tuple[object, ...]
 
@@ -28,7 +28,6 @@ APART = 8
 _DIFFERS = object()
 _PLAIN = frozenset((int, str, type(None), torch.dtype))
 _NUMBERS = frozenset((bool, float, complex))  # equal to integers, but another setting
-_unsettled: ByOperator[Any] = ByOperator()
 
 
 def setting(value: Any) -> object:
@@ -44,11 +43,16 @@ def setting(value: Any) -> object:
 
 
 class Place:
-    """A place outside of modules, and its operators by their settings."""
+    """A place outside of modules, and its operators by their settings.
 
-    __slots__ = ("_apart", "_differing", "_found", "_only")
+    Args:
+        unsettled: keeps for operators the names of those settings that differ among executions.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_apart", "_differing", "_found", "_only", "_unsettled")
+
+    def __init__(self, unsettled: ByOperator[frozenset[str]]) -> None:
+        self._unsettled = unsettled
         self._found: dict[Settings, Operator] = {}
         self._apart: list[Settings] = []  # by which operators are told apart now
         self._differing: frozenset[int] = frozenset()
@@ -86,7 +90,7 @@ class Place:
         self._apart.append(settings)
         self._found[settings] = operator
         if self._differing:
-            _unsettled.keep(operator, frozenset(names[i] for i in self._differing))
+            self._unsettled.keep(operator, frozenset(names[i] for i in self._differing))
         return operator
 
     def _masked(self, settings: Settings) -> Settings:
@@ -123,7 +127,8 @@ class _Attributes(Mapping[str, Any]):
         return len(self._attrs)
 
 
-def settled(attrs: dict[str, Any], operator: Operator) -> Mapping[str, Any]:
+def attributes(
+    attrs: dict[str, Any], operator: Operator, differing: frozenset[str] | None
+) -> Mapping[str, Any]:
     """The attributes of an operator, without the values of those that differ."""
-    differing = _unsettled.get(operator.serial)
     return attrs if differing is None else _Attributes(attrs, differing, operator.id)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from amanda_torch._internals import SingleLevelFunction
 from amanda_torch.settings import setting
-from amanda_torch.wrapped import NUMBERS, wrapped_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +105,7 @@ class Signature:
     def input_names(self, args: Args, kwargs: Kwargs) -> list[str]:
         """Names of the tensors that :meth:`tensors` finds; ``name[i]`` for elements of a list."""
         names: list[str] = []
-        for name, value in self._named(args, kwargs):
+        for name, value in self.named(args, kwargs):
             if name in self.out:
                 continue
             if isinstance(value, Tensor):
@@ -120,7 +118,7 @@ class Signature:
         """The arguments that are no tensors, by name; absent tensors as None."""
         return {
             name: value
-            for name, value in self._named(args, kwargs)
+            for name, value in self.named(args, kwargs)
             if not isinstance(value, Tensor)
             and not (type(value) in (list, tuple) and any(isinstance(e, Tensor) for e in value))
         }
@@ -137,159 +135,16 @@ class Signature:
             kwargs: its keyword arguments.
             numeric: whether a number stands for a tensor among them.
         """
-        given = dict(self._named(args, kwargs))
+        given = dict(self.named(args, kwargs))
         return tuple([setting(given.get(name)) for name in self.names]), self.names
 
-    def _named(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
+    def named(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
+        """The arguments with their names."""
         fixed = len(self.names) - self.variadic
         yield from zip(self.names[:fixed], args, strict=False)
         if self.variadic:
             yield self.names[-1], args[fixed:]
         yield from kwargs.items()
-
-
-# Arguments that tell no operators apart: it is the same one in training and in evaluation, and on
-# every device.
-_INDIFFERENT = frozenset(("train", "training", "device", "layout", "memory_format", "pin_memory"))
-# Arguments that operators on batches update in training, which their schemas do not say.
-_UNDECLARED = frozenset(("running_mean", "running_var"))
-
-
-class OperatorSignature(Signature):
-    """The signature of an operator of the dispatcher, from its schema."""
-
-    def __init__(self, overload: Any) -> None:
-        schema = overload._schema
-        super().__init__([argument.name for argument in schema.arguments])
-        written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
-        changed = {a.name for a in written} | _UNDECLARED.intersection(self.names)
-        # What an operator of another library does is not to be told from here.
-        self.repeatable = not (changed or _draws(overload)) and overload.namespace == "aten"
-        self.reshapes = torch.Tag.inplace_view in overload.tags
-        if schema.returns:  # else what is written and not returned is state (running means)
-            returned = [r.alias_info.before_set for r in schema.returns if r.alias_info]
-            written = [a for a in written if a.alias_info.before_set in returned]
-        positional = [a.name for a in written if not a.kwarg_only]
-        self.written = tuple(i for i, name in enumerate(self.names) if name in positional)
-        self.out = tuple(a.name for a in written if a.kwarg_only)
-        state = changed.difference(positional, self.out)
-        self.state = tuple(i for i, name in enumerate(self.names) if name in state)
-        self.writes = bool(written or self.state)
-        self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
-        kinds = [str(r.type) for r in schema.returns]
-        if kinds != ["List[Tensor]"]:
-            self.returns = len(kinds)
-            self.returns_tensors = all(kind == "Tensor" for kind in kinds)
-        tensors = [
-            i
-            for i, argument in enumerate(schema.arguments)
-            if "Tensor" in str(argument.type) and not argument.kwarg_only
-        ]
-        self.shifting = tuple(i for i in tensors[:-1] if str(schema.arguments[i].type) != "Tensor")
-        self._places = tuple(tensors)
-        named = [
-            i
-            for i, a in enumerate(schema.arguments)
-            if a.kwarg_only and "Tensor" in str(a.type) and a.name not in self.out
-        ]
-        self._names = frozenset(self.names[i] for i in named)
-        told = [
-            i
-            for i, argument in enumerate(schema.arguments)
-            if argument.name not in _INDIFFERENT and "Tensor" not in str(argument.type)
-        ]
-        # With the numbers that stand for tensors, and without.
-        self._settings = {
-            numeric: (
-                tuple(i for i in chosen if not schema.arguments[i].kwarg_only),
-                tuple(self.names[i] for i in chosen if schema.arguments[i].kwarg_only),
-                tuple(self.names[i] for i in chosen),
-            )
-            for numeric, chosen in ((False, told), (True, sorted({*told, *tensors, *named})))
-        }
-        self._defaults = {
-            argument.name: argument.default_value
-            for argument in schema.arguments
-            if argument.has_default_value()
-        }
-
-    def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
-        """The tensors among the arguments, lists flattened, destinations (``out=``) left out."""
-        if self._names:
-            return super().tensors(args, kwargs)
-        found: list[Tensor] = []
-        count = len(args)
-        for i in self._places:
-            if i >= count:
-                break
-            value = args[i]
-            if isinstance(value, Tensor):
-                found.append(value)
-            elif type(value) is list:
-                found += [element for element in value if isinstance(element, Tensor)]
-        return found
-
-    def numeric(self, args: Args, kwargs: Kwargs) -> bool:
-        """Whether a number stands for a tensor among the arguments."""
-        count = len(args)
-        for i in self._places:
-            if i >= count:
-                break
-            value = args[i]
-            if type(value) in NUMBERS or (type(value) is list and _holds_number(value)):
-                return True
-        return bool(self._names) and any(type(kwargs.get(name)) in NUMBERS for name in self._names)
-
-    def wrapped(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        """The arguments with tensors for the numbers that stand for some."""
-        places, names = self._places, self._names
-        return (
-            tuple(wrapped_in(v) if i in places else v for i, v in enumerate(args)),
-            {name: wrapped_in(v) if name in names else v for name, v in kwargs.items()},
-        )
-
-    def rewrapped(self, result: Any) -> Any:
-        """What the operator returned, with tensors for the numbers that stand for some."""
-        return wrapped_in(result) if self.returns_tensors else result
-
-    def arrangement(self, args: Args, numeric: bool) -> tuple[int, ...]:
-        """What decides where among :meth:`tensors` an argument is: optional tensors that are
-        absent, and lengths of lists, where other tensors come behind; and numbers.
-
-        Args:
-            args: the positional arguments.
-            numeric: what :meth:`numeric` says of them.
-        """
-        count = len(args)
-        places = self._places if numeric else self.shifting
-        return tuple([_number(args[i]) if i < count else 0 for i in places])
-
-    def settings(
-        self, args: Args, kwargs: Kwargs, numeric: bool = False
-    ) -> tuple[Settings, Sequence[str]] | None:
-        """What tells operators apart outside of modules, and the names of these arguments."""
-        places, keywords, names = self._settings[numeric]
-        if not names:
-            return None
-        count = len(args)
-        given = [setting(args[i]) if i < count else None for i in places]
-        if keywords:
-            given += [setting(kwargs.get(name)) for name in keywords]
-        return tuple(given), names
-
-    def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
-        """The arguments that are no tensors, by name, with the schema's defaults filled in.
-
-        A number that stands for a tensor is one of them.
-        """
-        given = {name for name, _ in self._named(args, kwargs)}
-        absent = {
-            name: value
-            for name, value in self._defaults.items()
-            if name not in given and name not in self.out
-        }
-        attrs = super().attrs(args, kwargs) | absent
-        return {name: attrs[name] for name in self.names if name in attrs}
 
 
 class FunctionSignature(Signature):
@@ -310,17 +165,6 @@ class FunctionSignature(Signature):
     def result(self, tensors: Sequence[Tensor]) -> Any:
         """Tensors in the form in which most functions return them."""
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
-
-
-def _number(value: Any) -> int:
-    """How many tensors an argument is."""
-    if type(value) in (list, tuple):
-        return sum(isinstance(element, Tensor) for element in value)
-    return int(isinstance(value, Tensor))
-
-
-def _holds_number(values: Sequence[Any]) -> bool:
-    return any(type(value) in NUMBERS for value in values)
 
 
 def outputs_of(result: Any) -> list[Tensor]:
@@ -348,10 +192,6 @@ def _refill(value: Any, rest: Iterator[Any]) -> Any:
         fill: Callable[..., Any] = getattr(type(value), "_make", type(value))
         return fill([_refill(element, rest) for element in value])
     return value
-
-
-def _draws(overload: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in overload.tags
 
 
 def _default_setup_context() -> Any:

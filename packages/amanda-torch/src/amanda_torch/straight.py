@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,7 +11,6 @@ from amanda_torch._internals import (
     forward_ad,
     is_wrapped,
     keeping_version,
-    set_forward_mode,
     unwrapped,
 )
 from amanda_torch.unshown import unshown
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Grads = Sequence[Tensor | None]
-
-_T = TypeVar("_T")
 
 
 class _Boundary(torch.autograd.Function):
@@ -121,12 +118,6 @@ def carries_gradient(tensor: Tensor) -> bool:
 def is_strided_nested(tensor: Tensor) -> bool:
     """Whether a tensor is of the kind for which PyTorch has no custom autograd Functions."""
     return tensor.is_nested and tensor.layout is torch.strided
-
-
-def without_tangents(run: Callable[[], _T]) -> _T:
-    """Run something that is not differentiated in forward mode."""
-    with set_forward_mode(False):
-        return run()
 
 
 def straight_through(

@@ -8,6 +8,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from torch.compiler import is_dynamo_compiling
+
 from amanda_torch._internals import (
     dispatch_key_parse,
     is_key_excluded,
@@ -17,17 +19,25 @@ from amanda_torch._internals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
     from types import CodeType
 
     from amanda.driving import ByOperator, Engine
 
-    from amanda_torch.contexts import Node
+    from amanda_torch.frames import Way
+    from amanda_torch.nodes import Node, Site
 
 # A dispatch key that nothing else uses. While it is included in a thread, operators that have a
 # kernel on it arrive there first; all others fall through at no cost.
 KEY_NAME = "TESTING_ONLY_GenericMode"
 KEY = dispatch_key_parse(KEY_NAME)
+
+
+# A call of a module that is running: the module, the call around it, the frame that calls it, and
+# the calling context, once an operator has asked for it. A list, since each call makes one.
+Entered = list[Any]
+NODE = 3
+"""Where in ``Entered`` the calling context is."""
 
 
 class ThreadState:
@@ -36,7 +46,7 @@ class ThreadState:
     Attributes:
         engine: the tools that see the operators that run now, None for none.
         in_force: the tools in force; inside an operator, not all of them see what runs.
-        node: the calling context of the innermost module, None outside of modules.
+        entered: the innermost call of a module, None outside of modules.
         visits: how often each site was passed within the outermost module call.
         session: gives what identifies the outermost scope that was entered last.
         outside: the calling context of operators outside of modules, as long as a scope is open.
@@ -59,10 +69,10 @@ class ThreadState:
         "capturing",
         "derived",
         "engine",
+        "entered",
         "floor",
         "in_force",
         "known",
-        "node",
         "origin",
         "outside",
         "resumed",
@@ -76,13 +86,13 @@ class ThreadState:
         self.around = around
         self.engine: Engine | None = None
         self.in_force: Engine | None = None
-        self.node: Node | None = None
-        self.visits: dict[int, int] | None = None
+        self.entered: Entered | None = None
+        self.visits: dict[Site, int] | None = None
         self.session: Callable[[], ByOperator[Any] | None] = lambda: None
         self.outside: Node | None = None
         self.floor: CodeType | None = None
         self.resumed: Node | None = None
-        self.origin: Sequence[int | str] = ()
+        self.origin: Way = ()
         self.script_optimizes: bool | None = None
         self.capturing = False
         self.derived: str | None = None
@@ -132,3 +142,25 @@ def unwatched() -> Iterator[None]:
 
 
 is_unwatched: Callable[[], bool] = functools.partial(is_key_excluded, _MARK)
+
+
+def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch whose operators are none of the program's.
+
+    The threads of a backward take over what is switched on here, and so they see nothing either.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if is_dynamo_compiling():
+            return function(*args, **kwargs)
+        thread = local.thread
+        thread.known = True
+        on = intercepting()
+        intercept(False)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            intercept(on and thread.engine is not None)  # a routine may leave a scope
+
+    return run

@@ -1,0 +1,75 @@
+"""Calls of modules, and of TorchScript, of which the dispatcher tells nothing."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.compiler import is_dynamo_compiling
+
+from amanda_torch._internals import ScriptMethod
+from amanda_torch.frames import calls_a_module, not_a_call_site
+from amanda_torch.script import prepare
+from amanda_torch.thread import intercepting, local
+
+if TYPE_CHECKING:
+    Patch = tuple[Any, str, Any]
+
+_call = torch.nn.Module.__call__
+_script = vars(torch.jit.ScriptFunction)["__call__"]
+_script_method = vars(ScriptMethod)["__call__"]
+
+
+@calls_a_module
+def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """What ``Module.__call__`` does, which takes note of the call.
+
+    Which calling context that is, the first operator in it asks for.
+    """
+    if is_dynamo_compiling():  # torch.export follows the code, and need not follow ours
+        return _call(self, *args, **kwargs)
+    thread = local.thread
+    if thread.engine is None or not intercepting():
+        return _call(self, *args, **kwargs)
+    outer, visits = thread.entered, thread.visits
+    if outer is None:
+        thread.visits = {}
+    thread.entered = [self, outer, sys._getframe(1), None]
+    try:
+        if self._compiled_call_impl is not None:
+            return self._compiled_call_impl(*args, **kwargs)
+        return self._call_impl(*args, **kwargs)
+    finally:
+        thread.entered, thread.visits = outer, visits
+
+
+@not_a_call_site
+def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Outside of modules too, the operators of one call are told apart by their turns."""
+    thread = local.thread
+    if thread.engine is None:
+        return _script(self, *args, **kwargs)
+    prepare(thread, self, args)
+    if thread.visits is not None:
+        return _script(self, *args, **kwargs)
+    thread.visits = {}
+    try:
+        return _script(self, *args, **kwargs)
+    finally:
+        thread.visits = None
+
+
+@not_a_call_site
+def _script_method_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    thread = local.thread
+    if thread.engine is not None:
+        prepare(thread, self, args)
+    return _script_method(self, *args, **kwargs)
+
+
+PATCHES: list[Patch] = [
+    (torch.nn.Module, "__call__", _module_call),
+    (torch.jit.ScriptFunction, "__call__", _script_call),
+    (ScriptMethod, "__call__", _script_method_call),
+]

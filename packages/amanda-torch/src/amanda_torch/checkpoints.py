@@ -1,0 +1,88 @@
+"""Activation checkpoints: what is run again is where in the model it was run first."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch.utils.checkpoint as checkpointing
+from amanda import RoutineError
+
+from amanda_torch._internals import CheckpointFrame, StopRecomputation
+from amanda_torch.backward import reaches
+from amanda_torch.frames import not_a_call_site, resumes_an_address
+from amanda_torch.script import run_as_written
+from amanda_torch.thread import ThreadState, intercept, intercepting, local
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from amanda_torch.identity import Identity
+
+    Patch = tuple[Any, str, Any]
+
+_new_frame = CheckpointFrame.__init__
+_forward = checkpointing.CheckpointFunction.__dict__["forward"]
+
+
+def patches_of_checkpoints(identity: Identity) -> list[Patch]:
+    """What to exchange so that what a checkpoint runs again is seen as it was first."""
+
+    @not_a_call_site
+    def checkpoint_frame(self: Any, recompute: Callable[..., Any], *args: Any) -> None:
+        _new_frame(self, _resumed(recompute, sys._getframe(1), identity), *args)
+
+    @not_a_call_site
+    def checkpoint_forward(ctx: Any, run: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        resumed = _resumed(run, sys._getframe(1), identity)
+        outputs = _forward.__func__(ctx, run, preserve, *args)
+        ctx.run_function = resumed
+        return outputs
+
+    return [
+        (CheckpointFrame, "__init__", checkpoint_frame),
+        (checkpointing.CheckpointFunction, "forward", staticmethod(checkpoint_forward)),
+    ]
+
+
+def _resumed(
+    function: Callable[..., Any], frame: FrameType, identity: Identity
+) -> Callable[..., Any]:
+    """A function that is run again where in the model, and under which tools, it is run now."""
+    thread = local.thread
+    engine = thread.engine
+    if engine is None:
+        return function
+    session, outside, floor = thread.session, thread.outside, thread.floor
+    visits = None if thread.visits is None else dict(thread.visits)
+    place, origin = identity.whereabouts(frame, thread)
+    node = None if thread.entered is None else identity.node(thread.entered, thread)
+
+    @resumes_an_address
+    def resumed(*args: Any, **kwargs: Any) -> Any:
+        if not reaches(engine):
+            return function(*args, **kwargs)
+        before, on = local.thread, intercepting()
+        thread = local.thread = ThreadState(before.around)  # also in a thread of autograd
+        thread.engine, thread.in_force, thread.session = engine, before.in_force, session
+        thread.known = True
+        thread.entered = None if node is None else [None, None, None, node]
+        thread.outside, thread.floor = outside, floor
+        thread.resumed, thread.origin = place, origin
+        thread.visits = None if visits is None else dict(visits)
+        run_as_written(thread, True)
+        intercept(True)
+        try:
+            return function(*args, **kwargs)
+        except RoutineError as error:
+            stop = error.__cause__  # a checkpoint has what it needs, amid a routine
+            if isinstance(stop, StopRecomputation):
+                raise stop from None
+            raise
+        finally:
+            run_as_written(thread, False)
+            local.thread = before
+            intercept(on)
+
+    return resumed

@@ -1,0 +1,236 @@
+"""Carries out any plan at any operator: what writes, is replaced, or has its gradient watched."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from amanda import RoutineError, UnsupportedError
+from torch import Tensor
+
+from amanda_torch.call import REFUSALS, Call
+from amanda_torch.frames import not_a_call_site
+from amanda_torch.gradient import Gradient
+from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
+from amanda_torch.inplace import Destinations, Nowhere
+from amanda_torch.routines import Routines, constant, unrecorded
+from amanda_torch.signature import outputs_of, with_outputs
+from amanda_torch.straight import carries_gradient, records_tangents
+from amanda_torch.substitutes import incompatible, stops_gradient
+from amanda_torch.tracing import is_tracing
+from amanda_torch.watch import UNWATCHED, Unwatched, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda import Operator
+    from amanda.driving import Action, Engine, Execution, Plan
+
+    from amanda_torch.identity import Identity
+    from amanda_torch.signature import Args, Kwargs
+    from amanda_torch.targets import Form
+
+    # What an operator, or its replacement, returned, and the tensors that are its results.
+    Result = tuple[Any, Sequence[Tensor]]
+    Original = Callable[[Sequence[Tensor]], Result]
+
+
+@not_a_call_site
+class General:
+    """Carries out any plan at any operator.
+
+    Around the operator lie, from the outside in: the routines before and after it, the tensors of
+    the program that it writes to, and what watches its gradient.
+    """
+
+    def __init__(self, plan: Plan, form: Form, identity: Identity) -> None:
+        self._form = form
+        self._identity = identity
+        self._before = Routines(plan.before)
+        self._after = Routines(plan.after)
+        # Whether results are computed anew, and whether they may become others than those that
+        # the operator has saved for its backward.
+        self._redone = plan.replace is not None or any(a.differentiable for a in plan.after)
+        self._rewritten = bool(plan.pending) or not all(a.observes for a in plan.after)
+
+    def run(
+        self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
+        """Carry out the plan at one execution."""
+        call = Call(engine, self._identity, operator, self._form, keys, args, kwargs)
+        inputs = call.inputs()
+        if is_tracing(inputs):
+            return call.run(plan.inside)
+        _check(plan, operator)
+        tracked = _is_tracked(inputs)
+        destinations = self._destinations(call, inputs, tracked)
+        if tracked and destinations.refused():
+            return call.run(plan.inside)
+
+        substituted = self._before.run(inputs, operator)
+        given = destinations.give(substituted)
+        watch = self._watch(plan, call) if tracked else UNWATCHED
+        given = watch.enter(given)
+
+        def original(tensors: Sequence[Tensor]) -> Result:
+            result = call.run(plan.inside, None if tensors is inputs else tensors)
+            return result, destinations.results(outputs_of(result), tensors)
+
+        try:
+            with destinations.watched():
+                if plan.replace is None:
+                    result, outputs = _run_watched(original, given, watch)
+                else:
+                    replace = _replace_tracked if tracked else _replace
+                    result, outputs = replace(
+                        plan.replace, call, substituted, given, original, destinations
+                    )
+        except REFUSALS as error:
+            call.blame(error, () if substituted is inputs else plan.before)
+            raise
+
+        shown = functools.partial(call.shown, inputs)
+        after = self._after
+        if plan.pending:
+            plan = _completed(plan, call, shown([t.detach() for t in outputs]))
+            after = Routines(plan.after)
+        outputs = watch.leave(outputs, shown)
+        finished = after.run(outputs, operator)
+        watch.done(shown)
+        finished = destinations.write(
+            finished, watch.bounded, functools.partial(_misfit, plan, operator)
+        )
+        return with_outputs(result, finished)
+
+    def _destinations(self, call: Call, inputs: Sequence[Tensor], tracked: bool) -> Nowhere:
+        """Where the operator writes."""
+        signature = self._form.signature
+        if not signature.writes:
+            return Nowhere(signature)
+        redone, rewritten = tracked and self._redone, tracked and self._rewritten
+        return Destinations(signature, inputs, call.args, call.kwargs, redone, rewritten)
+
+    def _watch(self, plan: Plan, call: Call) -> Unwatched:
+        """What is to see the operator's gradient."""
+        engine, operator, signature = call.engine, call.operator, self._form.signature
+        gradient = None
+        if plan.gradient:
+            known = engine.known_gradient_plan(operator)
+            if known is None or not known.is_noop:
+                gradient = Gradient(engine, operator, known)
+        if gradient is None and not plan.backward:
+            return UNWATCHED
+        return Watch(
+            engine,
+            self._identity.contexts.numbering,
+            operator,
+            gradient,
+            bounded=not (signature.is_view or signature.reshapes),
+            may_pass=not signature.writes,
+            backward=plan.backward,
+        )
+
+
+def _check(plan: Plan, operator: Operator) -> None:
+    """Say what cannot be done, before anything runs."""
+    if plan.replace is not None:
+        refuse_substitution((plan.replace,), operator)
+    if plan.backward or plan.gradient:
+        warn_of_gradient(operator)
+
+
+def _is_tracked(tensors: Sequence[Tensor]) -> bool:
+    """Whether what is computed from tensors has a gradient, in either mode."""
+    if not (torch.is_grad_enabled() or records_tangents()):
+        return False
+    return any(map(carries_gradient, tensors))
+
+
+@not_a_call_site
+def _run_watched(original: Original, given: Sequence[Tensor], watch: Unwatched) -> Result:
+    """The result of an operator whose gradient may be watched."""
+    result, outputs = original(given)
+    if watch.passes(outputs):
+        return original(watch.without_boundary())
+    return result, outputs
+
+
+@not_a_call_site
+def _replace_tracked(
+    action: Action,
+    call: Call,
+    substituted: Sequence[Tensor],
+    given: Sequence[Tensor],
+    original: Original,
+    destinations: Nowhere,
+) -> Result:
+    """The result of a replacement, with the gradient of the original unless it has its own.
+
+    Args:
+        action: the replacement.
+        call: the execution.
+        substituted: the inputs with what routines have returned.
+        given: what the original is run on.
+        original: runs it.
+        destinations: where it writes.
+    """
+    if action.differentiable:
+        return _replace(action, call, given, given, original, destinations)
+    returned = unrecorded(action.call, substituted, call.operator)
+    result, outputs = original(given)
+    found = unrecorded(action.substituted, returned, outputs, call.operator, stops_gradient)
+    return result, outputs if found is outputs else constant(outputs, found)
+
+
+@not_a_call_site
+def _replace(
+    action: Action,
+    call: Call,
+    substituted: Sequence[Tensor],
+    given: Sequence[Tensor],
+    original: Original,
+    destinations: Nowhere,
+) -> Result:
+    """The result of a replacement; the original is run if what it returns is needed.
+
+    Args:
+        action: the replacement.
+        call: the execution.
+        substituted: what the replacement is run on.
+        given: what the original is run on.
+        original: runs it.
+        destinations: where it writes.
+    """
+    operator, signature = call.operator, call.form.signature
+    returned = action.call(given if action.differentiable else substituted, operator)
+    values = returned if isinstance(returned, (tuple, list)) else (returned,)
+    whole = signature.returns_tensors and not any(value is None for value in values)
+    if signature.reshapes or not whole:
+        result, outputs = original(given)
+        return result, action.substituted(returned, outputs, operator, incompatible)
+    if destinations.count is not None:
+        action.substitutes(returned, destinations.count, operator)
+    for value in values:
+        if not isinstance(value, Tensor):
+            raise action.error(f"returned {type(value).__name__}, not a tensor", operator)
+    return signature.result(values), values
+
+
+def _completed(plan: Plan, call: Call, execution: Execution) -> Plan:
+    """The plan with what pending analyses decide, now that the operator has run."""
+    completed = call.engine.complete(plan, execution)
+    if completed.before != plan.before or completed.replace is not plan.replace:
+        raise UnsupportedError(
+            f"{call.operator.id}: an analysis with require_outputs=True inserted before or "
+            "instead of an operator that cannot be run a second time; insert after it, or "
+            "analyze without outputs"
+        )
+    return completed
+
+
+def _misfit(plan: Plan, operator: Operator, reason: str) -> RoutineError:
+    """An error of the last routine whose substitute cannot be written where it should."""
+    replaced = () if plan.replace is None else (plan.replace,)
+    actions: Sequence[Action] = (*plan.before, *replaced, *plan.after)
+    return actions[-1].error(reason, operator)

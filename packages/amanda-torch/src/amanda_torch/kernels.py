@@ -1,0 +1,101 @@
+"""The way of an execution from the dispatcher to what its plan says."""
+
+from __future__ import annotations
+
+from sys import _getframe as getframe
+from typing import TYPE_CHECKING, Any
+
+from amanda_torch._internals import count_function_modes, set_key_included
+from amanda_torch.call import Call, run_inside
+from amanda_torch.frames import not_a_call_site
+from amanda_torch.strategies import strategy_of
+from amanda_torch.thread import KEY, local
+from amanda_torch.tracing import is_tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amanda import Operator
+    from amanda.driving import Engine
+
+    from amanda_torch.identity import Identity
+    from amanda_torch.signature import Args, Kwargs
+    from amanda_torch.targets import Form, Target
+
+_class_of = type  # which the parameters of that name hide
+
+
+def make_kernel(identity: Identity, type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
+    """A kernel for the interception key; it is given the dispatch keys first.
+
+    What it stands in front of is resolved when it first runs: most operators never do.
+    """
+    resolved: Any = None
+
+    @not_a_call_site
+    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal resolved
+        thread = local.thread
+        set_key_included(KEY, False)
+        try:
+            if resolved is None:
+                resolved = resolve()
+            form = resolved.by_types.get(tuple(map(_class_of, args)))
+            if form is None or count_function_modes():
+                form = resolved.form(args, kwargs)
+            engine = thread.engine
+            if engine is None:  # a thread of autograd
+                return form.run(*args, **kwargs)
+            wanted = engine.wanted
+            if wanted is not None and type not in wanted:
+                return run_inside(engine.inside(type), form, keys, args, kwargs)
+            operator = identity.operator(form, args, kwargs, getframe(1), thread)
+            record = engine.records.get(operator.serial)
+            plan = None if record is None else record.plan
+            if plan is not None:
+                if plan.is_noop and plan.inside is None:
+                    return form.run(*args, **kwargs)
+                carry_out = plan.prepared.get(form)
+                if carry_out is not None:
+                    return carry_out(engine, plan, operator, keys, args, kwargs)
+            return _carry_out(engine, identity, operator, form, keys, args, kwargs)
+        finally:
+            set_key_included(KEY, thread.engine is not None)
+
+    return kernel
+
+
+@not_a_call_site
+def run_form(identity: Identity, engine: Engine, form: Form, args: Args, kwargs: Kwargs) -> Any:
+    """Run an operator that the dispatcher does not know, and that the tools in force want."""
+    thread = local.thread
+    operator = identity.operator(form, args, kwargs, getframe(1), thread)
+    set_key_included(KEY, False)
+    try:
+        return _carry_out(engine, identity, operator, form, None, args, kwargs)
+    finally:
+        set_key_included(KEY, thread.engine is not None)
+
+
+@not_a_call_site
+def _carry_out(
+    engine: Engine,
+    identity: Identity,
+    operator: Operator,
+    form: Form,
+    keys: Any,
+    args: Args,
+    kwargs: Kwargs,
+) -> Any:
+    """Carry out the plan of an operator, which is made if there is none."""
+    plan = engine.plan(operator)
+    if plan is None:
+        call = Call(engine, identity, operator, form, keys, args, kwargs)
+        inputs = call.inputs()
+        if is_tracing(inputs):
+            return call.run(engine.inside(form.type))
+        plan = engine.analyze(call.shown(inputs))
+    carry_out = plan.prepared.get(form)
+    if carry_out is None:
+        carry_out = plan.prepared[form] = strategy_of(plan, form, identity)
+    return carry_out(engine, plan, operator, keys, args, kwargs)

@@ -1,0 +1,101 @@
+"""The calling contexts of modules, and the places in them that run operators."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from amanda_torch.frames import DEEPEST
+
+if TYPE_CHECKING:
+    from types import CodeType, FrameType
+
+    import torch
+    from amanda import Operator
+
+    from amanda_torch.codes import Codes
+    from amanda_torch.frames import Way
+    from amanda_torch.numbering import Root
+    from amanda_torch.settings import Place
+
+    # What is reached, and the call sites that lead there.
+    Address = tuple[object, Way]
+
+
+class Site:
+    """A place that runs an operator: another one at each turn within a call of the model."""
+
+    __slots__ = ("operators",)
+
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+
+
+class Node:
+    """A module in one calling context: through which call sites it is reached.
+
+    Without a module it stands for all code outside of modules.
+
+    Attributes:
+        scope: the path of the module.
+        root: the model that it is in.
+        module: gives the module.
+        placed: whether it is reached from within another module, through a certain call site.
+        wraps: the context of the module that a wrapper wraps, with which it has all below in
+            common: it may run that module's code without calling the module.
+        children: which modules are called from here, as long as they live.
+        stateless: what serves for all modules of a class without state, by the place of their call.
+        sites: the places that run operators.
+        places: those outside of modules, where no call of a model counts turns.
+        methods: whether a function outside of modules is given a module first, as methods are.
+        pinned: code whose identities addresses hold, which must not be given to other code.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "children",
+        "methods",
+        "module",
+        "pinned",
+        "placed",
+        "places",
+        "root",
+        "scope",
+        "sites",
+        "stateless",
+        "wraps",
+    )
+
+    def __init__(self, scope: str, root: Root, module: torch.nn.Module | None = None) -> None:
+        self.scope = scope
+        self.root = root
+        self.module = None if module is None else weakref.ref(module)
+        self.placed = False
+        self.wraps: Node | None = None
+        self.children: dict[Address, Node] = {}
+        self.stateless: dict[Address, Node] = {}
+        self.sites: dict[Address, Site] = {}
+        self.places: dict[Address, Place] = {}
+        self.methods: dict[int, bool] = {}
+        self.pinned: dict[int, CodeType] = {}
+
+    def pin(self, frame: FrameType | None, codes: Codes) -> None:
+        """Keep the code that an address from this frame is made of."""
+        for _ in range(DEEPEST):
+            if frame is None:
+                break
+            code = codes.first(frame.f_code)
+            self.pinned[id(code)] = code
+            frame = frame.f_back
+
+    def of_wrapper(self, wrapper: torch.nn.Module) -> Node:
+        """The context of what wraps this one's module."""
+        node = Node(self.scope, self.root, wrapper)
+        node.wraps = self
+        node.children, node.stateless, node.sites = self.children, self.stateless, self.sites
+        node.pinned = self.pinned
+        return node
+
+    def holds(self, module: torch.nn.Module | None) -> bool:
+        """Whether it is a context of this module; of one that is gone for None."""
+        return self.module is not None and self.module() is module

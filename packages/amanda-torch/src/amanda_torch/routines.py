@@ -1,0 +1,89 @@
+"""Routines around an operator: what they return is not differentiated, unless they ask for it."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from amanda_torch._internals import set_forward_mode, set_grad_enabled
+from amanda_torch.frames import not_a_call_site
+from amanda_torch.higher_order import refuse_substitution
+from amanda_torch.straight import records_tangents, straight_through
+from amanda_torch.substitutes import incompatible, stops_gradient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda import Operator
+    from amanda.driving import Action
+    from torch import Tensor
+
+    from amanda_torch.substitutes import Check
+
+_T = TypeVar("_T")
+_is_grad_enabled = torch.is_grad_enabled
+
+
+@not_a_call_site
+class Routines:
+    """The routines of one plan before an operator, or after it.
+
+    Gradients of what they return pass straight to what it replaces, but for differentiable ones.
+    """
+
+    __slots__ = ("_actions", "_groups")
+
+    def __init__(self, actions: Sequence[Action]) -> None:
+        self._actions = actions
+        groups = itertools.groupby(actions, lambda action: action.differentiable)
+        self._groups = [(differentiable, tuple(group)) for differentiable, group in groups]
+
+    def run(self, tensors: Sequence[Tensor], operator: Operator) -> Sequence[Tensor]:
+        """``tensors`` itself, or a list with what routines have returned in it."""
+        returned = tensors
+        recording = _is_grad_enabled() or records_tangents()
+        for differentiable, actions in self._groups:
+            if recording and not differentiable:
+                given = returned
+                returned = unrecorded(_in_turn, actions, given, operator, stops_gradient)
+                if returned is not given:
+                    returned = constant(given, returned)
+            else:
+                returned = _in_turn(actions, returned, operator, incompatible)
+        if returned is not tensors:
+            refuse_substitution(self._actions, operator)
+        return returned
+
+
+@not_a_call_site
+def _in_turn(
+    actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator, check: Check
+) -> Sequence[Tensor]:
+    for action in actions:
+        tensors = action.run(tensors, tensors, operator, check)
+    return tensors
+
+
+@not_a_call_site
+def unrecorded(run: Callable[..., _T], *args: Any) -> _T:
+    """Run what is not differentiated, but stands for something that is."""
+    recording = _is_grad_enabled()
+    forward_mode = set_forward_mode(False) if records_tangents() else None
+    set_grad_enabled(False)
+    try:
+        return run(*args)
+    finally:
+        set_grad_enabled(recording)
+        if forward_mode is not None:
+            forward_mode.__exit__(None, None, None)
+
+
+def constant(originals: Sequence[Tensor], substitutes: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Substitutes that are not differentiated: their gradients pass straight to the originals."""
+    detached = [
+        s if s is t or not s.requires_grad else s.detach()
+        for s, t in zip(substitutes, originals, strict=True)
+    ]
+    return straight_through(originals, detached)

@@ -1,0 +1,110 @@
+"""How plans are carried out: each by the least that it needs, chosen once per plan and form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amanda_torch.call import REFUSALS, Call, run_inside
+from amanda_torch.frames import not_a_call_site
+from amanda_torch.general import General
+from amanda_torch.routines import Routines
+from amanda_torch.signature import outputs_of, with_outputs
+from amanda_torch.tracing import is_tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amanda import Operator
+    from amanda.driving import Engine, Plan
+
+    from amanda_torch.identity import Identity
+    from amanda_torch.signature import Args, Kwargs
+    from amanda_torch.targets import Form
+
+    # Carries out the plan that it is chosen for, at one execution: it is given the tools in force,
+    # the plan, the operator, the dispatch keys with which that arrived, and its arguments. It keeps
+    # none of them, since it is kept with the plan, and that as long as the operator lives.
+    Strategy = Callable[[Engine, Plan, Operator, Any, Args, Kwargs], Any]
+
+
+def strategy_of(plan: Plan, form: Form, identity: Identity) -> Strategy:
+    """What carries out a plan at an operator that is given its arguments in a form."""
+    signature = form.signature
+    if plan.is_noop:
+        return Plain(form).run
+    if plan.pending and signature.repeatable:
+        return Pending(form, identity).run
+    if signature.writes or plan.replace or plan.pending or plan.backward or plan.gradient:
+        return General(plan, form, identity).run
+    return Around(plan, form, identity).run
+
+
+@not_a_call_site
+class Plain:
+    """Runs an operator that tools leave alone, but may look inside."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+
+    def run(
+        self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
+        """Carry out the plan at one execution."""
+        return run_inside(plan.inside, self._form, keys, args, kwargs)
+
+
+@not_a_call_site
+class Around:
+    """Runs routines before and after an operator that writes nowhere: the common case."""
+
+    def __init__(self, plan: Plan, form: Form, identity: Identity) -> None:
+        self._form = form
+        self._identity = identity
+        self._before = Routines(plan.before)
+        self._after = Routines(plan.after) if plan.after else None
+
+    def run(
+        self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
+        """Carry out the plan at one execution."""
+        form = self._form
+        inputs = form.tensors(args, kwargs)
+        if is_tracing(inputs):
+            return run_inside(plan.inside, form, keys, args, kwargs)
+        given = self._before.run(inputs, operator)
+        if given is inputs:
+            result = run_inside(plan.inside, form, keys, args, kwargs)
+        else:
+            try:
+                new_args, new_kwargs = form.with_tensors(args, kwargs, given)
+                result = run_inside(plan.inside, form, keys, new_args, new_kwargs)
+            except REFUSALS as error:
+                call = Call(engine, self._identity, operator, form, keys, args, kwargs)
+                call.blame(error, plan.before)
+                raise
+        if self._after is None:
+            return result
+        outputs = outputs_of(result)
+        finished = self._after.run(outputs, operator)
+        return result if finished is outputs else with_outputs(result, finished)
+
+
+@not_a_call_site
+class Pending:
+    """Runs an operator once more, for analyses that wait for its outputs, then as they decide."""
+
+    def __init__(self, form: Form, identity: Identity) -> None:
+        self._form = form
+        self._identity = identity
+
+    def run(
+        self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
+        """Carry out the plan at one execution."""
+        call = Call(engine, self._identity, operator, self._form, keys, args, kwargs)
+        inputs = call.inputs()
+        if is_tracing(inputs):
+            return call.run(plan.inside)
+        plan = engine.complete(plan, call.shown(inputs, call.run_to_see()))
+        run = strategy_of(plan, self._form, self._identity)
+        return run(engine, plan, operator, keys, args, kwargs)

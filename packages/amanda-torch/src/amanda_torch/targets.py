@@ -1,0 +1,170 @@
+"""What a kernel stands in front of, and the forms in which that is given its arguments."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from amanda_torch._internals import count_function_modes, keyset_after, takes_numbers
+from amanda_torch.bindings import binding_of
+from amanda_torch.frames import not_a_call_site
+from amanda_torch.schema import OperatorSignature
+from amanda_torch.thread import KEY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda_torch.settings import Settings
+    from amanda_torch.signature import Args, Kwargs, Signature
+
+    Run = Callable[..., Any]
+
+_PAST_US = keyset_after(KEY)
+
+# Types of arguments that hold no tensors but by their own type, nor have a say in how they are
+# passed on, as subclasses of tensors have.
+_PLAIN = frozenset(
+    (
+        *(Tensor, torch.nn.Parameter, torch.Generator),
+        *(type(None), bool, int, float, complex, str, list, tuple),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    )
+)
+
+
+class Form:
+    """One form in which an operator is given its arguments.
+
+    Attributes:
+        type: the operator's type.
+        key: tells it apart from others at its place: with other tensors among its inputs it is
+            another operator.
+        signature: its signature.
+        run: runs it, from the start.
+        resume: runs it past our kernel, given the dispatch keys with which it arrived there, so
+            that what it is made of may arrive at our kernels.
+        numeric: whether numbers stand for tensors among the arguments.
+        places: positions of the tensors, where nothing but positional arguments is one; else None.
+    """
+
+    __slots__ = ("key", "numeric", "places", "resume", "run", "signature", "type")
+
+    def __init__(
+        self,
+        type: str,
+        key: object,
+        signature: Signature,
+        run: Run,
+        resume: Run,
+        numeric: bool = False,
+        places: tuple[int, ...] | None = None,
+    ) -> None:
+        self.type = type
+        self.key = key
+        self.signature = signature
+        self.run = run
+        self.resume = resume
+        self.numeric = numeric
+        self.places = places
+
+    def tensors(self, args: Args, kwargs: Kwargs) -> Sequence[Tensor]:
+        """The tensors among the arguments; see :meth:`Signature.tensors`."""
+        if self.places is None:
+            return self.signature.tensors(args, kwargs)
+        return [args[i] for i in self.places]
+
+    def with_tensors(
+        self, args: Args, kwargs: Kwargs, tensors: Sequence[Tensor]
+    ) -> tuple[Args, Kwargs]:
+        """The arguments with other tensors in the places that :meth:`tensors` found."""
+        if self.places is None:
+            return self.signature.with_tensors(args, kwargs, tensors)
+        given = list(args)
+        for i, tensor in zip(self.places, tensors, strict=True):
+            given[i] = tensor
+        return tuple(given), kwargs
+
+    def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]] | None:
+        """What tells operators apart outside of modules, and the names of these arguments."""
+        return self.signature.settings(args, kwargs, self.numeric)
+
+
+class Target:
+    """An overload that a kernel stands in front of.
+
+    Attributes:
+        by_types: its forms by the types of the positional arguments, where these tell the form.
+    """
+
+    def __init__(self, type: str, name: str) -> None:
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        operator = getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default")
+        self._type = type
+        self._signature = OperatorSignature(operator)
+        self._run = operator._op
+        self._binding = binding_of(name)
+        self._resume = _past_us(operator)
+        self._takes_numbers = namespace == "aten" and takes_numbers(packet)
+        self._forms: dict[tuple[object, ...], Form] = {}
+        self.by_types: dict[tuple[Any, ...], Form] = {}
+
+    def form(self, args: Args, kwargs: Kwargs) -> Form:
+        """The form of an execution."""
+        signature = self._signature
+        numeric = signature.numeric(args, kwargs)
+        key: object = self._type
+        if numeric or signature.shifting:
+            key = self._type, signature.arrangement(args, numeric)
+        types = tuple(map(type, args))
+        if not signature.types_tell or not _PLAIN.issuperset(types) or count_function_modes():
+            return self._form(key, numeric, None)
+        count = len(args)
+        places = tuple(
+            i for i in signature.tensor_places if i < count and isinstance(args[i], Tensor)
+        )
+        form = self.by_types[types] = self._form(key, numeric, places)
+        return form
+
+    def _form(self, key: object, numeric: bool, places: tuple[int, ...] | None) -> Form:
+        known = self._forms.get((key, places))
+        if known is None:
+            run, resume = self._run, self._resume
+            if numeric:
+                run, resume = self._on_numbers()
+            elif places is not None and self._binding is not None:
+                run = self._binding
+            known = Form(self._type, key, self._signature, run, resume, numeric, places)
+            self._forms[key, places] = known
+        return known
+
+    def _on_numbers(self) -> tuple[Run, Run]:
+        """What runs and resumes it where numbers stand for tensors."""
+        signature, run, resume = self._signature, self._run, self._resume
+        takes_them = self._takes_numbers
+
+        @not_a_call_site
+        def run_numbers(*args: Any, **kwargs: Any) -> Any:
+            if not takes_them:
+                args, kwargs = signature.wrapped(args, kwargs)
+            return signature.rewrapped(run(*args, **kwargs))
+
+        @not_a_call_site
+        def resume_numbers(keys: Any, *args: Any, **kwargs: Any) -> Any:
+            args, kwargs = signature.wrapped(args, kwargs)
+            return signature.rewrapped(resume(keys, *args, **kwargs))
+
+        return run_numbers, resume_numbers
+
+
+def _past_us(operator: Any) -> Run:
+    """Runs an operator from the dispatch key after ours."""
+    redispatch = operator._handle.redispatch_boxed
+
+    @not_a_call_site
+    def resume(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        return redispatch(keys & _PAST_US, *args, **kwargs)
+
+    return resume

@@ -1,0 +1,140 @@
+"""What sees the gradient of one execution: as a whole, or by its backward operators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amanda_torch._internals import sequence_number
+from amanda_torch.backward import watch_backward
+from amanda_torch.gradient import alias, edges
+from amanda_torch.straight import in_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda import Operator
+    from amanda.driving import Engine, Execution
+    from torch import Tensor
+    from torch.autograd.graph import GradientEdge, Node
+
+    from amanda_torch.gradient import Gradient
+    from amanda_torch.numbering import Numbering
+
+    Shown = Callable[[Sequence[Tensor]], Execution]
+
+
+class Unwatched:
+    """Sees nothing of an execution: nobody wants its gradient, or it has none.
+
+    Attributes:
+        bounded: the outputs, where they lie behind a boundary; else none.
+    """
+
+    bounded: Sequence[Tensor] = ()
+
+    def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What to run the operator on."""
+        return inputs
+
+    def passes(self, outputs: Sequence[Tensor]) -> bool:
+        """Whether the operator gave what it was given, which a boundary must not lie between."""
+        return False
+
+    def without_boundary(self) -> Sequence[Tensor]:
+        """What to run the operator on once more, without a boundary ahead of it."""
+        raise AssertionError("there is no boundary")
+
+    def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
+        """What the operator gave, as it is passed on."""
+        return outputs
+
+    def done(self, shown: Shown) -> None:
+        """The routines after the operator have run."""
+
+
+UNWATCHED = Unwatched()
+
+
+class Watch(Unwatched):
+    """Sees the gradient of an execution that has one.
+
+    Args:
+        engine: the tools in force.
+        numbering: has the backward operators.
+        operator: the operator.
+        gradient: watches the gradient as a whole, if a tool wants that.
+        bounded: whether it may do so by boundaries.
+        may_pass: whether the operator may give what it was given, other than by writing to it.
+        backward: whether a tool wants the backward operators.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        numbering: Numbering,
+        operator: Operator,
+        gradient: Gradient | None,
+        bounded: bool,
+        may_pass: bool,
+        backward: bool,
+    ) -> None:
+        self._engine = engine
+        self._numbering = numbering
+        self._operator = operator
+        self._gradient = gradient
+        self._boundary = gradient if bounded else None
+        self._may_pass = may_pass
+        self._backward = backward
+        self._inputs: Sequence[Tensor] = ()
+        self._given: Sequence[Tensor] = ()
+        # Where gradients are to leave, taken ahead: the operator may write to its inputs.
+        self._ahead: Sequence[GradientEdge | None] = ()
+        self._number = 0
+        self._returned: Sequence[Tensor] = ()
+        self._ends: Sequence[Node | None] = ()
+
+    def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        """What to run the operator on."""
+        self._inputs = inputs
+        given = inputs if self._boundary is None else self._boundary.enter(inputs)
+        self._number = sequence_number()
+        return self._from(given)
+
+    def passes(self, outputs: Sequence[Tensor]) -> bool:
+        """Whether the operator gave what it was given, as dropout does in evaluation."""
+        return self._may_pass and self._boundary is not None and alias(outputs, self._given)
+
+    def without_boundary(self) -> Sequence[Tensor]:
+        """What to run the operator on once more, without a boundary ahead of it."""
+        self._boundary = None
+        return self._from(self._inputs)
+
+    def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
+        """What the operator gave, as it is passed on."""
+        if self._backward:
+            self._returned = outputs
+            self._ends = [in_graph(t).grad_fn for t in outputs]
+        if self._boundary is not None:
+            outputs = self._boundary.leave(self._ahead, self._given, outputs, shown)
+            self.bounded = outputs
+        elif self._gradient is not None:
+            self._gradient.hook(self._number, self._ahead, self._given, outputs, shown)
+        return outputs
+
+    def done(self, shown: Shown) -> None:
+        """Watch the backward operators: what that takes is not to show in a tool's measurement."""
+        if self._ends:
+            watch_backward(
+                self._engine,
+                self._numbering,
+                self._operator,
+                self._returned,
+                self._ends,
+                self._number,
+                shown,
+            )
+
+    def _from(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        self._given = given
+        self._ahead = edges(given) if self._gradient is not None else []
+        return given
