@@ -122,7 +122,7 @@ class NumpyDriver(Driver):
     def parameter(self, tensor: Tensor) -> Parameter | None:
         if not isinstance(tensor, framework.Parameter):
             return None
-        return Parameter(tensor.array, self.describe(tensor), trainable=True)
+        return Parameter(tensor.source, self.describe(tensor), trainable=True)
 
     def _intercept(
         self, engine: Engine, kernel: Kernel, inputs: Sequence[Tensor], attrs: Mapping[str, Any]

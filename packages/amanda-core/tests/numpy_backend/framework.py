@@ -67,9 +67,13 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """What a model learns."""
+    """What a model learns; ``source`` is the array that the model keeps of it."""
 
-    __slots__ = ()
+    __slots__ = ("source",)
+
+    def __init__(self, array: Array, needs_gradient: bool = False) -> None:
+        super().__init__(array, needs_gradient)
+        self.source = array
 
 
 class Node:
