@@ -2,7 +2,7 @@
 
 import gc
 
-from amanda.driving import Operators, calling_instructions
+from amanda.driving import Ids, Operator, Operators, calling_instructions
 
 
 class Model:
@@ -70,3 +70,39 @@ def test_calling_instructions_lead_from_the_first_file_that_is_not_between():
     assert [code.co_name for code, _ in first] == ["inner", "call", "program"]
     assert first[:-1] == second[:-1]
     assert first[-1] != second[-1]
+
+
+class TestIds:
+    def operators(self, ids, *stems):
+        found = []
+        for stem in stems:
+            id = ids.free(stem)
+            found.append(Operator(id=id, type="add", name=id, scope="", backend="numpy"))
+            ids.give(id, found[-1])
+        return found
+
+    def test_have_the_lowest_number_that_is_free(self):
+        ids = Ids()
+        first, second, third, other = self.operators(ids, "add", "add", "add", "mul")
+        assert [o.id for o in (first, second, third, other)] == ["add", "add#2", "add#3", "mul"]
+        del second
+        assert ids.free("add") == "add#2"
+        del first
+        assert ids.free("add") == "add"
+        again = self.operators(ids, "add", "add", "add")
+        assert [operator.id for operator in again] == ["add", "add#2", "add#4"]
+        assert third.id in ids
+
+    def test_from_a_number_on_and_beside_those_that_others_have(self):
+        ids = Ids()
+        assert ids.free("add", first=2) == "add#2"
+        assert ids.free("add", taken={"add", "add#2"}) == "add#3"
+
+    def test_that_are_given_in_any_order_are_taken(self):
+        ids, operators = Ids(), []
+        for id in ("add#2", "add#3"):
+            operators.append(Operator(id=id, type="add", name=id, scope="", backend="numpy"))
+            ids.give(id, operators[-1])
+        assert ids.free("add") == "add"
+        operators += self.operators(ids, "add")
+        assert ids.free("add") == "add#4"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import abc
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
-from amanda._operator import Execution
+from amanda._action import Action
+from amanda._engine import Engine
+from amanda._operator import Execution, Operator
+from amanda._plan import Plan
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from amanda._action import Action
-    from amanda._engine import Engine
-    from amanda._operator import Operator
-
-    Tensors = Sequence[Any]
+Tensors: TypeAlias = Sequence[Any]
 
 
 @dataclass(eq=False)
@@ -71,20 +68,20 @@ class Call(abc.ABC):
 
     def execute(self) -> Tensors:
         """Run it under its plan, which is made when there is none."""
-        engine, operator = self.engine, self.operator
-        plan = engine.plan(operator) or engine.analyze(self.shown())
+        plan = self.engine.plan(self.operator) or self.engine.analyze(self.shown())
         if plan.pending:
             # It runs once for the tools to see its outputs, and then as they decide.
-            plan = engine.complete(plan, self.shown(outputs=self.run(self.inputs)))
-        if plan.is_noop:
-            return self.run(self.inputs)
-        given = self._substituted(plan.before, self.inputs)
+            plan = self.engine.complete(plan, self.shown(outputs=self.run(self.inputs)))
+        return self.run(self.inputs) if plan.is_noop else self.carry_out(plan)
+
+    def carry_out(self, plan: Plan) -> Tensors:
+        """Run what a plan lists around the operator, and the operator."""
+        given = self.substituted(plan.before, self.inputs, self.operator)
         watched = plan.backward or plan.gradient
         outputs = self.run_watched(given) if watched else self.run(given)
-        if plan.replace is not None:  # the original's gradient stays
-            replaced = self.run_action(plan.replace, given, outputs, operator)
-            outputs = self._linked(plan.replace, outputs, replaced)
-        return self._substituted(plan.after, outputs)
+        if plan.replace is not None:  # the original has run, since its gradient stays
+            outputs = self.substituted([plan.replace], given, self.operator, outputs)
+        return self.substituted(plan.after, outputs, self.operator)
 
     def backward(
         self,
@@ -101,46 +98,47 @@ class Call(abc.ABC):
             outputs: what the operator itself gave.
             run: computes the gradients of the inputs.
         """
-        engine, operator = self.engine, self.operator
+        engine, live = self.engine, self.engine.live
         if not engine.open:
             return run(grads)
         shown = functools.partial(self.shown, outputs=outputs)
         # The gradient of the operator as a whole lies around its backward operator.
         whole = engine.gradient_plan(shown(grad_outputs=grads, grad_inputs=lambda: run(grads)))
-        grads = self._run_live(whole.before, grads, operator)
-
+        grads = self.substituted(live(whole.before), grads, self.operator)
         shown = functools.partial(shown, backward_operator=backward_operator, grad_outputs=grads)
         plan = engine.backward_plan(shown())
         if plan.pending:
             plan = engine.complete(plan, shown(grad_inputs=run(grads)))
-        grads = self._run_live(plan.before, grads, backward_operator)
+        grads = self.substituted(live(plan.before), grads, backward_operator)
         outgoing = run(grads)
-        if plan.replace is not None and engine.live((plan.replace,)):
-            replaced = self.run_action(plan.replace, grads, outgoing, backward_operator)
-            outgoing = self._linked(plan.replace, outgoing, replaced)
-        outgoing = self._run_live(plan.after, outgoing, backward_operator)
-        return self._run_live(whole.after, outgoing, operator)
+        if plan.replace is not None:
+            replacing = live((plan.replace,))
+            outgoing = self.substituted(replacing, grads, backward_operator, outgoing)
+        outgoing = self.substituted(live(plan.after), outgoing, backward_operator)
+        return self.substituted(live(whole.after), outgoing, self.operator)
 
-    def _substituted(self, actions: Sequence[Action], tensors: Tensors) -> Tensors:
-        """Run actions around the operator, one by one to link what each returns."""
+    def substituted(
+        self,
+        actions: Sequence[Action],
+        given: Tensors,
+        operator: Operator,
+        like: Tensors | None = None,
+    ) -> Tensors:
+        """What routines make of tensors, linked to what it stands for.
+
+        Args:
+            actions: what is run, one after the other.
+            given: what the first may select from, and the next ones in its place.
+            operator: the operator, or backward operator, at which they run.
+            like: what the results of a replacement stand for; ``given`` for all others.
+        """
+        tensors = given if like is None else like
         for action in actions:
-            found = self.run_action(action, tensors, tensors, self.operator)
-            tensors = self._linked(action, tensors, found)
+            found = self.run_action(action, tensors if like is None else given, tensors, operator)
+            if not action.differentiable:
+                found = [
+                    new if old is None or new is old else self.straight_through(old, new)
+                    for old, new in zip(tensors, found, strict=True)
+                ]
+            tensors = found
         return tensors
-
-    def _linked(self, action: Action, originals: Tensors, substitutes: Tensors) -> Tensors:
-        if action.differentiable:
-            return substitutes
-        return [
-            substitute
-            if original is None or substitute is original
-            else self.straight_through(original, substitute)
-            for original, substitute in zip(originals, substitutes, strict=True)
-        ]
-
-    def _run_live(self, actions: tuple[Action, ...], grads: Tensors, operator: Operator) -> Tensors:
-        """Run actions around a backward operator, without those whose scope has been left."""
-        for action in self.engine.live(actions):
-            found = self.run_action(action, grads, grads, operator)
-            grads = self._linked(action, grads, found)
-        return grads

@@ -1,17 +1,70 @@
-"""The operators of a driver whose framework calls them from the code of a model."""
+"""What operators are called, and which is which where the code of a model calls them."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Hashable
+from types import CodeType, FrameType
 
 from amanda._operator import Operator
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-    from types import CodeType, FrameType
+
+class Ids:
+    """The ids of living operators, told apart by numbers: ``a/add``, ``a/add#2``, ``a/add#3``.
+
+    A number is free again when the operator that had it is gone.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[str, weakref.ref[Operator]] = {}
+        self._lowest: dict[str, int] = {}  # by stem, below which no number is free; else 1
+
+    def __contains__(self, id: object) -> bool:
+        return id in self._holders
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def free(self, stem: str, first: int = 1, taken: Container[str] = ()) -> str:
+        """The id for a scope and type that has the lowest free number.
+
+        Args:
+            stem: the scope and type, as the first of them is called.
+            first: the lowest number that it may have.
+            taken: ids that others have.
+        """
+        number = max(first, self._lowest.get(stem, 1))
+        while (id := numbered(stem, number)) in self._holders or id in taken:
+            number += 1
+        return id
+
+    def give(self, id: str, operator: Operator) -> None:
+        """Have an operator hold an id for as long as it lives."""
+        stem, number = _parts(id)
+        holders, lowest = self._holders, self._lowest
+
+        def free(gone: weakref.ref[Operator]) -> None:
+            if holders.get(id) is gone:
+                del holders[id]
+                if (least := min(number, lowest.pop(stem, 1))) > 1:
+                    lowest[stem] = least
+
+        holders[id] = weakref.ref(operator, free)
+        if number == lowest.get(stem, 1):
+            lowest[stem] = number + 1
+
+
+def numbered(stem: str, number: int) -> str:
+    """The id of the operator that is that one of its scope and type."""
+    return stem if number == 1 else f"{stem}#{number}"
+
+
+def _parts(id: str) -> tuple[str, int]:
+    """What :func:`numbered` made an id of."""
+    stem, _, number = id.rpartition("#")
+    return (stem, int(number)) if number.isdecimal() and stem else (id, 1)
 
 
 class Operators:
@@ -23,11 +76,11 @@ class Operators:
 
     def __init__(self, backend: str) -> None:
         self._backend = backend
+        self._ids = Ids()
         self._at: weakref.WeakKeyDictionary[object, dict[Hashable, Operator]]
         self._at = weakref.WeakKeyDictionary()
         self._backward: weakref.WeakKeyDictionary[Operator, Operator]
         self._backward = weakref.WeakKeyDictionary()
-        self._by_id: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
         self._turns: weakref.WeakKeyDictionary[object, dict[Hashable, int]]
         self._turns = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
@@ -71,14 +124,9 @@ class Operators:
         return passed[place]
 
     def _new(self, scope: str, type: str) -> Operator:
-        """An operator with an id that no other living operator has."""
-        first = id = f"{scope}/{type}" if scope else type
-        count = 1
-        while id in self._by_id:
-            count += 1
-            id = f"{first}#{count}"
+        id = self._ids.free(f"{scope}/{type}" if scope else type)
         operator = Operator(id=id, type=type, name=id, scope=scope, backend=self._backend)
-        self._by_id[id] = operator
+        self._ids.give(id, operator)
         return operator
 
 

@@ -53,12 +53,11 @@ from amanda._action import Action, Point, name_of
 from amanda._call import Call
 from amanda._driver import Driver
 from amanda._engine import Engine
-from amanda._in_force import InForce
 from amanda._installed import entry_points_of
+from amanda._interception import InForce, Patches
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
-from amanda._patches import Patches
-from amanda._places import Operators, calling_instructions
+from amanda._places import Ids, Operators, calling_instructions, numbered
 from amanda._plan import Plan
 from amanda._private_names import PrivateNames, versions_tested
 from amanda._registry import (
@@ -87,6 +86,7 @@ __all__ = [
     "Driver",
     "Engine",
     "Execution",
+    "Ids",
     "InForce",
     "Operator",
     "Operators",
@@ -110,6 +110,7 @@ __all__ = [
     "install_hint",
     "known_drivers",
     "name_of",
+    "numbered",
     "register_driver",
     "unregister_driver",
     "versions_tested",

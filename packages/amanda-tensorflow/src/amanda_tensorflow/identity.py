@@ -12,11 +12,11 @@ from __future__ import annotations
 import collections
 import copy
 import gc
-import itertools
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from amanda import AmandaError, Operator
+from amanda.driving import Ids
 
 from amanda_tensorflow.history import attached, declared_scope, is_update, notes_of
 from amanda_tensorflow.names import without_gradients
@@ -185,9 +185,7 @@ class Identities:
 
     def __init__(self) -> None:
         self._by_place: dict[str, list[_Known]] = {}
-        self._ids: weakref.WeakValueDictionary[str, TensorFlowOperator] = (
-            weakref.WeakValueDictionary()
-        )
+        self._ids = Ids()
         self._collected = False
 
     def identify(
@@ -253,7 +251,7 @@ class Identities:
             scope=scope,
             opt_in=op in OPT_IN or is_update(graph, name.rpartition("/")[0]),
         )
-        self._ids[operator.id] = operator
+        self._ids.give(operator.id, operator)
         known = [k for k in self._by_place.get(place, ()) if k.operator() is not None]
         self._by_place[place] = [*known, _Known(operator, keys)]
         return operator
@@ -266,10 +264,7 @@ class Identities:
             self._collected = True
         if place not in self._ids:
             return place
-        stem = place.partition("#")[0]
-        return next(
-            id for number in itertools.count(2) if (id := f"{stem}#{number}") not in self._ids
-        )
+        return self._ids.free(place.partition("#")[0], first=2)
 
 
 def within(around: str, scope: str) -> str:

@@ -6,7 +6,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from amanda import Operator
-from amanda.driving import ByOperator
+from amanda.driving import ByOperator, Ids, numbered
 
 if TYPE_CHECKING:
     import torch
@@ -16,24 +16,23 @@ class Numbering:
     """The ids of all operators that live."""
 
     def __init__(self) -> None:
-        self.operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
+        self.operators = Ids()
         # The backward operators of each forward operator, by type and by count of that type.
         self.backward_operators: ByOperator[dict[tuple[str, int], Operator]] = ByOperator()
         # The mark that was given last to what would have an id, where to look for a free one.
         self._marks: dict[str, int] = {}
 
-    def free_mark(self, prefix: str, type: str, count: int, mark: int) -> int:
+    def free_mark(self, number: str, mark: int) -> int:
         """A mark that no living operator of this number has, if possible the one that is given."""
-        if mark and prefix + marked(type, count, mark) not in self.operators:
+        if mark and marked(number, mark) not in self.operators:
             return mark
-        own = prefix + numbered(type, count)
-        mark = self._marks.get(own, 1)
-        if prefix + marked(type, count, mark) not in self.operators:
+        mark = self._marks.get(number, 1)
+        if marked(number, mark) not in self.operators:
             mark = 1  # its model is gone, and lower marks are free again
         while True:
             mark += 1
-            if prefix + marked(type, count, mark) not in self.operators:
-                self._marks[own] = mark
+            if marked(number, mark) not in self.operators:
+                self._marks[number] = mark
                 return mark
 
     def backward_operator(self, operator: Operator, type: str, count: int) -> Operator:
@@ -62,46 +61,32 @@ class Root:
     whose id a living operator already has: a mark behind the number tells them from it.
     """
 
-    __slots__ = ("__weakref__", "_counts", "_mark", "_numbering", "_operators", "module")
+    __slots__ = ("__weakref__", "_ids", "_mark", "_numbering", "module")
 
     def __init__(self, numbering: Numbering, module: torch.nn.Module | None = None) -> None:
         self.module = None if module is None else weakref.ref(module)
         self._numbering = numbering
-        self._operators: weakref.WeakValueDictionary[str, Operator] = weakref.WeakValueDictionary()
-        # The number that was given last for a scope and type, where to look for a free one.
-        self._counts: dict[tuple[str, str], int] = {}
+        self._ids = Ids()
         self._mark = 0
 
     def add(self, scope: str, type: str, opt_in: bool) -> Operator:
         """A new operator, with the first id that no living one has."""
         taken = self._numbering.operators
         prefix = f"{scope}/" if scope else ""
-        count = self._counts.get((scope, type), 0)
-        if prefix + numbered(type, count) not in self._operators:
-            count = 0  # what had it is gone, and lower numbers are free again
-        name = own = ""
-        while not name or own in self._operators or (self.module is None and own in taken):
-            count += 1
-            name = numbered(type, count)
-            own = prefix + name
-        self._counts[scope, type] = count
-        id = own
+        own = id = self._ids.free(prefix + type, taken=taken if self.module is None else ())
         if id in taken:
-            self._mark = self._numbering.free_mark(prefix, type, count, self._mark)
-            name = marked(type, count, self._mark)
-            id = prefix + name
+            number = own if own != prefix + type else f"{own}#1"
+            self._mark = self._numbering.free_mark(number, self._mark)
+            id = marked(number, self._mark)
+        name = id[len(prefix) :]
         operator = Operator(
             id=id, type=type, name=name, scope=scope, backend="torch", opt_in=opt_in
         )
-        self._operators[own] = taken[id] = operator
+        self._ids.give(own, operator)
+        taken.give(id, operator)
         return operator
 
 
-def marked(type: str, count: int, mark: int) -> str:
-    """The name of an operator beside another one of that name."""
-    return f"{type}#{count}@{mark}"
-
-
-def numbered(type: str, count: int) -> str:
-    """The name of the first, second, ... operator of a type at one place."""
-    return type if count == 1 else f"{type}#{count}"
+def marked(number: str, mark: int) -> str:
+    """The id of an operator beside another one of that number."""
+    return f"{number}@{mark}"

@@ -1,16 +1,54 @@
-"""What a driver changes in its framework, and only while some thread needs it."""
+"""Interception: under which tools a thread runs, and what is changed in a framework for them."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+from amanda._engine import Engine
 
-    Patch = tuple[Any, str, Any]
-
+Patch: TypeAlias = tuple[Any, str, Any]
 _INHERITED = object()  # stands for an attribute that a class has from another one
+
+
+class InForce(threading.local):
+    """What a driver's threads run under, each its own; nobody sees what the code of tools runs.
+
+    Attributes:
+        engine: that of the current thread, which is to be told of what runs; None for nobody.
+
+    Args:
+        changed: called in a thread with its ``engine`` whenever that may be another one.
+    """
+
+    def __init__(self, changed: Callable[[Engine | None], Any] = lambda engine: None) -> None:
+        self._changed = changed
+        self._put_in_force: Engine | None = None
+        self._paused = False
+        self.engine: Engine | None = None
+
+    def put(self, engine: Engine | None, paused: bool = False) -> None:
+        """Put an engine in force, seen by nobody yet if the code of tools is at work."""
+        self._put_in_force, self._paused = engine, paused
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Have ``changed`` called."""
+        self.engine = None if self._paused else self._put_in_force
+        self._changed(self.engine)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Run the code of tools, or something on their behalf."""
+        before, self._paused = self._paused, True
+        self.refresh()
+        try:
+            yield
+        finally:
+            self._paused = before
+            self.refresh()
 
 
 class Patches:
