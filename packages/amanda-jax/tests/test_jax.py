@@ -7,28 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from amanda.testing.probes import Insert
 from amanda_jax import instrument
 
 with_and_without_jit = pytest.mark.parametrize(
     "transform", [lambda fun: fun, jax.jit], ids=["eager", "jit"]
 )
-
-
-class Insert(amanda.Tool):
-    """Inserts a routine at operators of one type."""
-
-    def __init__(self, insertion, routine, type, **options):
-        super().__init__()
-        self.analyzed = []
-
-        def analyze(ctx):
-            self.analyzed.append(ctx)
-            getattr(ctx, insertion)(routine, **options)
-
-        if "grad" in insertion:
-            self.add_inst_for_gradient(analyze, ops=[type])
-        else:
-            self.add_inst_for_op(analyze, ops=[type])
 
 
 def loop(x):
@@ -38,7 +22,7 @@ def loop(x):
 @with_and_without_jit
 def test_an_operator_in_a_loop_is_one_that_is_executed_in_each_turn(transform):
     ran = []
-    tool = Insert("insert_before_op", lambda x: ran.append(True), "tanh")
+    tool = Insert("insert_before_op", "tanh", lambda x: ran.append(True))
     with amanda.apply(tool):
         result = transform(loop)(jnp.float32(0.5))
     assert len(tool.analyzed) == 1
@@ -51,7 +35,7 @@ def test_a_routine_that_fails_in_a_loop_is_named(transform):
     def fail(x):
         raise ZeroDivisionError("by hand")
 
-    tool = Insert("insert_before_op", fail, "tanh")
+    tool = Insert("insert_before_op", "tanh", fail)
     with amanda.apply(tool), pytest.raises(amanda.RoutineError, match="by hand"):
         transform(loop)(jnp.float32(0.5))
     assert np.isfinite(transform(loop)(jnp.float32(0.5)))
@@ -62,7 +46,7 @@ def test_a_routine_that_fails_in_a_loop_is_named(transform):
 def test_a_tool_that_looks_changes_no_derivative_of_a_derivative(transform, insertion):
     second = jax.grad(jax.grad(lambda x: jnp.tanh(x * x)))
     expected, seen = second(jnp.float32(0.5)), []
-    with amanda.apply(Insert(insertion, lambda t: seen.append(True), "tanh")):
+    with amanda.apply(Insert(insertion, "tanh", lambda t: seen.append(True))):
         result = transform(second)(jnp.float32(0.5))
     np.testing.assert_allclose(result, expected, rtol=1e-5)
     assert seen
@@ -74,14 +58,14 @@ def test_a_derivative_of_a_substituted_gradient_passes_straight_through():
     def first(y):
         return jax.vjp(lambda x: x**3, jnp.float32(2))[1](y)[0]
 
-    with amanda.apply(Insert("insert_on_grad_outputs", lambda g: g**3, "integer_pow")):
+    with amanda.apply(Insert("insert_on_grad_outputs", "integer_pow", lambda g: g**3)):
         value, derivative = jax.value_and_grad(first)(jnp.float32(5))
     assert (value, derivative) == (12 * 5**3, 12)
 
 
 @with_and_without_jit
 def test_an_operator_without_tensors(transform):
-    with amanda.apply(Insert("insert_after_op", lambda t: t + 1, "iota")):
+    with amanda.apply(Insert("insert_after_op", "iota", lambda t: t + 1)):
         result = transform(lambda: jax.lax.iota(jnp.int32, 3))()
     np.testing.assert_array_equal(result, [1, 2, 3])
 
@@ -92,15 +76,15 @@ def test_a_host_routine_under_vmap_is_refused_and_a_pure_one_runs():
 
     x = jnp.arange(3.0)
     expected = jnp.tanh(2 * x)
-    host = Insert("insert_before_op", double, "tanh")
+    host = Insert("insert_before_op", "tanh", double)
     with amanda.apply(host), pytest.raises(amanda.UnsupportedError, match="pure=True"):
         jax.vmap(jnp.tanh)(x)
-    with amanda.apply(Insert("insert_before_op", double, "tanh", pure=True)):
+    with amanda.apply(Insert("insert_before_op", "tanh", double, pure=True)):
         np.testing.assert_array_equal(jax.vmap(jnp.tanh)(x), expected)
 
 
 def test_what_another_thread_invalidates_is_traced_anew():
-    tool = Insert("insert_before_op", lambda x: x * 2, "tanh")
+    tool = Insert("insert_before_op", "tanh", lambda x: x * 2)
     jitted = jax.jit(lambda x: jnp.tanh(x))
     with amanda.apply(tool):
         jitted(jnp.float32(1))

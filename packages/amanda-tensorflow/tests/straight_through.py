@@ -1,8 +1,8 @@
 """S3 written out by hand: operators with substituted tensors, and what their gradients are."""
 
-import amanda
 import numpy as np
 import tensorflow as tf
+from amanda.testing.probes import after, before
 
 MASK = np.array([[1, 0], [0.5, 2]], np.float32)
 
@@ -25,27 +25,10 @@ def doubled_tanh(x):
     return 2 * t + 1, lambda dy: dy * (1 - t * t)
 
 
-class MaskAndDouble(amanda.Tool):
-    """Masks the weight of every MatMul and doubles the result of every Tanh."""
-
-    def __init__(self, pure):
-        super().__init__()
-        self.pure = pure
-        self.runs = 0
-        self.add_inst_for_op(self.analyze, ops=["MatMul", "Tanh"])
-
-    def analyze(self, ctx):
-        if ctx.op.type == "MatMul":
-            ctx.insert_before_op(self.mask, inputs=[1], pure=self.pure)
-        else:
-            ctx.insert_after_op(self.double, pure=self.pure)
-
-    def mask(self, w):
-        self.runs += 1
-        return w * MASK
-
-    def double(self, t):
-        return 2 * t + 1
+def mask_and_double(pure):
+    """Tools that mask the weight of every MatMul and double the result of every Tanh."""
+    mask = before("MatMul", lambda w: w * MASK, inputs=[1], pure=pure)
+    return mask, after("Tanh", lambda t: 2 * t + 1, pure=pure)
 
 
 def assert_close(actual, expected):

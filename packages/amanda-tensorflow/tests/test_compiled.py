@@ -12,6 +12,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
+from amanda.testing.probes import FORWARD, Record
 
 _rng = np.random.default_rng(0)
 IMAGES = tf.constant(_rng.normal(size=(2, 6, 6, 4)).astype("float32"))
@@ -138,24 +139,14 @@ PROGRAMS = [
 ]
 
 
-class Look(amanda.Tool):
-    def __init__(self, where: str) -> None:
-        super().__init__()
-        self.seen = 0
-        self.add_inst_for_op(lambda ctx: getattr(ctx, f"insert_{where}_op")(self.look))
-
-    def look(self, *tensors) -> None:
-        self.seen += 1
-
-
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("where", FORWARD)
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_compiled_function_gives_the_same_under_a_tool_that_looks(program, where):
     function = tf.function(program(), jit_compile=True)
-    wanted, tool = function(), Look(where)
+    wanted, tool = function(), Record(at=where)
     with amanda.apply(tool):
         got = function()
-    assert tool.seen
+    assert tool.ran
     for one, other in zip(got, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
@@ -165,7 +156,7 @@ def test_so_does_one_that_a_plain_function_calls(program):
     compiled = tf.function(program(), jit_compile=True)
     function = tf.function(lambda: compiled())
     wanted = function()
-    with amanda.apply(Look("before")):
+    with amanda.apply(Record()):
         got = function()
     for one, other in zip(got, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
@@ -182,7 +173,7 @@ def test_a_session_keeps_compiled_what_needs_it():
 
         gradient = tf.gradients(tf.square(convolve(images)), images)[0]
         wanted = session.run(gradient)
-        with amanda.apply(Look("before")):
+        with amanda.apply(Record()):
             got = session.run(gradient)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
@@ -191,9 +182,9 @@ def test_leaving_xla_is_noted_once_with_what_it_does_to_random_numbers(caplog):
     function = tf.function(lambda x: tf.sin(x), jit_compile=True)
     with caplog.at_level(logging.WARNING, "amanda_tensorflow"):
         for _ in range(3):
-            with amanda.apply(Look("before"), Look("after")):
+            with amanda.apply(Record(), Record(at="insert_after_op")):
                 function(tf.ones([2]))
-        with amanda.apply(Look("after")):
+        with amanda.apply(Record(at="insert_after_op")):
             function(tf.ones([2]))
     (note,) = [record.getMessage() for record in caplog.records]
     assert "without XLA" in note

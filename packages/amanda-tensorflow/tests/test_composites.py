@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from amanda.driving import Composite, Selection
+from amanda.testing.probes import Watch
 from tensorflow.compat import v1
 
 X = np.array([-1.5, -0.2, 0.3, 2.0], np.float32)
@@ -135,17 +136,13 @@ def test_a_tool_of_the_vocabulary_sees_one_operator_and_others_see_the_parts():
 
 def test_its_operator_has_the_scope_of_the_result_and_an_id_of_its_own():
     ids = []
-
-    class Ids(amanda.Tool):
-        def __init__(self):
-            super().__init__(namespace="gates")
-            self.add_inst_for_op(lambda ctx: ids.append((ctx.op.id, ctx.op.scope)))
+    tool = Watch(lambda ctx: ids.append((ctx.op.id, ctx.op.scope)), namespace="gates")
 
     def program(x):
         with tf.name_scope("layer"):
             return own_gate(x)
 
-    run(program, Ids())
+    run(program, tool)
     assert ids == [("layer/Mul/gate", "layer")]
 
 
@@ -324,11 +321,6 @@ def test_a_session_runs_what_is_inserted_around_it():
 def test_operators_of_a_called_function_have_the_scope_that_it_is_called_in():
     scopes = []
 
-    class Scopes(amanda.Tool):
-        def __init__(self):
-            super().__init__()
-            self.add_inst_for_op(lambda ctx: scopes.append(ctx.op.scope), ops=["Sin", "Cos"])
-
     @tf.function
     def inner(x):
         with tf.name_scope("part"):
@@ -338,5 +330,5 @@ def test_operators_of_a_called_function_have_the_scope_that_it_is_called_in():
         with tf.name_scope("layer"):
             return tf.cos(inner(x))
 
-    run(program, Scopes())
+    run(program, Watch(lambda ctx: scopes.append(ctx.op.scope), ["Sin", "Cos"]))
     assert sorted(scopes) == ["layer", "layer/part"]

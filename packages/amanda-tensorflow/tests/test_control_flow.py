@@ -4,12 +4,11 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from straight_through import MaskAndDouble, assert_close, doubled_tanh, masked_matmul
+from amanda.testing.probes import host_and_pure
+from straight_through import assert_close, doubled_tanh, mask_and_double, masked_matmul
 
 X = np.array([[0.3, -0.2]], np.float32)
 W = np.array([[0.5, -0.4], [0.2, 0.1]], np.float32)
-
-host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 
 def straight(x, w, matmul, tanh):
@@ -106,7 +105,7 @@ def test_a_tape_around_the_function(program, pure):
     x, w = tf.constant(X), tf.Variable(W)
     function = tf.function(lambda x: program(x, w, tf.matmul, tf.tanh))
     expected = eager_reference(program)
-    with amanda.apply(MaskAndDouble(pure)):
+    with amanda.apply(*mask_and_double(pure)):
         with tf.GradientTape() as tape:
             tape.watch(x)
             y = function(x)
@@ -126,7 +125,7 @@ def test_a_tape_inside_the_function(program, pure):
             y = program(x, w, tf.matmul, tf.tanh)
         return [y, *tape.gradient(y, [x, w])]
 
-    with amanda.apply(MaskAndDouble(pure)):
+    with amanda.apply(*mask_and_double(pure)):
         actual = step(tf.constant(X))
     assert_close(actual, eager_reference(program))
 
@@ -146,7 +145,7 @@ def test_compiled_by_xla(program):
             y = program(x, w, tf.matmul, tf.tanh)
         return [y, *tape.gradient(y, [x, w])]
 
-    with amanda.apply(MaskAndDouble(pure=True)):
+    with amanda.apply(*mask_and_double(pure=True)):
         actual = step(tf.constant(X))
     assert_close(actual, eager_reference(program))
 
@@ -166,7 +165,7 @@ def run_in_session(program, pure):
         gradients = tf.gradients(y, [x, w])
         with tf.compat.v1.Session() as session:
             session.run(tf.compat.v1.global_variables_initializer())
-            with amanda.apply(MaskAndDouble(pure)):
+            with amanda.apply(*mask_and_double(pure)):
                 return session.run([y, *gradients], {x: X})
 
 

@@ -4,15 +4,13 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count, Insert
+from amanda.testing.probes import Count, Insert, after, before, host_and_pure
 from straight_through import assert_close
 from tensorflow.compat import v1
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(4, 4)).astype(np.float32)
 X = RNG.normal(size=(3, 4)).astype(np.float32)
-
-host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 
 def mask(t):
@@ -120,7 +118,7 @@ def test_only_its_forward_operators_are_counted(gradient_of, function):
 @each_way
 @host_and_pure
 def test_a_masked_input_is_what_the_gradient_reads(gradient_of, pure):
-    with amanda.apply(Insert(["Exp"], "insert_before_op", mask, pure=pure)):
+    with amanda.apply(before("Exp", mask, pure=pure)):
         actual = gradient_of(softplus)
     e = np.exp(masked(X))
     assert_close([actual], [2 * np.log1p(e) * e / (1 + e)])
@@ -129,7 +127,7 @@ def test_a_masked_input_is_what_the_gradient_reads(gradient_of, pure):
 @each_way
 @host_and_pure
 def test_a_masked_weight_is_what_the_gradient_reads(gradient_of, pure):
-    with amanda.apply(Insert(["MatMul"], "insert_before_op", mask, inputs=[1], pure=pure)):
+    with amanda.apply(before("MatMul", mask, inputs=[1], pure=pure)):
         actual = gradient_of(lambda x: product_with(tf.constant(W))(x))
     assert_close([actual], [2 * X @ masked(W) @ masked(W).T])
 
@@ -137,7 +135,7 @@ def test_a_masked_weight_is_what_the_gradient_reads(gradient_of, pure):
 @each_way
 @host_and_pure
 def test_a_changed_result_is_not_what_the_gradient_reads(gradient_of, pure):
-    with amanda.apply(Insert(["Exp"], "insert_after_op", lambda y: 3.0 * y, pure=pure)):
+    with amanda.apply(after("Exp", lambda y: 3.0 * y, pure=pure)):
         actual = gradient_of(exponential)
     assert_close([actual], [2 * 3 * np.exp(X) * np.exp(X)])
 
@@ -145,14 +143,14 @@ def test_a_changed_result_is_not_what_the_gradient_reads(gradient_of, pure):
 @each_way
 @host_and_pure
 def test_an_operator_and_the_result_that_follows_from_its_input(gradient_of, pure):
-    with amanda.apply(Insert(["Exp"], "insert_before_op", mask, pure=pure)):
+    with amanda.apply(before("Exp", mask, pure=pure)):
         actual = gradient_of(exponential)
     assert_close([actual], [2 * np.exp(masked(X)) ** 2])
 
 
 @each_way
 def test_a_gradient_that_is_changed_is_that_of_the_function(gradient_of):
-    tool = Insert(["IdentityN"], "insert_on_grad_inputs", lambda g: 5.0 * g, inputs=[1])
+    tool = Insert("insert_on_grad_inputs", "IdentityN", lambda g: 5.0 * g, inputs=[1])
     with amanda.apply(tool):
         actual = gradient_of(tf.nn.silu)
     assert_close([actual], [5 * 2 * silu(X) * silu_slope(X)])
@@ -176,7 +174,7 @@ def halve(*tensors):
 @pytest.mark.parametrize(("function", "type", "insertion"), CHANGES)
 def test_what_parts_it_from_its_gradient_is_refused(gradient_of, function, type, insertion):
     with (
-        amanda.apply(Insert([type], insertion, halve, pure=True)),
+        amanda.apply(Insert(insertion, type, halve, pure=True)),
         pytest.raises(amanda.UnsupportedError, match=f"Insert: '.*{type}.*custom gradient.*ops="),
     ):
         gradient_of(function)
@@ -188,14 +186,14 @@ def test_what_parts_it_from_its_gradient_is_refused_of_the_host(
     gradient_of, function, type, insertion
 ):
     with (
-        amanda.apply(Insert([type], insertion, halve)),
+        amanda.apply(Insert(insertion, type, halve)),
         pytest.raises(amanda.AmandaError, match=f"(?s)Insert.*{type}.*custom gradient.*ops="),
     ):
         gradient_of(function)
 
 
 def test_without_its_gradient_all_may_be_changed():
-    with amanda.apply(Insert(["Sigmoid"], "insert_after_op", lambda y: 3.0 * y, pure=True)):
+    with amanda.apply(after("Sigmoid", lambda y: 3.0 * y, pure=True)):
         actual = tf.function(lambda x: loss_of(tf.nn.silu, x))(tf.constant(X))
     assert_close([actual], [((3 * silu(X)) ** 2).sum()])
 
@@ -208,7 +206,7 @@ def test_a_branch_inside_is_refused(pure):
         return result, lambda dy: dy * result
 
     with (
-        amanda.apply(Insert(["Exp"], "insert_before_op", mask, pure=pure)),
+        amanda.apply(before("Exp", mask, pure=pure)),
         pytest.raises(amanda.AmandaError, match=r"(?s)Insert.*Exp.*custom gradient"),
     ):
         tape_inside(chosen)

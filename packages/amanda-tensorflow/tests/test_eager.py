@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count
+from amanda.testing.probes import Count
 
 X = np.ones((2, 4), np.float32)
 
@@ -75,7 +75,7 @@ def test_nothing_is_said_of_training_by_fit():
 
 
 def test_nothing_is_said_of_types_that_no_tool_wants():
-    with said(0), amanda.apply(Count(["Conv2D"])):
+    with said(0), amanda.apply(Count("Conv2D")):
         tf.matmul(X, X.T)
 
 

@@ -10,14 +10,12 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count, Insert, times
-from straight_through import MaskAndDouble, assert_close, doubled_tanh, masked_matmul
+from amanda.testing.probes import Count, Insert, after, before, replace, scale
+from straight_through import assert_close, doubled_tanh, mask_and_double, masked_matmul
 from tensorflow.python.eager import context
 
 X = np.array([[1, 2], [3, 4]], np.float32)
 W = np.array([[1, -1], [2, 1]], np.float32)
-
-host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 
 class TestArguments:
@@ -27,7 +25,7 @@ class TestArguments:
             y = tf.matmul(x, options["w"]) * scale
             return {"y": y, "more": [tf.nn.relu(m) for m in more]}
 
-        with amanda.apply(times(2)):
+        with amanda.apply(scale("MatMul", 2)):
             result = f(
                 tf.constant(X), tf.constant([-1.0]), scale=3.0, options={"w": tf.constant(W)}
             )
@@ -39,7 +37,7 @@ class TestArguments:
         def f(ragged, sparse):
             return tf.nn.relu(ragged.flat_values), tf.sparse.map_values(tf.nn.relu, sparse)
 
-        with amanda.apply(times(2, ["Relu"])):
+        with amanda.apply(scale("Relu", 2)):
             flat, sparse = f(
                 tf.ragged.constant([[1.0, -2.0], [3.0]]),
                 tf.SparseTensor([[1]], tf.constant([4.0]), [3]),
@@ -62,7 +60,7 @@ class TestArguments:
 
     def test_a_concrete_function(self):
         f = tf.function(lambda x: tf.matmul(x, W)).get_concrete_function(tf.TensorSpec([None, 2]))
-        with amanda.apply(times(2)):
+        with amanda.apply(scale("MatMul", 2)):
             np.testing.assert_allclose(f(tf.constant(X)), 2 * X @ W)
 
     def test_a_method_of_a_module(self):
@@ -76,7 +74,7 @@ class TestArguments:
                 return tf.matmul(x, self.w)
 
         one, other = Model(), Model()
-        count = Count(["MatMul"])
+        count = Count("MatMul")
         with amanda.apply(count):
             one(tf.constant(X))
             other(tf.constant(X))
@@ -89,7 +87,7 @@ class TestArguments:
         def f():
             v.assign_add(1.0)
 
-        count = Count(["AssignAddVariableOp"])
+        count = Count("AssignAddVariableOp")
         with amanda.apply(count):
             assert f() is None
         assert list(count.counts.values()) == [1]
@@ -104,7 +102,7 @@ class TestIdentity:
                 y = tf.matmul(x, W)
             return y * 2 if double else y
 
-        count = Count(["MatMul"])
+        count = Count("MatMul")
         with amanda.apply(count):
             f(tf.constant(X))
             f(tf.constant(X[:1]))
@@ -119,7 +117,7 @@ class TestIdentity:
                 return tf.matmul(x, w)
 
         predict, evaluate = tf.function(layer), tf.function(lambda x: tf.reduce_sum(layer(x)))
-        count = Count(["MatMul"])
+        count = Count("MatMul")
         with amanda.apply(count):
             predict(tf.constant(X))
             evaluate(tf.constant(X))
@@ -141,7 +139,7 @@ class TestIdentity:
 class TestOperators:
     def test_several_outputs_and_replacement(self):
         f = tf.function(lambda x: tf.linalg.qr(x))
-        tool = Insert(["Qr"], "replace_op", lambda x: (x * 2, x * 3))
+        tool = replace("Qr", lambda x: (x * 2, x * 3))
         with amanda.apply(tool):
             q, r = f(tf.constant(X))
         np.testing.assert_array_equal(q, X * 2)
@@ -153,14 +151,14 @@ class TestOperators:
             with tf.control_dependencies([tf.debugging.assert_greater(x, -100.0)]):
                 return tf.identity(x)
 
-        count = Count(["Assert"])
+        count = Count("Assert")
         with amanda.apply(count):
             np.testing.assert_array_equal(f(tf.constant(X)), X)
         assert sum(count.counts.values()) <= 1
 
     def test_strings_and_integers(self):
         f = tf.function(lambda s: tf.strings.length(tf.strings.upper(s)))
-        tool = Insert(["StringUpper"], "insert_after_op", lambda s: tf.strings.join([s, s]))
+        tool = after("StringUpper", lambda s: tf.strings.join([s, s]))
         with amanda.apply(tool):
             assert f(tf.constant("abc")).numpy() == 6
 
@@ -179,7 +177,7 @@ class TestGradients:
             return tape.gradient(y, x)
 
         x = tf.constant(X)
-        tool = Insert(["MatMul"], "insert_before_op", lambda x: x * 3, inputs=[index])
+        tool = before("MatMul", lambda x: x * 3, inputs=[index])
         with amanda.apply(tool):
             if around:
                 with tf.GradientTape() as tape:
@@ -235,7 +233,7 @@ class TestGradients:
                 y = clipped(x) * 5.0
             return tape.gradient(y, x)
 
-        count = Count(["Relu"])
+        count = Count("Relu")
         with amanda.apply(count):
             with tf.GradientTape() as tape:
                 tape.watch(x)
@@ -272,14 +270,14 @@ class TestGradients:
             lambda x: doubled_tanh(masked_matmul(x, w)), experimental_use_pfor=False
         )
         f = tf.function(lambda x: tf.tanh(tf.matmul(x, w)))
-        with amanda.apply(MaskAndDouble(pure=False)):
+        with amanda.apply(*mask_and_double(pure=False)):
             assert_close(jacobian(f, experimental_use_pfor=False), expected)
             assert_close(jacobian(f), expected)
 
     def test_a_persistent_tape_that_is_asked_after_the_scope(self):
         f = tf.function(lambda x: tf.tanh(x))
         x = tf.constant([0.5])
-        with amanda.apply(times(2, ["Tanh"])), tf.GradientTape(persistent=True) as tape:
+        with amanda.apply(scale("Tanh", 2)), tf.GradientTape(persistent=True) as tape:
             tape.watch(x)
             y = f(x)
         expected = 1 - np.tanh(0.5) ** 2
@@ -290,7 +288,7 @@ class TestGradients:
         f = tf.function(lambda x: tf.tanh(x))
         x = tf.constant([0.5])
         with (
-            amanda.apply(Count(["Tanh"])),
+            amanda.apply(Count("Tanh")),
             tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator,
         ):
             y = f(x)
@@ -305,7 +303,7 @@ class TestGradients:
                 y = tf.reduce_sum(tf.gather(table, indices) ** 2)
             return tape.gradient(y, table)
 
-        tool = Insert(["ResourceGather"], "insert_on_grad_outputs", lambda g: g * 10)
+        tool = Insert("insert_on_grad_outputs", "ResourceGather", lambda g: g * 10)
         with amanda.apply(tool):
             gradient = step(tf.constant([1, 3]))
         np.testing.assert_array_equal(gradient.values, 20 * table.numpy()[[1, 3]])
@@ -314,12 +312,12 @@ class TestGradients:
 class TestXLA:
     def test_pure_routines_stay_compiled(self):
         f = tf.function(lambda x: tf.matmul(x, W), jit_compile=True)
-        with amanda.apply(times(2, pure=True)):
+        with amanda.apply(scale("MatMul", 2, pure=True)):
             np.testing.assert_allclose(f(tf.constant(X)), 2 * X @ W)
 
     def test_host_routines_take_it_off_with_a_note(self, caplog):
         f = tf.function(lambda x: tf.matmul(x, W), jit_compile=True)
-        with caplog.at_level(logging.WARNING), amanda.apply(times(2)):
+        with caplog.at_level(logging.WARNING), amanda.apply(scale("MatMul", 2)):
             np.testing.assert_allclose(f(tf.constant(X)), 2 * X @ W)
             f(tf.constant(X))
         notes = [r for r in caplog.records if "without XLA" in r.message]
@@ -329,7 +327,7 @@ class TestXLA:
         inner = tf.function(lambda x: tf.matmul(x, W), jit_compile=True)
         outer = tf.function(lambda x: inner(inner(x)))
         for pure in (False, True):
-            with amanda.apply(times(2, pure=pure)):
+            with amanda.apply(scale("MatMul", 2, pure=pure)):
                 np.testing.assert_allclose(outer(tf.constant(X)), 4 * X @ W @ W)
 
 
@@ -339,7 +337,7 @@ class TestLargeArrays:
         mask[0] = 0
         w = tf.Variable(tf.ones((4096, 4096)))
         f = tf.function(lambda x: tf.matmul(x, w))
-        tool = Insert(["MatMul"], "insert_before_op", lambda w: w * mask, inputs=[1], pure=True)
+        tool = before("MatMul", lambda w: w * mask, inputs=[1], pure=True)
         with amanda.apply(tool):
             result = f(tf.ones((1, 4096)))
             names = [n for n in context.context().list_function_names() if "amanda" in n]
@@ -353,7 +351,7 @@ class TestLargeArrays:
         with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
             x = tf.compat.v1.placeholder(tf.float32, (1, 4096))
             y = tf.matmul(x, tf.ones((4096, 4096)))
-            tool = Insert(["MatMul"], "insert_before_op", lambda w: w * mask, inputs=[1], pure=True)
+            tool = before("MatMul", lambda w: w * mask, inputs=[1], pure=True)
             with amanda.apply(tool):
                 assert not session.run(y, {x: np.ones((1, 4096))}).any()
             definitions = [function.definition for function in graph._functions.values()]
@@ -363,7 +361,7 @@ class TestLargeArrays:
 class TestScopes:
     def test_a_thousand_scopes_leave_nothing(self):
         f = tf.function(lambda x: tf.matmul(x, W))
-        tool = times(2)
+        tool = scale("MatMul", 2)
 
         def run():
             with amanda.apply(tool):
@@ -379,7 +377,7 @@ class TestScopes:
         f = tf.function(lambda x: tf.matmul(x, W))
         counts = []
         for factor in range(40):
-            with amanda.apply(times(float(factor), pure=True)):
+            with amanda.apply(scale("MatMul", float(factor), pure=True)):
                 np.testing.assert_allclose(f(tf.constant(X)), factor * X @ W)
             gc.collect()
             counts.append(len(context.context().list_function_names()))
@@ -389,7 +387,7 @@ class TestScopes:
         before = tf.function(lambda x: tf.matmul(x, W))
         before(tf.constant(X))
         inside = tf.function(lambda x: tf.matmul(x, W))
-        with amanda.apply(times(2)):
+        with amanda.apply(scale("MatMul", 2)):
             np.testing.assert_allclose(before(tf.constant(X)), 2 * X @ W)
             np.testing.assert_allclose(inside(tf.constant(X)), 2 * X @ W)
         np.testing.assert_allclose(inside(tf.constant(X)), X @ W)
@@ -408,7 +406,7 @@ class TestSavedModels:
         seen = []
         tool = amanda.Tool()
         tool.add_inst_for_op(lambda ctx: seen.append(ctx.value(1)), ops=["MatMul"])
-        with amanda.apply(tool, times(2)):
+        with amanda.apply(tool, scale("MatMul", 2)):
             np.testing.assert_allclose(loaded.f(x), np.tanh(2 * X / 10 @ W), rtol=1e-6)
         np.testing.assert_array_equal(seen, [W])
 
@@ -421,7 +419,7 @@ class TestSavedModels:
         tf.saved_model.save(module, tmp_path)
         loaded = tf.saved_model.load(tmp_path)
         x = tf.constant(X / 10)
-        with amanda.apply(times(2, ["Tanh"])), tf.GradientTape() as tape:
+        with amanda.apply(scale("Tanh", 2)), tf.GradientTape() as tape:
             tape.watch(x)
             y = loaded.f(x)
         t = np.tanh(X / 10 @ W)

@@ -17,7 +17,7 @@ PROGRAM = """
     {build}
     assert "amanda_tensorflow" not in sys.modules
     import amanda
-    from straight_through import MaskAndDouble, assert_close, doubled_tanh, masked_matmul
+    from straight_through import mask_and_double, assert_close, doubled_tanh, masked_matmul
 
     x, w = tf.constant(X), tf.Variable(W)
     with tf.GradientTape() as tape:
@@ -29,7 +29,7 @@ PROGRAM = """
     looking.add_inst_for_op(
         lambda ctx: seen.append((ctx.op.type, ctx.backward_op.type)), backward=True
     )
-    with amanda.apply(MaskAndDouble(pure=True), looking):
+    with amanda.apply(*mask_and_double(pure=True), looking):
         assert_close(run(), expected)
     assert ("Tanh", "TanhGrad") in seen and ("MatMul", "MatMul") in seen, seen
 """

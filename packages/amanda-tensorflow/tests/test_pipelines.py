@@ -7,7 +7,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count
+from amanda.testing.probes import Count
 from tensorflow.compat import v1
 
 X = np.ones((4, 2, 2), np.float32)
@@ -94,7 +94,7 @@ def test_it_is_said_once_in_each_scope(program, ops):
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_nothing_is_said_of_types_that_no_tool_wants(program):
-    with said(0), amanda.apply(Count(["Conv2D"])):
+    with said(0), amanda.apply(Count("Conv2D")):
         program()
 
 

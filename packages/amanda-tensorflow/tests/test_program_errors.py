@@ -8,11 +8,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count, times
+from amanda.testing.probes import Count, fail, scale
 from tensorflow.compat import v1
 from tensorflow.python.util import traceback_utils
 
-TOOLS = [lambda: Count(), lambda: times(1.0, ["Mul"], pure=True)]
+TOOLS = [lambda: Count(), lambda: scale("Mul", 1.0, pure=True)]
 each_tool = pytest.mark.parametrize("tool", TOOLS, ids=["host", "pure"])
 
 
@@ -96,15 +96,6 @@ def test_a_traceback_is_as_short_as_without_tools(tool, filtering):
         assert len(under) > len(plain) > 4
 
 
-class Failing(amanda.Tool):
-    def __init__(self):
-        super().__init__()
-        self.add_inst_for_op(lambda ctx: ctx.insert_before_op(self.fail), ops=["MatMul"])
-
-    def fail(self, *tensors):
-        raise KeyError("lost")
-
-
 def in_a_function():
     tf.function(lambda x: tf.matmul(x, x))(tf.ones([2, 2]))
 
@@ -124,7 +115,7 @@ def in_a_layer_that_calls_a_function():
 
 @pytest.mark.parametrize("program", [in_a_function, predicting, in_a_layer_that_calls_a_function])
 def test_a_routine_s_error_keeps_its_cause(program):
-    with amanda.apply(Failing()):
+    with amanda.apply(fail("MatMul", KeyError("lost"))):
         error = raised(program, amanda.RoutineError)
     assert repr(error.__cause__) == "KeyError('lost')"
     assert "Arguments received" not in str(error)
@@ -134,7 +125,7 @@ def test_a_routine_s_error_keeps_its_cause(program):
 
 def test_nothing_of_that_is_left_after_the_scope():
     before = traceback_utils._process_traceback_frames
-    with amanda.apply(Failing()):
+    with amanda.apply(fail("MatMul", KeyError("lost"))):
         raised(in_a_function, amanda.RoutineError)
         assert traceback_utils._process_traceback_frames is not before
     assert traceback_utils._process_traceback_frames is before

@@ -4,7 +4,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count, Insert
+from amanda.testing.probes import Count, Insert, after, before, host_and_pure
 from straight_through import assert_close
 from tensorflow.compat import v1
 
@@ -13,15 +13,13 @@ W = RNG.normal(size=(4, 4)).astype(np.float32)
 B = RNG.normal(size=4).astype(np.float32)
 X = RNG.normal(size=(3, 4)).astype(np.float32)
 
-host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
-
 
 def mask(w):
     return w * tf.cast(tf.abs(w) > 0.5, w.dtype)
 
 
 def masking(pure):
-    return Insert(["MatMul"], "insert_before_op", mask, inputs=[1], pure=pure)
+    return before("MatMul", mask, inputs=[1], pure=pure)
 
 
 def layers(wrap, weight, bias):
@@ -89,8 +87,8 @@ def test_a_masked_weight(gradients, pure):
 @host_and_pure
 def test_a_changed_output_and_a_changed_gradient(gradients, pure):
     tools = [
-        Insert(["Relu"], "insert_after_op", lambda y: 2.0 * y + 1.0, pure=pure),
-        Insert(["MatMul"], "insert_on_grad_inputs", lambda g: 3.0 * g, inputs=[1], pure=pure),
+        after("Relu", lambda y: 2.0 * y + 1.0, pure=pure),
+        Insert("insert_on_grad_inputs", "MatMul", lambda g: 3.0 * g, inputs=[1], pure=pure),
     ]
     with amanda.apply(*tools):
         expected = as_arrays(gradients(lambda layer: layer))

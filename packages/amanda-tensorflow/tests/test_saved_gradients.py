@@ -5,7 +5,7 @@ import warnings
 import amanda
 import pytest
 import tensorflow as tf
-from probes import Count
+from amanda.testing.probes import Count
 
 
 def loaded(path, function):
@@ -28,7 +28,7 @@ def warned(module):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for _ in range(2):
-            with amanda.apply(Count(["Sin"])):
+            with amanda.apply(Count("Sin")):
                 module.step(tf.ones([2]))
     return [str(w.message) for w in caught if "cannot be told apart" in str(w.message)]
 

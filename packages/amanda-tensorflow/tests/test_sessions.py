@@ -10,7 +10,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count, Insert, times
+from amanda.testing.probes import Count, after, before, replace, scale
 
 v1 = tf.compat.v1
 X = np.array([[1, 2], [3, 4]], np.float32)
@@ -51,7 +51,7 @@ class TestFetches:
     def test_every_structure_that_run_takes(self, linear):
         point = collections.namedtuple("point", "y z")
         y = 2 * X @ W
-        with amanda.apply(times(2)):
+        with amanda.apply(scale("MatMul", 2)):
             run = lambda fetches: linear.session.run(fetches, {linear.x: X})  # noqa: E731
             np.testing.assert_allclose(run(linear.y), y)
             np.testing.assert_allclose(run("layer/y:0"), y)
@@ -70,11 +70,11 @@ class TestFetches:
         with tf.Graph().as_default(), v1.Session() as session:
             values = tf.nn.relu(tf.constant([1.0, 2.0]))
             sparse = tf.SparseTensor([[0], [2]], values, [3])
-            with amanda.apply(times(2, ["Relu"])):
+            with amanda.apply(scale("Relu", 2)):
                 np.testing.assert_array_equal(session.run(sparse).values, [2, 4])
 
     def test_eval_of_tensors(self, linear):
-        with linear.session.as_default(), amanda.apply(times(2)):
+        with linear.session.as_default(), amanda.apply(scale("MatMul", 2)):
             np.testing.assert_allclose(linear.y.eval({linear.x: X}), 2 * X @ W)
             np.testing.assert_allclose(
                 linear.loss.eval({linear.x: X}), ((2 * X @ W + 1) ** 2).sum()
@@ -83,15 +83,15 @@ class TestFetches:
 
 class TestFeeds:
     def test_a_fed_result_is_not_computed(self, linear):
-        count = Count(["MatMul"])
-        with amanda.apply(count, times(2)):
+        count = Count("MatMul")
+        with amanda.apply(count, scale("MatMul", 2)):
             np.testing.assert_allclose(linear.session.run(linear.z, {linear.y: X}), X + 1)
         assert sum(count.counts.values()) == 0
 
     def test_a_fed_input_is_what_routines_see(self, linear):
         fed = np.ones_like(W)
         seen = []
-        tool = Insert(["MatMul"], "insert_before_op", lambda w: seen.append(w.numpy()), inputs=[1])
+        tool = before("MatMul", lambda w: seen.append(w.numpy()), inputs=[1])
         weight = linear.y.op.inputs[1]
         with amanda.apply(tool):
             actual = linear.session.run(linear.y, {linear.x: X, weight: fed})
@@ -101,23 +101,23 @@ class TestFeeds:
 
 class TestCallables:
     def test_make_callable_inside_and_outside_of_a_scope(self, linear):
-        before = linear.session.make_callable(linear.y, [linear.x])
-        with amanda.apply(times(2)):
-            np.testing.assert_allclose(before(X), 2 * X @ W)
+        outside = linear.session.make_callable(linear.y, [linear.x])
+        with amanda.apply(scale("MatMul", 2)):
+            np.testing.assert_allclose(outside(X), 2 * X @ W)
             inside = linear.session.make_callable([linear.y, linear.step], [linear.x])
             np.testing.assert_allclose(inside(X)[0], 2 * X @ W)
-        assert before(X).shape == X.shape
+        assert outside(X).shape == X.shape
 
     def test_a_callable_without_feeds(self):
         with tf.Graph().as_default(), v1.Session() as session:
             run = session.make_callable(tf.nn.relu([1.0, -1.0]))
-            with amanda.apply(times(3, ["Relu"])):
+            with amanda.apply(scale("Relu", 3)):
                 np.testing.assert_array_equal(run(), [3, 0])
             np.testing.assert_array_equal(run(), [1, 0])
 
     @pytest.mark.filterwarnings("ignore")
     def test_partial_run_is_refused_and_works_when_disabled(self, linear):
-        with amanda.apply(times(2)):
+        with amanda.apply(scale("MatMul", 2)):
             with pytest.raises(amanda.UnsupportedError, match=r"partial_run.*Session\.run"):
                 linear.session.partial_run_setup([linear.y], [linear.x])
             with amanda.disabled():
@@ -129,7 +129,7 @@ class TestCallables:
 class TestTraining:
     def test_a_scope_in_the_middle_loses_nothing(self, use_resource):
         observed, plain = Linear(use_resource), Linear(use_resource)
-        count = Count(["MatMul"])
+        count = Count("MatMul")
         for round in range(4):
             for model in (observed, plain):
                 if model is observed and round in (1, 2):
@@ -142,7 +142,7 @@ class TestTraining:
 
     def test_a_masked_weight_trains_unmasked(self, linear):
         mask = np.array([[1, 0], [1, 1]], np.float32)
-        tool = Insert(["MatMul"], "insert_before_op", lambda w: w * mask, inputs=[1], pure=True)
+        tool = before("MatMul", lambda w: w * mask, inputs=[1], pure=True)
         with amanda.apply(tool):
             linear.session.run(linear.step, {linear.x: X})
         expected = W - 0.01 * X.T @ (2 * (X @ (W * mask) + 1))
@@ -153,9 +153,9 @@ class TestTraining:
         updates = [o.type for o in linear.graph.get_operations() if "GradientDescent" in o.type]
         assert kind == "NoOp" or kind in updates
         seen = []
-        before = Insert(updates, "insert_before_op", lambda *ts: seen.append(("before", len(ts))))
-        after = Insert(updates, "insert_after_op", lambda *ts: seen.append(("after", len(ts))))
-        with amanda.apply(before, after):
+        first = before(updates, lambda *ts: seen.append(("before", len(ts))))
+        last = after(updates, lambda *ts: seen.append(("after", len(ts))))
+        with amanda.apply(first, last):
             linear.session.run(linear.step, {linear.x: X})
         assert [name for name, _ in seen] == ["before", "after"]
         assert not np.array_equal(linear.session.run(linear.w), W)
@@ -164,13 +164,13 @@ class TestTraining:
         updates = [o.type for o in linear.graph.get_operations() if "GradientDescent" in o.type]
         seen = []
         if "ResourceApplyGradientDescent" in updates:
-            with amanda.apply(Insert(updates, "replace_op", lambda *ts: seen.append(True))):
+            with amanda.apply(replace(updates, lambda *ts: seen.append(True))):
                 linear.session.run(linear.step, {linear.x: X})
             assert seen == [True]
             np.testing.assert_array_equal(linear.session.run(linear.w), W)
 
     def test_opening_a_thousand_times_does_not_grow_the_graph(self, linear):
-        tool = times(2)
+        tool = scale("MatMul", 2)
         sizes = []
         for _ in range(1000):
             with amanda.apply(tool):
@@ -182,7 +182,7 @@ class TestTraining:
         def fails(x):
             raise KeyError("lost")
 
-        tool = Insert(["MatMul"], "insert_before_op", fails, inputs=[0])
+        tool = before("MatMul", fails, inputs=[0])
         with amanda.apply(tool), pytest.raises(amanda.RoutineError, match=r"fails.*layer/MatMul"):
             linear.session.run(linear.step, {linear.x: X})
         np.testing.assert_array_equal(linear.session.run(linear.w), W)
@@ -195,7 +195,7 @@ class TestSharedState:
             element = v1.data.make_one_shot_iterator(tf.data.Dataset.range(6)).get_next()
             y = tf.nn.relu(tf.cast(element, tf.float32))
             values = [session.run(y)]
-            with amanda.apply(times(10, ["Relu"])):
+            with amanda.apply(scale("Relu", 10)):
                 values += [session.run(y), session.run(y)]
             values.append(session.run(y))
         assert values == [0, 10, 20, 3]
@@ -206,7 +206,7 @@ class TestSharedState:
                 tf.lookup.KeyValueTensorInitializer(["a", "b"], [1.0, 2.0]), -1.0
             )
             y = tf.nn.relu(table.lookup(tf.constant(["b", "z", "a"])))
-            with amanda.apply(times(2, ["Relu"])):
+            with amanda.apply(scale("Relu", 2)):
                 session.run(v1.tables_initializer())
                 np.testing.assert_array_equal(session.run(y), [4, 0, 2])
 
@@ -225,7 +225,7 @@ class TestSharedState:
                 draws.append(session.run(y, {x: [0.0, 0.0]}))
             return np.stack(draws).tobytes()
 
-        assert stream(Count(["Relu"])) == stream()
+        assert stream(Count("Relu")) == stream()
 
     def test_checkpoints_are_as_they_were(self, tmp_path, use_resource):
         def save(name, *tools):
@@ -244,12 +244,15 @@ class TestSharedState:
         assert not [name for name in names if "amanda" in name]
 
     def test_a_monitored_session_with_a_finalized_graph(self):
-        count = Count(["MatMul"])
+        count = Count("MatMul")
         with tf.Graph().as_default():
             v1.train.get_or_create_global_step()
             w = v1.get_variable("w", initializer=W)
             y = tf.matmul(tf.constant(X), w)
-            with v1.train.MonitoredTrainingSession() as session, amanda.apply(count, times(2)):
+            with (
+                v1.train.MonitoredTrainingSession() as session,
+                amanda.apply(count, scale("MatMul", 2)),
+            ):
                 np.testing.assert_allclose(session.run(y), 2 * X @ W)
                 assert v1.get_default_graph().finalized
         assert list(count.counts.values()) == [1]
@@ -259,7 +262,7 @@ class TestSharedState:
             inner = tf.function(lambda x: tf.nn.relu(tf.matmul(x, W)))
             y = inner(inner(tf.constant(X)))
             count = Count(["MatMul", "Relu"])
-            with amanda.apply(count, times(2)):
+            with amanda.apply(count, scale("MatMul", 2)):
                 actual = session.run(y)
         relu = lambda x: np.maximum(x, 0)  # noqa: E731
         np.testing.assert_allclose(actual, relu(2 * relu(2 * X @ W) @ W))

@@ -4,7 +4,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Insert
+from amanda.testing.probes import Insert, before
 from tensorflow.compat import v1
 
 SHORTER = r"returned a tensor of shape \(1,\), it has to be of shape \(2,\)"
@@ -36,7 +36,7 @@ def gradient_of_sine(in_a_session, static=True):
 @each_kind
 @pytest.mark.parametrize("point", ["insert_on_grad_inputs", "insert_on_grad_outputs"])
 def test_a_gradient_as_a_whole(in_a_session, pure, point):
-    tool = Insert(["Sin"], point, lambda g: g[:1], pure=pure)
+    tool = Insert(point, "Sin", lambda g: g[:1], pure=pure)
     with pytest.raises(amanda.RoutineError, match=SHORTER) as caught, amanda.apply(tool):
         gradient_of_sine(in_a_session)
     assert caught.value.operator_id.partition("#")[0] == "Sin"
@@ -47,14 +47,14 @@ def test_a_gradient_as_a_whole(in_a_session, pure, point):
 @each_kind
 @pytest.mark.parametrize("point", ["insert_before_backward_op", "insert_after_backward_op"])
 def test_a_gradient_at_a_backward_operator(in_a_session, pure, point):
-    tool = Insert(["Mul"], point, lambda g: g[:1], pure=pure)
+    tool = Insert(point, "Mul", lambda g: g[:1], pure=pure)
     with pytest.raises(amanda.RoutineError, match=SHORTER), amanda.apply(tool):
         gradient_of_sine(in_a_session)
 
 
 @each_way
 def test_a_gradient_whose_shape_shows_only_when_it_runs(in_a_session):
-    tool = Insert(["Sin"], "insert_on_grad_inputs", lambda g: g[:1])
+    tool = Insert("insert_on_grad_inputs", "Sin", lambda g: g[:1])
     with pytest.raises(amanda.RoutineError, match=SHORTER), amanda.apply(tool):
         gradient_of_sine(in_a_session, static=False)
 
@@ -63,7 +63,7 @@ def test_a_gradient_whose_shape_shows_only_when_it_runs(in_a_session):
 @each_kind
 @pytest.mark.parametrize("point", ["insert_before_op", "insert_after_op", "replace_op"])
 def test_a_tensor_whose_shape_the_graph_knows(in_a_session, pure, point):
-    tool = Insert(["Sin"], point, lambda t: t[:1], pure=pure)
+    tool = Insert(point, "Sin", lambda t: t[:1], pure=pure)
     with pytest.raises(amanda.RoutineError, match=SHORTER), amanda.apply(tool):
         gradient_of_sine(in_a_session)
 
@@ -76,7 +76,7 @@ def test_it_is_the_routine_at_fault_that_is_named(pure):
     def at_fault(t):
         return t[:1]
 
-    tools = [Insert(["Sin"], "insert_before_op", r, pure=pure) for r in (fine, at_fault, fine)]
+    tools = [before("Sin", r, pure=pure) for r in (fine, at_fault, fine)]
     with pytest.raises(amanda.RoutineError, match=SHORTER) as caught, amanda.apply(*tools):
         gradient_of_sine(in_a_session=False)
     assert caught.value.routine.endswith("at_fault")
@@ -84,7 +84,7 @@ def test_it_is_the_routine_at_fault_that_is_named(pure):
 
 @each_kind
 def test_inputs_of_different_shapes_cannot_be_exchanged(pure):
-    tool = Insert(["Mul"], "insert_before_op", lambda a, b: (b, a), pure=pure)
+    tool = before("Mul", lambda a, b: (b, a), pure=pure)
     function = tf.function(lambda a, b: a * b)
     with pytest.raises(amanda.RoutineError, match="returned a tensor of shape"), amanda.apply(tool):
         function(tf.ones([2, 1]), tf.ones([3]))
@@ -94,7 +94,7 @@ def test_inputs_of_different_shapes_cannot_be_exchanged(pure):
 
 @each_kind
 def test_a_shape_that_the_graph_does_not_know_may_change(pure):
-    tool = Insert(["Sin"], "insert_before_op", lambda t: t[:1], pure=pure)
+    tool = before("Sin", lambda t: t[:1], pure=pure)
     function = tf.function(tf.sin, input_signature=[tf.TensorSpec([None])])
     with amanda.apply(tool):
         np.testing.assert_allclose(function(tf.zeros([2])), [0.0])

@@ -9,18 +9,9 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
+from amanda.testing.probes import FORWARD, Record
 
 v1 = tf.compat.v1
-
-
-class Look(amanda.Tool):
-    def __init__(self, where="before", ops=None):
-        super().__init__()
-        self.seen = 0
-        self.add_inst_for_op(lambda ctx: getattr(ctx, f"insert_{where}_op")(self.look), ops=ops)
-
-    def look(self, *tensors) -> None:
-        self.seen += 1
 
 
 def values(found):
@@ -45,10 +36,10 @@ def plain_then_watched(program, where=None, feed=None):
             for operation in first:
                 session.run(operation)
             for watched in (False, True, True, False):
-                tool = Look(where) if where and watched else None
+                tool = Record(at=where) if where and watched else None
                 with amanda.apply(tool) if tool else contextlib.nullcontext():
                     found.append([values(session.run(fetch)) for fetch in fetches])
-                assert tool is None or tool.seen
+                assert tool is None or tool.ran
     return found
 
 
@@ -170,13 +161,13 @@ STATE = {
 }
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("where", FORWARD)
 @pytest.mark.parametrize("name", STATE)
 def test_state_is_shared_with_a_tool_that_looks(name, where):
     assert plain_then_watched(STATE[name], where) == plain_then_watched(STATE[name])
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("where", FORWARD)
 @pytest.mark.parametrize("program", [queue_in_a_branch, queue_in_a_loop])
 def test_so_is_state_that_is_used_in_control_flow(program, where, control_flow):
     assert plain_then_watched(program, where) == plain_then_watched(program)
@@ -280,7 +271,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("where", FORWARD)
 @pytest.mark.parametrize("name", STREAMS)
 def test_streams_go_on_under_a_tool_that_looks(name, where):
     def program():
@@ -289,7 +280,7 @@ def test_streams_go_on_under_a_tool_that_looks(name, where):
     assert plain_then_watched(program, where) == plain_then_watched(program)
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("where", FORWARD)
 @pytest.mark.parametrize("program", [in_a_branch_with_an_argument, in_a_case])
 def test_so_do_those_of_branches(program, where, control_flow):
     def fetches():
@@ -318,8 +309,8 @@ def test_so_is_one_of_a_function_once(caplog):
     tf.random.set_seed(1)
     function = tf.function(lambda: tf.random.uniform([2], seed=3))
     with caplog.at_level(logging.WARNING, "amanda_tensorflow"):
-        for where in ("before", "after"):
-            with amanda.apply(Look(where)):
+        for where in FORWARD:
+            with amanda.apply(Record(at=where)):
                 function()
     (note,) = caplog.messages
     assert "random streams begin anew" in note
@@ -333,7 +324,7 @@ def test_what_holds_state_and_waits_for_instrumented_effects_is_refused_by_name(
         with tf.control_dependencies([count.assign_add(1)]):
             queue = v1.raw_ops.FIFOQueueV2(component_types=[tf.int32], name="mine")
         size = v1.raw_ops.QueueSizeV2(handle=queue) + 1
-        with amanda.apply(Look()), pytest.raises(amanda.UnsupportedError, match="mine"):
+        with amanda.apply(Record()), pytest.raises(amanda.UnsupportedError, match="mine"):
             session.run(size)
         assert session.run(count) == 0
         assert session.run(size) == 1
@@ -379,9 +370,9 @@ def test_input_queues_of_a_monitored_session_are_shared():
                     found += [values(session.run(batch)) for _ in range(3)]
                 return [*found, values(session.run(batch))]
 
-    tool = Look()
+    tool = Record()
     assert run(tool) == run(None)
-    assert tool.seen
+    assert tool.ran
 
 
 def test_a_pure_routine_replaces_what_is_fed_to_a_random_operator():
@@ -460,11 +451,11 @@ def test_what_is_created_inside_is_refused_by_name_before_it_runs(created, contr
         size = created(None)
         first = session.run(size)
         with (
-            amanda.apply(Look()),
+            amanda.apply(Record()),
             pytest.raises(amanda.UnsupportedError, match=r"mine.*shared_name"),
         ):
             session.run(size)
-        with amanda.apply(Look(ops=["Conv2D"])):
+        with amanda.apply(Record("Conv2D")):
             assert session.run(size) == 2 * first
         assert session.run(size) == 3 * first
 

@@ -7,7 +7,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from probes import Count, times
+from amanda.testing.probes import Count, scale
 
 THREADS = 4
 
@@ -54,7 +54,7 @@ def test_a_graph_that_all_meet_first(trial):
     session = tf.compat.v1.Session(graph=graph)
 
     def work(number):
-        count = Count(["Sin"])
+        count = Count("Sin")
         with amanda.apply(count):
             session.run(y, {x: [1.0, 2.0]})
         return count.counts
@@ -69,7 +69,7 @@ def test_a_function_that_all_meet_first_has_one_id_for_each_operator(trial):
     function = tf.function(chain).get_concrete_function(tf.TensorSpec([2]))
 
     def work(number):
-        count = Count(["Sin"])
+        count = Count("Sin")
         with amanda.apply(count):
             function(tf.ones([2]))
         return count.counts
@@ -84,7 +84,7 @@ def test_tools_that_change_something_change_it_for_their_own_thread(pure):
     function = tf.function(lambda x: tf.sin(x)).get_concrete_function(tf.TensorSpec([]))
 
     def work(number):
-        with amanda.apply(times(number + 1.0, ["Sin"], pure=pure)):
+        with amanda.apply(scale("Sin", number + 1.0, pure=pure)):
             return float(function(tf.constant(1.0)))
 
     np.testing.assert_allclose(at_once(work), np.sin(1.0) * np.arange(1, THREADS + 1), rtol=1e-6)

@@ -10,15 +10,12 @@ import textwrap
 import amanda
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
-from probes import Count, Insert, times
+from amanda.testing.probes import Count, Insert, host_and_pure, scale
 
 v1 = tf.compat.v1
 X = np.array([[1, 2], [3, 4]], np.float32)
 W = np.array([[1, -1], [2, 1]], np.float32)
-
-host_and_pure = pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
 
 
 @host_and_pure
@@ -31,7 +28,7 @@ def test_a_function_and_its_gradient_by_a_tape(pure):
             y = tf.reduce_sum(tf.matmul(x, w))
         return y, tape.gradient(y, w)
 
-    with amanda.apply(times(3, pure=pure)):
+    with amanda.apply(scale("MatMul", 3, pure=pure)):
         y, gradient = f(tf.constant(X))
     np.testing.assert_allclose(y, 3 * (X @ W).sum())
     np.testing.assert_allclose(gradient, np.repeat(X.sum(0)[:, None], 2, 1))  # straight through
@@ -43,7 +40,7 @@ def test_a_tape_around_a_function_and_its_gradient_operators():
     seen = []
     tool = amanda.Tool()
     tool.add_inst_for_op(lambda ctx: seen.append(ctx.backward_op.type), backward=True, ops=["Relu"])
-    double = Insert(["Relu"], "insert_on_grad_inputs", lambda g: 2 * g)
+    double = Insert("insert_on_grad_inputs", "Relu", lambda g: 2 * g)
     with amanda.apply(tool, double), tf.GradientTape() as tape:
         y = f(tf.constant(X))
     with amanda.apply(tool, double):
@@ -61,7 +58,7 @@ def test_a_jacobian():
             y = tf.nn.relu(tf.matmul(x, W))
         return tape.batch_jacobian(y, x)
 
-    count = Count(["Relu"])
+    count = Count("Relu")
     with amanda.apply(count):
         jacobian = f(tf.constant(X))
     np.testing.assert_allclose(jacobian, (X @ W > 0)[:, :, None] * W.T[None])
@@ -76,7 +73,7 @@ def test_a_while_loop_of_either_version(pure):
         )[1]
 
     expected = 8 * X @ W @ W @ W
-    with amanda.apply(times(2, pure=pure)):
+    with amanda.apply(scale("MatMul", 2, pure=pure)):
         np.testing.assert_allclose(tf.function(loop)(), expected)
         with tf.Graph().as_default() as graph, v1.Session() as session:
             np.testing.assert_allclose(session.run(loop()), expected)
@@ -84,7 +81,7 @@ def test_a_while_loop_of_either_version(pure):
     try:
         with tf.Graph().as_default() as graph, v1.Session(graph=graph) as session:
             result = loop()
-            with amanda.apply(times(2, pure=pure)):
+            with amanda.apply(scale("MatMul", 2, pure=pure)):
                 np.testing.assert_allclose(session.run(result), expected)
     finally:
         v1.enable_control_flow_v2()
@@ -97,12 +94,12 @@ def test_a_session_that_trains_and_draws():
         y = tf.matmul(x, w)
         step = v1.train.GradientDescentOptimizer(0.5).minimize(tf.reduce_sum(y))
         session.run(v1.global_variables_initializer())
-        with amanda.apply(times(2)):
+        with amanda.apply(scale("MatMul", 2)):
             np.testing.assert_allclose(session.run(y, {x: X}), 2 * X @ W)
             session.run(step, {x: X})
         np.testing.assert_allclose(session.run(w), W - 0.5 * np.repeat(X.sum(0)[:, None], 2, 1))
         session.graph.finalize()
-        with amanda.apply(times(3)):
+        with amanda.apply(scale("MatMul", 3)):
             np.testing.assert_allclose(session.run(y, {x: X}), 3 * X @ session.run(w))
 
 
@@ -117,7 +114,7 @@ def test_a_keras_model_is_trained_bit_identically_under_a_tool_that_looks():
         model.fit(x, x.sum((1, 2)), epochs=2, batch_size=4, verbose=0)
         return model.get_weights()
 
-    count = Count(["MatMul"])
+    count = Count("MatMul")
     plain = trained()
     with amanda.apply(count):
         observed = trained()
@@ -134,7 +131,7 @@ def test_a_saved_model(tmp_path):
     )
     tf.saved_model.save(module, str(tmp_path))
     loaded = tf.saved_model.load(str(tmp_path))
-    with amanda.apply(times(2)):
+    with amanda.apply(scale("MatMul", 2)):
         np.testing.assert_allclose(loaded.f(tf.constant(X)), 2 * X @ W)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Insert, Record
 from torch import Tensor, nn
-from watching import BackwardWatch, Change, ForwardWatch
+from watching import BackwardWatch
 
 X = torch.tensor([[1.0, -2.0, 3.0], [-4.0, 5.0, -6.0]])
 
@@ -210,14 +211,14 @@ def test_inserting_before_an_operator_that_has_run_is_refused() -> None:
 
 def test_a_routine_before_sees_and_changes_what_comes_in() -> None:
     x = leaf()
-    with amanda.apply(Change("insert_before_backward_op", lambda g: g * 10, ["exp"])):
+    with amanda.apply(Insert("insert_before_backward_op", "exp", lambda g: g * 10)):
         (3 * x.exp()).sum().backward()
     assert torch.allclose(x.grad, 30 * X.exp())
 
 
 def test_a_routine_after_changes_one_of_what_goes_out() -> None:
     a, b = leaf(), leaf()
-    change = Change("insert_after_backward_op", lambda g: g * 10, ["mul"], grad_inputs=[1])
+    change = Insert("insert_after_backward_op", "mul", lambda g: g * 10, grad_inputs=[1])
     with amanda.apply(change):
         (a * b).sum().backward()
     assert torch.equal(a.grad, X)
@@ -226,7 +227,7 @@ def test_a_routine_after_changes_one_of_what_goes_out() -> None:
 
 def test_a_replacement_gives_what_goes_out() -> None:
     a, b = leaf(), leaf()
-    with amanda.apply(Change("replace_backward_op", lambda g: (g, None), ["mul"])):
+    with amanda.apply(Insert("replace_backward_op", "mul", lambda g: (g, None))):
         (a * b).sum().backward()
     assert torch.equal(a.grad, torch.ones_like(X))
     assert torch.equal(b.grad, X)  # None leaves it
@@ -238,8 +239,8 @@ def test_only_the_operator_asked_for_is_changed() -> None:
     x = torch.randn(1, 2, 4, 4)
     plain.conv.weight.register_hook(lambda grad: grad * 10)
     plain(x).sum().backward()
-    change = Change(
-        "insert_after_backward_op", lambda g: g * 10, ["ConvolutionBackward0"], grad_inputs=[1]
+    change = Insert(
+        "insert_after_backward_op", "ConvolutionBackward0", lambda g: g * 10, grad_inputs=[1]
     )
     with amanda.apply(change):
         model(x).sum().backward()
@@ -257,7 +258,7 @@ def test_only_the_operator_asked_for_is_changed() -> None:
 )
 def test_a_wrong_return_value_names_the_backward_operator(routine, message: str) -> None:
     x = leaf()
-    with amanda.apply(Change("insert_before_backward_op", routine, ["exp"])):
+    with amanda.apply(Insert("insert_before_backward_op", "exp", routine)):
         y = x.exp().sum()
         with pytest.raises(amanda.RoutineError, match=message) as raised:
             y.backward()
@@ -271,7 +272,7 @@ def test_the_model_is_usable_after_an_error_in_a_routine() -> None:
     def fail(*grads: Tensor | None) -> None:
         raise ZeroDivisionError
 
-    with amanda.apply(Change("insert_after_backward_op", fail, ["exp"])):
+    with amanda.apply(Insert("insert_after_backward_op", "exp", fail)):
         y = x.exp().sum()
         with pytest.raises(amanda.RoutineError):
             y.backward()
@@ -283,7 +284,7 @@ def test_the_model_is_usable_after_an_error_in_a_routine() -> None:
 
 
 def test_forward_tools_see_nothing_of_the_backward_pass() -> None:
-    x, tool = leaf(), ForwardWatch()
+    x, tool = leaf(), Record()
     with amanda.apply(tool):
         y = x.exp()
         (y * y + y).sum().backward()  # where autograd sums up gradients
@@ -296,6 +297,6 @@ def test_forward_tools_see_nothing_of_the_backward_pass() -> None:
 
 def test_no_clones_of_in_place_operators_show() -> None:
     x, tool = leaf(), BackwardWatch()
-    with amanda.apply(tool, Change("insert_on_grad_inputs", lambda g: None, ["relu_"])):
+    with amanda.apply(tool, Insert("insert_on_grad_inputs", "relu_", lambda g: None)):
         x.sin().relu_().sum().backward()
     assert tool.ran == ["SumBackward0", "ReluBackward0", "SinBackward0"]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Insert, Record, before
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from watching import BackwardWatch, Change, ForwardWatch, GradientWatch, everything
+from watching import BackwardWatch, GradientWatch, everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,7 +306,7 @@ def test_hooks_of_the_program_see_what_they_always_do() -> None:
 
 
 def test_hooks_of_the_program_are_no_operators() -> None:
-    layer, x, tool = nn.Linear(3, 2), leaf(), ForwardWatch()
+    layer, x, tool = nn.Linear(3, 2), leaf(), Record()
     layer.register_full_backward_hook(lambda module, given, taken: (given[0] * 2,))
     with amanda.apply(tool):
         layer(x).sum().backward()
@@ -314,7 +315,7 @@ def test_hooks_of_the_program_are_no_operators() -> None:
 
 def test_a_hook_on_an_output_comes_before_its_operators_routines() -> None:
     x, seen = leaf(), []
-    with amanda.apply(Change("insert_on_grad_outputs", lambda g: g * 10, ["exp"])):
+    with amanda.apply(Insert("insert_on_grad_outputs", "exp", lambda g: g * 10)):
         y = x.exp()
         y.register_hook(lambda grad: seen.append(grad))
         y.sum().backward()
@@ -393,7 +394,7 @@ def test_a_backward_of_the_programs_graph_that_a_routine_runs_is_not_seen(
         with torch.enable_grad():
             found.extend(torch.autograd.grad(graph[0], x, retain_graph=True))
 
-    with amanda.apply(tool, Change(point, look, ["sin"])):
+    with amanda.apply(tool, Insert(point, "sin", look)):
         graph.append(x.exp().sum())
         X.sin()
         assert tool.ran == 0
@@ -412,7 +413,7 @@ def test_nor_one_that_a_routine_on_gradients_runs(view: str) -> None:
     def look(grad: Tensor) -> None:
         found.extend(torch.autograd.grad(graph[0], x, retain_graph=True))
 
-    with amanda.apply(tool, Change("insert_on_grad_outputs", look, ["sin"])):
+    with amanda.apply(tool, Insert("insert_on_grad_outputs", "sin", look)):
         graph.append(x.exp().sum())
         leaf().sin().sum().backward()
     graph.clear()
@@ -428,8 +429,8 @@ def test_what_a_routine_runs_back_through_a_checkpoint_is_computed_as_in_the_pro
     def look(*tensors: Tensor) -> None:
         found.extend(torch.autograd.grad(graph[0], x, retain_graph=True))
 
-    doubled = Change("insert_before_op", lambda x: x * 2, ["exp"])
-    with amanda.apply(doubled, Change("insert_before_op", look, ["sin"])):
+    doubled = before("exp", lambda x: x * 2)
+    with amanda.apply(doubled, before("sin", look)):
         graph.append(checkpoint(lambda x: x.exp() * 3, x, use_reentrant=False).sum())
         X.sin()
     graph.clear()
@@ -443,6 +444,6 @@ def test_a_backward_in_a_scope_that_a_routine_opens_is_seen_by_its_tools() -> No
         with amanda.apply(inner), torch.enable_grad():
             leaf().exp().sum().backward()
 
-    with amanda.apply(Change("insert_before_op", look, ["sin"])):
+    with amanda.apply(before("sin", look)):
         X.sin()
     assert inner.ran == 1

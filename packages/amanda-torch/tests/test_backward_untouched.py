@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import INSERTIONS, Insert, same
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -25,33 +26,8 @@ def leaf(tensor: Tensor = X) -> Tensor:
     return tensor.clone().requires_grad_()
 
 
-class Returning(amanda.Tool):
-    """Returns every tensor as it was given, which is not to be told from returning nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_inst_for_op(self.forward)
-        self.add_inst_for_op(self.backward, backward=True)
-        self.add_inst_for_gradient(self.gradient)
-
-    def forward(self, ctx: amanda.OpContext) -> None:
-        ctx.insert_before_op(self.same)
-        ctx.insert_after_op(self.same)
-
-    def backward(self, ctx: amanda.OpContext) -> None:
-        ctx.insert_before_backward_op(self.same)
-        ctx.insert_after_backward_op(self.same)
-
-    def gradient(self, ctx: amanda.OpContext) -> None:
-        ctx.insert_on_grad_outputs(self.same)
-        ctx.insert_on_grad_inputs(self.same)
-
-    def same(self, *tensors: Any) -> tuple[Any, ...]:
-        return tensors
-
-
 tools = pytest.mark.parametrize(
-    "tools", [everything, lambda: (Returning(),)], ids=["observing", "returning"]
+    "tools", [everything, lambda: (Insert(INSERTIONS, None, same),)], ids=["observing", "returning"]
 )
 
 

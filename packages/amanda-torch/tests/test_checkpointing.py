@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Insert, Record
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import (
@@ -16,7 +17,7 @@ from torch.utils.checkpoint import (
     create_selective_checkpoint_contexts,
     set_checkpoint_early_stop,
 )
-from watching import BackwardWatch, Change, ForwardWatch, GradientWatch, everything
+from watching import BackwardWatch, GradientWatch, everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +135,7 @@ def train(wrap: Wrap, *tools: amanda.Tool) -> list[Tensor]:
 def test_observed_gradients_are_those_of_plain_checkpointing(wrap: Wrap, without: Wrap) -> None:
     forward, backward, gradient = everything()
     if wrap is selective:  # which PyTorch allows no second backward, as to show input gradients
-        gradient = Change("insert_on_grad_inputs", lambda *grads: None, ["linear", "gelu", "add"])
+        gradient = Insert("insert_on_grad_inputs", ["linear", "gelu", "add"], lambda *grads: None)
     observed = train(wrap, forward, backward, gradient)
     for one, other in zip(observed, train(wrap), strict=True):
         assert torch.equal(one, other)
@@ -143,7 +144,7 @@ def test_observed_gradients_are_those_of_plain_checkpointing(wrap: Wrap, without
 @ways
 def test_what_is_computed_again_is_no_new_operator(wrap: Wrap, without: Wrap) -> None:
     types = ["linear", "gelu", "dropout", "tanh", "add", "sin", "relu", "square", "mean"]
-    tool, unwrapped = ForwardWatch(types), ForwardWatch(types)
+    tool, unwrapped = Record(types), Record(types)
     train(wrap, tool)
     train(without, unwrapped)
     assert tool.analyzed == unwrapped.analyzed
@@ -164,8 +165,8 @@ def test_what_is_computed_again_is_no_new_operator(wrap: Wrap, without: Wrap) ->
 def test_a_substitution_applies_to_what_is_computed_again(
     wrap: Wrap, without: Wrap, insertion: str, routine: Any, options: Any
 ) -> None:
-    actual = train(wrap, Change(insertion, routine, ["linear"], **options))
-    expected = train(without, Change(insertion, routine, ["linear"], **options))
+    actual = train(wrap, Insert(insertion, "linear", routine, **options))
+    expected = train(without, Insert(insertion, "linear", routine, **options))
     for one, other in zip(actual[:-1], expected[:-1], strict=True):
         torch.testing.assert_close(one, other)
     assert not torch.allclose(actual[0], train(without)[0])
@@ -191,8 +192,8 @@ def test_an_analysis_that_needs_outputs_may_still_insert_before(wrap: Wrap, with
 def test_replaced_gradients_flow_on(wrap: Wrap, without: Wrap) -> None:
     for insertion in ("insert_on_grad_outputs", "insert_before_backward_op"):
         ops = ["gelu"] if "grad_outputs" in insertion else ["GeluBackward0"]
-        actual = train(wrap, Change(insertion, lambda grad: grad * 3, ops))
-        expected = train(without, Change(insertion, lambda grad: grad * 3, ops))
+        actual = train(wrap, Insert(insertion, ops, lambda grad: grad * 3))
+        expected = train(without, Insert(insertion, ops, lambda grad: grad * 3))
         for one, other in zip(actual[:-1], expected[:-1], strict=True):
             torch.testing.assert_close(one, other)
 
@@ -209,7 +210,7 @@ def test_the_backward_pass_is_seen_once_for_each_operator(wrap: Wrap) -> None:
 
 @pytest.mark.parametrize("wrap", [reentrant, non_reentrant])
 def test_a_backward_after_the_scope_computes_again_without_tools(wrap: Wrap) -> None:
-    model, tool = Model(wrap), ForwardWatch()
+    model, tool = Model(wrap), Record()
     with amanda.apply(tool):
         loss = model(X.clone().requires_grad_())
     ran = len(tool.ran)
@@ -220,7 +221,7 @@ def test_a_backward_after_the_scope_computes_again_without_tools(wrap: Wrap) -> 
 
 @pytest.mark.parametrize("wrap", [reentrant, non_reentrant])
 def test_a_backward_within_disabled_computes_again_without_tools(wrap: Wrap) -> None:
-    model, tool = Model(wrap), ForwardWatch()
+    model, tool = Model(wrap), Record()
     with amanda.apply(tool):
         loss = model(X.clone().requires_grad_())
         ran = len(tool.ran)
@@ -231,7 +232,7 @@ def test_a_backward_within_disabled_computes_again_without_tools(wrap: Wrap) -> 
 
 @pytest.mark.parametrize("wrap", [reentrant, non_reentrant])
 def test_the_scope_of_the_forward_is_that_of_the_computation_again(wrap: Wrap) -> None:
-    model, outer, inner = Model(wrap), ForwardWatch(["gelu"]), ForwardWatch(["gelu"])
+    model, outer, inner = Model(wrap), Record("gelu"), Record("gelu")
     with amanda.apply(outer):
         loss = model(X.clone().requires_grad_())
         with amanda.apply(inner):
@@ -247,7 +248,7 @@ def test_outside_of_modules(use_reentrant: bool) -> None:
     def dense(x: Tensor) -> Tensor:
         return functional.linear(x, weight).relu()
 
-    tool, x = ForwardWatch(), X.clone().requires_grad_()
+    tool, x = Record(), X.clone().requires_grad_()
     with amanda.apply(tool):
         for _ in range(2):
             checkpoint(dense, x, use_reentrant=use_reentrant).sum().backward()
@@ -265,7 +266,7 @@ def test_a_method_that_checkpoints_parts_of_its_model(use_reentrant: bool) -> No
         def part(self, x: Tensor) -> Tensor:
             return functional.linear(self.up(x), self.down.weight)
 
-    tool, x = ForwardWatch(), X.clone().requires_grad_()
+    tool, x = Record(), X.clone().requires_grad_()
     with amanda.apply(tool):
         Encoder().encode(x).sum().backward()
     assert tool.analyzed[-3:] == ["up/linear", "linear", "sum"]
@@ -273,6 +274,6 @@ def test_a_method_that_checkpoints_parts_of_its_model(use_reentrant: bool) -> No
 
 def test_a_checkpoint_is_no_operator() -> None:
     for wrap in (reentrant, non_reentrant):
-        tool = ForwardWatch()
+        tool = Record()
         train(wrap, tool)
         assert not [id for id in tool.analyzed if "heckpoint" in id]

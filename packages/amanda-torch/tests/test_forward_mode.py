@@ -3,23 +3,13 @@
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Insert, Record, Watch, before, nothing
 from torch import nn
 from torch.func import grad, hessian, jacfwd, jvp, vmap
 
 
-class WatchGradient(amanda.Tool):
-    def __init__(self):
-        super().__init__()
-        self.add_inst_for_gradient(lambda ctx: None, ops=["linear"])
-
-
-class Double(amanda.Tool):
-    def __init__(self):
-        super().__init__()
-        self.add_inst_for_op(self.analyze, ops=["linear"])
-
-    def analyze(self, ctx):
-        ctx.insert_before_op(lambda x, w: (2 * x, 3 * w), inputs=["input", "weight"])
+def watch_gradient():
+    return Watch(lambda ctx: None, "linear", gradient=True)
 
 
 @pytest.fixture
@@ -41,40 +31,30 @@ TRANSFORMS = {
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_watching_leaves_it_alone(layer, transform):
     expected = transform(layer)
-    with amanda.apply(WatchGradient()):
+    with amanda.apply(watch_gradient()):
         torch.testing.assert_close(transform(layer), expected)
 
 
 def test_the_tangent_of_a_substitute_is_that_of_what_it_replaced(layer):
     tangent = X + 1
-    with amanda.apply(Double()):
+    tool = before("linear", lambda x, w: (2 * x, 3 * w), inputs=["input", "weight"])
+    with amanda.apply(tool):
         value, change = jvp(layer, (X,), (tangent,))
     torch.testing.assert_close(value, 6 * X @ layer.weight.T + layer.bias)
     torch.testing.assert_close(change, tangent @ (3 * layer.weight).T)
 
 
 def test_dual_numbers_pass(layer):
-    with torch.autograd.forward_ad.dual_level(), amanda.apply(WatchGradient()):
+    with torch.autograd.forward_ad.dual_level(), amanda.apply(watch_gradient()):
         dual = torch.autograd.forward_ad.make_dual(X, X + 1)
         change = torch.autograd.forward_ad.unpack_dual(layer(dual)).tangent
     torch.testing.assert_close(change, (X + 1) @ layer.weight.T)
 
 
-class WatchEverything(amanda.Tool):
-    def __init__(self):
-        super().__init__()
-        self.types = []
-        self.add_inst_for_op(self.note)
-        self.add_inst_for_gradient(lambda ctx: ctx.insert_on_grad_inputs(lambda *grads: None))
-
-    def note(self, ctx):
-        self.types.append(ctx.op.type)
-
-
 def test_what_torch_copies_to_make_a_dual_number_is_not_seen():
     column = torch.arange(8.0).reshape(4, 2)[:, 1]  # not laid out as the other one is
-    zeros, tool = torch.zeros(4), WatchEverything()
-    with amanda.apply(tool):
+    zeros, tool = torch.zeros(4), Record()
+    with amanda.apply(tool, Insert("insert_on_grad_inputs", None, nothing)):
         _, change = jvp(torch.sin, (zeros,), (column,))
     torch.testing.assert_close(change, column)  # times cos(0)
     assert tool.types == ["sin"]

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Insert
 from torch import Tensor, nn
 from torch.nn import functional
-from watching import Change, GradientWatch
+from watching import GradientWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,7 +231,7 @@ def test_views_with_nodes_of_their_own_are_seen_one_by_one() -> None:
 
 def test_the_gradient_of_a_view_is_changed() -> None:
     x = leaf()
-    with amanda.apply(Change("insert_on_grad_outputs", times_ten, ["tensor_split"])):
+    with amanda.apply(Insert("insert_on_grad_outputs", "tensor_split", times_ten)):
         left, right = (x * 1).tensor_split([1], dim=1)
         (left.sum() * 2 + right.sum() * 3).backward()
     assert torch.equal(x.grad, torch.tensor([[20.0, 30.0, 30.0]] * 2))
@@ -293,7 +294,7 @@ def test_replaced_gradients_go_where_they_belong(
     insertion: str, options: dict, a_factor: int, b_factor: int
 ) -> None:
     a, b = leaf(), leaf()
-    with amanda.apply(Change(insertion, times_ten, ["mul"], **options)):
+    with amanda.apply(Insert(insertion, "mul", times_ten, **options)):
         (a * b + a).sum().backward()
     assert torch.equal(a.grad, X * a_factor + 1)
     assert torch.equal(b.grad, X * b_factor)
@@ -327,7 +328,7 @@ def test_a_change_at_one_operator_is_what_a_hook_on_its_output_does(
             tensor.register_hook(lambda grad: grad * factor)
 
     (expected,) = torch.autograd.grad(model(x, scale), weight)
-    change = Change("insert_on_grad_outputs", lambda g: g * factor, [type])
+    change = Insert("insert_on_grad_outputs", type, lambda g: g * factor)
     with amanda.apply(change):
         (actual,) = torch.autograd.grad(model(x, lambda *_: None), weight)
     assert torch.equal(actual, expected)
@@ -336,8 +337,8 @@ def test_a_change_at_one_operator_is_what_a_hook_on_its_output_does(
 def test_routines_see_what_the_one_before_returned() -> None:
     x = leaf()
     tools = [
-        Change("insert_on_grad_outputs", lambda g: g * 2, ["exp"]),
-        Change("insert_on_grad_outputs", lambda g: g + 1, ["exp"]),
+        Insert("insert_on_grad_outputs", "exp", lambda g: g * 2),
+        Insert("insert_on_grad_outputs", "exp", lambda g: g + 1),
     ]
     with amanda.apply(*tools):
         x.exp().sum().backward()
@@ -346,7 +347,7 @@ def test_routines_see_what_the_one_before_returned() -> None:
 
 def test_a_routine_may_stop_a_gradient() -> None:
     a, b = leaf(), leaf()
-    with amanda.apply(Change("insert_on_grad_inputs", lambda g: g * 0, ["mul"], inputs=[1])):
+    with amanda.apply(Insert("insert_on_grad_inputs", "mul", lambda g: g * 0, inputs=[1])):
         (a * b).sum().backward()
     assert torch.equal(a.grad, X)
     assert torch.equal(b.grad, torch.zeros_like(X))
@@ -354,7 +355,7 @@ def test_a_routine_may_stop_a_gradient() -> None:
 
 def test_a_view_and_a_plain_operator_report_the_same_errors() -> None:
     for type, run in (("view", lambda x: x.view(-1)), ("exp", torch.exp)):
-        with amanda.apply(Change("insert_on_grad_outputs", lambda g: (g, g), [type])):
+        with amanda.apply(Insert("insert_on_grad_outputs", type, lambda g: (g, g))):
             y = run(leaf()).sum()
             with pytest.raises(amanda.RoutineError, match="expected 1 tensor") as raised:
                 y.backward()

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record
 from torch import Tensor, nn
 from torch.nn import functional
-from watching import ForwardWatch, ids
+from watching import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -116,7 +117,7 @@ def test_hooks_on_all_modules_change_nothing() -> None:
 def test_the_dtype_of_the_input_changes_nothing() -> None:
     model = nn.Sequential(Block(), Block())
     found = []
-    tool = ForwardWatch(["linear", "layer_norm", "gelu"])
+    tool = Record(["linear", "layer_norm", "gelu"])
     with amanda.apply(tool):
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             start = len(tool.ran)
@@ -346,7 +347,7 @@ def test_a_loss_that_is_made_for_each_step_is_one_operator() -> None:
 def test_a_replaced_module_is_another_operator() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
     analyzed = []
-    tool = ForwardWatch(["linear", "relu"])
+    tool = Record(["linear", "relu"])
     with amanda.apply(tool):
         for _ in range(3):
             model(X)
@@ -376,9 +377,9 @@ PROGRAM = """
     import torch
     from test_identity import Block, Recurrent, X
     from test_identity_outside import Encoder
-    from watching import ForwardWatch
+    from amanda.testing.probes import Record
 
-    tool = ForwardWatch()
+    tool = Record()
     with amanda.apply(tool):
         model = torch.nn.Sequential(Block(), Block(), torch.nn.LSTM(3, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -8,8 +8,8 @@ import amanda
 import pytest
 import torch
 import transformers
+from amanda.testing.probes import Record
 from amanda_torch.thread import local
-from watching import ForwardWatch
 
 STEPS = 64
 PROMPT = torch.tensor([[5, 17, 3, 42]])
@@ -68,7 +68,7 @@ def generate(model: transformers.PreTrainedModel, steps: int, options: Any) -> t
 def test_a_long_generation_has_the_operators_of_a_short_one(build: Any, options: Any) -> None:
     model = build()
     expected = generate(model, STEPS, options)
-    tool = ForwardWatch()
+    tool = Record()
     with amanda.apply(tool):
         engine = local.thread.engine
         assert engine is not None
@@ -83,7 +83,7 @@ def test_a_long_generation_has_the_operators_of_a_short_one(build: Any, options:
 
 def test_a_decode_step_and_a_forward_call_share_the_models_operators() -> None:
     model = llama()
-    with amanda.apply(tool := ForwardWatch(["linear", "scaled_dot_product_attention"])):
+    with amanda.apply(tool := Record(["linear", "scaled_dot_product_attention"])):
         model(PROMPT)
         called = list(tool.analyzed)
         generate(model, 4, {"do_sample": False})
@@ -93,7 +93,7 @@ def test_a_decode_step_and_a_forward_call_share_the_models_operators() -> None:
 
 def test_the_encoder_that_generate_calls_is_part_of_the_model() -> None:
     model = t5()
-    with amanda.apply(tool := ForwardWatch(["linear"])):
+    with amanda.apply(tool := Record("linear")):
         generate(model, 4, {"do_sample": False})
         generated = set(tool.analyzed)
         model(input_ids=PROMPT, decoder_input_ids=PROMPT)

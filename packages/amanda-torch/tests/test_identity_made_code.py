@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record
 from amanda_torch import codes, frames
 from amanda_torch.thread import local
 from torch import Tensor, nn
-from watching import ForwardWatch, ids
+from watching import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,7 +118,7 @@ def test_a_loss_whose_code_is_made_anew_is_one_place_in_training() -> None:
 
 def test_code_made_anew_does_not_make_what_is_kept_grow() -> None:
     sizes = []
-    with amanda.apply(tool := ForwardWatch()):
+    with amanda.apply(tool := Record()):
         outside = local.thread.outside
         assert outside is not None
         for _ in range(20):
@@ -133,7 +134,7 @@ def test_text_that_is_another_in_each_step_does_not_make_the_cache_grow_without_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(codes, "_MADE", 20)
-    tool = ForwardWatch(["mul"])
+    tool = Record("mul")
     with amanda.apply(tool):
         for i in range(100):
             defined(f"def f(x): y = {i}; return x * 2")(X)
@@ -144,7 +145,7 @@ def test_text_that_is_another_in_each_step_does_not_make_the_cache_grow_without_
 def test_made_code_that_is_gone_is_not_taken_for_what_comes_after_it() -> None:
     """Python gives the memory of code that is gone to other code."""
     run: list[Callable[[Tensor], Tensor]] = []
-    with amanda.apply(tool := ForwardWatch(["relu", "exp"])):
+    with amanda.apply(tool := Record(["relu", "exp"])):
         for i in range(60):
             type = ("relu", "exp")[i % 2]
             run[:] = [defined(f"def f(x): return x.{type}()")]

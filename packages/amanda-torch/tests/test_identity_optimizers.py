@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record
 from torch import Tensor, nn, optim
-from watching import ForwardWatch, everything
+from watching import everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,14 +63,14 @@ def train(make: Make, layers: int = 1, steps: int = 3, *tools: amanda.Tool) -> l
 
 @optimizers
 def test_a_tool_over_all_operators_does_not_see_updates(make: Make) -> None:
-    tool = ForwardWatch()
+    tool = Record()
     train(make, 1, 3, tool)
     assert set(tool.analyzed) == {"0/linear", "square", "mean"}
 
 
 @optimizers
 def test_a_tool_that_names_their_types_does(make: Make) -> None:
-    tool = ForwardWatch(UPDATES)
+    tool = Record(UPDATES)
     train(make, 1, 3, tool)
     name = type(make([nn.Parameter(torch.zeros(1))])).__name__
     assert tool.analyzed
@@ -78,7 +79,7 @@ def test_a_tool_that_names_their_types_does(make: Make) -> None:
 
 @optimizers
 def test_there_are_no_more_with_more_parameters_or_steps(make: Make) -> None:
-    few, many = ForwardWatch(UPDATES), ForwardWatch(UPDATES)
+    few, many = Record(UPDATES), Record(UPDATES)
     train(make, 1, 3, few)
     train(make, 4, 6, many)
     assert set(many.analyzed) == set(few.analyzed)
@@ -87,7 +88,7 @@ def test_there_are_no_more_with_more_parameters_or_steps(make: Make) -> None:
 @optimizers
 def test_the_parameters_are_those_of_plain_training(make: Make) -> None:
     plain = train(make)
-    for tools in (everything(), (ForwardWatch(UPDATES),)):
+    for tools in (everything(), (Record(UPDATES),)):
         for one, other in zip(train(make, 1, 3, *tools), plain, strict=True):
             assert torch.equal(one, other)
 
@@ -119,14 +120,14 @@ def test_a_users_own_optimizer_is_one_too() -> None:
     def descent(gradient: Tensor) -> Tensor:
         return gradient.sign()
 
-    all_operators, updates = ForwardWatch(), ForwardWatch(["sign", "sub_"])
+    all_operators, updates = Record(), Record(["sign", "sub_"])
     train(SignSGD, 2, 2, all_operators, updates)
     assert {"sign", "sub_"}.isdisjoint(all_operators.analyzed)
     assert updates.analyzed == ["SignSGD/sign", "SignSGD/sub_"]
 
 
 def test_what_a_closure_runs_is_the_programs() -> None:
-    model, tool = nn.Linear(3, 3), ForwardWatch()
+    model, tool = nn.Linear(3, 3), Record()
     optimizer = optim.LBFGS(model.parameters(), max_iter=3)
 
     def closure() -> Tensor:
@@ -141,7 +142,7 @@ def test_what_a_closure_runs_is_the_programs() -> None:
 
 
 def test_clipping_gradients_is_the_programs() -> None:
-    model, tool = nn.Linear(3, 3), ForwardWatch(["linalg_vector_norm", "_foreach_norm"])
+    model, tool = nn.Linear(3, 3), Record(["linalg_vector_norm", "_foreach_norm"])
     model(X).sum().backward()
     with amanda.apply(tool):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record
 from amanda_torch.settings import APART
 from torch import Tensor, nn
 from torch.nn import functional
-from watching import ForwardWatch, ids
+from watching import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -263,7 +264,7 @@ def test_what_does_not_differ_is_shown_and_tells_apart_as_before() -> None:
 
 
 def test_operators_of_one_place_are_bounded_whatever_differs() -> None:
-    tool, numbers = ForwardWatch(["narrow"]), torch.zeros(40, 40)
+    tool, numbers = Record("narrow"), torch.zeros(40, 40)
     with amanda.apply(tool):
         for start in range(20):
             for dim in (0, 1):
@@ -273,7 +274,7 @@ def test_operators_of_one_place_are_bounded_whatever_differs() -> None:
 
 
 def test_training_and_evaluation_are_one() -> None:
-    tool = ForwardWatch(["dropout", "batch_norm"])
+    tool = Record(["dropout", "batch_norm"])
     with amanda.apply(tool):
         for training in (True, False):
             functional.dropout(X, 0.5, training=training)
@@ -282,7 +283,7 @@ def test_training_and_evaluation_are_one() -> None:
 
 
 def test_tensors_of_other_shapes_and_types_are_no_settings() -> None:
-    tool = ForwardWatch(["add"])
+    tool = Record("add")
     with amanda.apply(tool):
         for x in (X, X.double(), CUBE, nn.Parameter(X)):
             x + x

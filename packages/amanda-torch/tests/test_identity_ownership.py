@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record
 from torch import Tensor, nn
-from watching import ForwardWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ SPELLINGS: dict[str, Callable[[Closure], Closure]] = {
     ids=["own", "SGD", "LBFGS"],
 )
 def test_what_a_closure_computes_is_the_programs(make: Any, spell: Any) -> None:
-    layer, tool = nn.Linear(3, 3), ForwardWatch()
+    layer, tool = nn.Linear(3, 3), Record()
     optimizer = make(layer.parameters())
 
     def closure() -> Tensor:
@@ -136,7 +136,7 @@ def test_what_a_closure_computes_is_the_programs(make: Any, spell: Any) -> None:
 
 
 def test_the_optimizers_own_is_not() -> None:
-    layer, everything, updates = nn.Linear(3, 3), ForwardWatch(), ForwardWatch(["sign", "sub_"])
+    layer, everything, updates = nn.Linear(3, 3), Record(), Record(["sign", "sub_"])
     optimizer = SignSGD(layer.parameters())
 
     def closure() -> Tensor:
@@ -155,7 +155,7 @@ def test_a_closure_that_has_another_name_is_the_programs_too() -> None:
         def step(self, *, loss: Any, **others: Any) -> Any:  # type: ignore[override]
             return super().step(loss)
 
-    layer, tool = nn.Linear(3, 3), ForwardWatch()
+    layer, tool = nn.Linear(3, 3), Record()
     optimizer = Named(layer.parameters())
 
     def closure() -> Tensor:
@@ -169,7 +169,7 @@ def test_a_closure_that_has_another_name_is_the_programs_too() -> None:
 
 
 def test_hooks_of_an_optimizer_are_the_programs() -> None:
-    layer, tool = nn.Linear(3, 3), ForwardWatch()
+    layer, tool = nn.Linear(3, 3), Record()
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 
     def before(*_: Any) -> None:
@@ -203,7 +203,7 @@ def halved(closure):
     return closure().div(2)
 """
     exec(compile(text, "amanda_test_library.py", "exec"), vars(library))
-    layer, tool = nn.Linear(3, 3), ForwardWatch()
+    layer, tool = nn.Linear(3, 3), Record()
     optimizer = library.Around(torch.optim.SGD(layer.parameters(), lr=0.1))
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer.inner, 1)
 
@@ -238,7 +238,7 @@ def test_an_update_within_a_module_is_the_optimizers_too() -> None:
             optimizer.step(closure)
             return self.fc(x).sin()
 
-    model, tool, updates = nn.Sequential(Adapting()), ForwardWatch(), ForwardWatch(["sign"])
+    model, tool, updates = nn.Sequential(Adapting()), Record(), Record("sign")
     with amanda.apply(tool, updates):
         model(X)
         model(X)
@@ -251,7 +251,7 @@ def test_what_torch_splits_for_sharding_is_not_the_programs() -> None:
     """FSDP takes its parameters apart through the same Python functions as programs do."""
     names: dict[str, Any] = {"torch": torch, "__name__": "torch.distributed.fsdp.pretended"}
     exec("def views(x): return torch.split(x, 1), x.split(1)", names)
-    everything, splits = ForwardWatch(), ForwardWatch(["split", "split_with_sizes"])
+    everything, splits = Record(), Record(["split", "split_with_sizes"])
     with amanda.apply(everything, splits):
         names["views"](X)
         torch.split(X, 1)
@@ -275,6 +275,6 @@ def test_nothing_is_left_in_the_frames_that_are_looked_at() -> None:
     optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=1)
     layer.weight.grad, layer.bias.grad = torch.zeros(3, 3), torch.zeros(3)
     optimizer.step(closure)
-    with amanda.apply(ForwardWatch()):
+    with amanda.apply(Record()):
         optimizer.step(closure)
     assert held[0] == held[-1]

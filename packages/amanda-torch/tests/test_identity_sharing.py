@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import amanda
 import torch
+from amanda.testing.probes import Record
 from torch import Tensor, nn
-from watching import ForwardWatch, ids
+from watching import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +170,7 @@ def test_of_two_models_one_has_its_ids_marked() -> None:
 
 def test_the_mark_of_a_model_that_is_gone_is_free_again() -> None:
     keeps = Growing()
-    with amanda.apply(tool := ForwardWatch(["linear", "relu"])):
+    with amanda.apply(tool := Record(["linear", "relu"])):
         keeps(X)
         for _ in range(3):
             Growing()(X)

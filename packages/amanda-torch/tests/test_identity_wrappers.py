@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     CheckpointImpl,
@@ -15,7 +16,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
 )
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.optim.swa_utils import AveragedModel
-from watching import ForwardWatch, ids
+from watching import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -181,7 +182,7 @@ def test_a_wrapper_in_a_method_of_a_model_has_the_path_in_it(wrap: Wrap) -> None
 
 @wraps
 def test_a_wrapped_model_computes_what_it_does_without_tools(wrap: Wrap) -> None:
-    wrapper, tool = wrap(Net()), ForwardWatch()
+    wrapper, tool = wrap(Net()), Record()
     expected = inner_of(wrapper)(X)
     with amanda.apply(tool):
         assert torch.equal(wrapper(X), expected)
@@ -200,7 +201,7 @@ def test_a_sharded_model_has_the_ids_of_the_model(tmp_path: Path, original: bool
     )
     try:
         layers = sharded(nn.Linear(3, 3)), nn.Tanh(), nn.Sequential(nn.Linear(3, 3))
-        model, tool = sharded(nn.Sequential(*layers)), ForwardWatch()
+        model, tool = sharded(nn.Sequential(*layers)), Record()
         with amanda.apply(tool):
             for _ in range(2):
                 model(X).sum().backward()

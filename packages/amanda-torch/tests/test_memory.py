@@ -11,12 +11,13 @@ import amanda
 import pytest
 import torch
 import torch._dynamo  # checkpoints import it, which leaves circles behind
+from amanda.testing.probes import Observe, Record, Watch
 from amanda_torch import driver
 from amanda_torch.thread import local
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
-from watching import ForwardWatch, everything
+from watching import everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -249,13 +250,8 @@ def test_no_graph_is_kept_without_a_backward_pass(program: Callable[[Tensor], Te
 
 
 def test_what_an_error_leaves_goes_with_it() -> None:
-    class Failing(amanda.Tool):
-        def __init__(self) -> None:
-            super().__init__()
-            self.add_inst_for_gradient(self.analyze, ops=["exp"])
-
-        def analyze(self, ctx: amanda.OpContext) -> None:
-            raise ValueError
+    def fails(ctx: amanda.OpContext) -> None:
+        raise ValueError
 
     def step() -> list[weakref.ref[Any]]:
         x = X.clone().requires_grad_()
@@ -264,7 +260,7 @@ def test_what_an_error_leaves_goes_with_it() -> None:
             y.backward()
         return [weakref.ref(x), weakref.ref(y)]
 
-    with amanda.apply(Failing()):
+    with amanda.apply(Watch(fails, "exp", gradient=True)):
         references = step()
     gc.collect()  # a traceback is a circle
     assert alive(references) == []
@@ -280,19 +276,7 @@ def test_steps_of_training_allocate_no_more_objects() -> None:
             model(X).square().mean().backward()
             optimizer.step()
 
-    class Quiet(amanda.Tool):
-        """Looks at everything and notes nothing."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.add_inst_for_op(lambda ctx: ctx.insert_after_op(self.look))
-            self.add_inst_for_op(lambda ctx: ctx.insert_after_backward_op(self.look), backward=True)
-            self.add_inst_for_gradient(lambda ctx: ctx.insert_on_grad_inputs(self.look))
-
-        def look(self, *tensors: Tensor | None) -> None:
-            pass
-
-    with amanda.apply(Quiet()):
+    with amanda.apply(Observe()):
         counts = []
         for _ in range(3):
             steps(10)
@@ -368,7 +352,7 @@ def test_contexts_hold_what_routines_leave_no_longer_than_the_scope() -> None:
 
 
 def test_a_closed_scope_leaves_operators_of_models_alone() -> None:
-    with amanda.apply(ForwardWatch()):
+    with amanda.apply(Record()):
         MODEL(X)
         X.sin()
     gc.collect()

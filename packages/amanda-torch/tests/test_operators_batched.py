@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
-from instruments import Observe, under
+from amanda.testing.probes import Insert, Observe, under
 from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, stack_module_state, vmap
 from torch.nn import functional
@@ -67,20 +67,9 @@ class Program(nn.Module):
         return self.function(x)
 
 
-class Inserted(amanda.Tool):
+def in_modules(insertion: str, routine: Callable[..., Any], **options: Any) -> Insert:
     """Inserts a routine at every operator of modules."""
-
-    def __init__(self, insertion: str, routine: Callable[..., Any], **options: Any) -> None:
-        super().__init__()
-
-        def analyze(ctx: amanda.OpContext) -> None:
-            if ctx.op.scope:
-                getattr(ctx, insertion)(routine, **options)
-
-        if "grad" in insertion:
-            self.add_inst_for_gradient(analyze)
-        else:
-            self.add_inst_for_op(analyze)
+    return Insert(insertion, None, routine, where=lambda operator: bool(operator.scope), **options)
 
 
 def scaled(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -153,10 +142,10 @@ by_function = pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_batch_is_instrumented_as_its_samples_are(name: str, insertion: str) -> None:
     model = nn.Sequential(Program(FUNCTIONS[name]))
     where, options = INSERTIONS[insertion]
-    expected = under(Inserted(where, scaled, **options), lambda: gradient_by_loop(model))
+    expected = under(in_modules(where, scaled, **options), lambda: gradient_by_loop(model))
     assert not torch.allclose(expected, gradient_by_loop(model))
     for gradient in WAYS:
-        found = under(Inserted(where, scaled, **options), lambda g=gradient: g(model))  # type: ignore[misc]
+        found = under(in_modules(where, scaled, **options), lambda g=gradient: g(model))  # type: ignore[misc]
         torch.testing.assert_close(found, expected, msg=gradient.__name__)
 
 
@@ -225,7 +214,7 @@ def test_masked_weights_of_an_ensemble() -> None:
 
 
 def test_a_hessian_of_a_batch() -> None:
-    tool = Inserted("insert_after_op", lambda y: y * 1.0)
+    tool = in_modules("insert_after_op", lambda y: y * 1.0)
     model = nn.Sequential(Program(torch.tanh))
 
     def loss(samples: Tensor) -> Tensor:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record, after, before, recorded, under
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instruments import Seen, after, before, seen, under
 from torch import nn
 from torch.nn import functional
 
@@ -93,14 +93,16 @@ def run(composite: Composite) -> Callable[[], object]:
 def test_it_is_one_operator_when_it_is_wanted(
     composite: Composite, run: Callable[[], object]
 ) -> None:
-    assert seen(run, composite.outer, *composite.inner).count(composite.outer) == 1
-    assert [t for t in seen(run, composite.outer, *composite.inner) if t in composite.inner] == []
+    assert recorded(run, composite.outer, *composite.inner).count(composite.outer) == 1
+    assert [
+        t for t in recorded(run, composite.outer, *composite.inner) if t in composite.inner
+    ] == []
 
 
 def test_all_operators_are_the_outermost_ones(
     composite: Composite, run: Callable[[], object]
 ) -> None:
-    types = seen(run)
+    types = recorded(run)
     assert composite.outer in types
     assert "_softmax" not in types
 
@@ -108,7 +110,7 @@ def test_all_operators_are_the_outermost_ones(
 def test_what_is_inside_is_seen_when_only_that_is_wanted(
     composite: Composite, run: Callable[[], object]
 ) -> None:
-    found = seen(run, *composite.inner)
+    found = recorded(run, *composite.inner)
     assert found
     assert set(found) <= set(composite.inner)
 
@@ -117,34 +119,34 @@ def test_what_is_inside_is_seen_when_only_that_is_wanted(
 def test_two_tools_see_it_each_as_it_wants(
     composite: Composite, run: Callable[[], object], nested: bool
 ) -> None:
-    alone = Seen(*composite.inner)
+    alone = Record([*composite.inner])
     under(alone, run)
-    whole, parts = Seen(composite.outer), Seen(*composite.inner)
+    whole, parts = Record(composite.outer), Record([*composite.inner])
     with amanda.apply(*([whole] if nested else [whole, parts])):
         if nested:
             under(parts, run)
         else:
             run()
     assert whole.types == [composite.outer]
-    assert parts.ids == alone.ids
+    assert parts.ran == alone.ran
 
 
 def test_a_tool_that_wants_all_operators_does_not_hide_what_is_inside(
     composite: Composite, run: Callable[[], object]
 ) -> None:
-    alone, parts = Seen(*composite.inner), Seen(*composite.inner)
+    alone, parts = Record([*composite.inner]), Record([*composite.inner])
     under(alone, run)
-    under([Seen(), parts], run)
-    assert parts.ids == alone.ids
+    under([Record(), parts], run)
+    assert parts.ran == alone.ran
 
 
 def test_results_are_the_same_whoever_looks(composite: Composite) -> None:
     module = composite.make().eval()
     plain = module(*composite.args)
     for tools in (
-        [Seen(composite.outer)],
-        [Seen(*composite.inner)],
-        [Seen(composite.outer), Seen(*composite.inner)],
+        [Record(composite.outer)],
+        [Record([*composite.inner])],
+        [Record(composite.outer), Record([*composite.inner])],
     ):
         result = under(tools, lambda: module(*composite.args))
         torch.testing.assert_close(result, plain, rtol=0, atol=0)
@@ -152,22 +154,22 @@ def test_results_are_the_same_whoever_looks(composite: Composite) -> None:
 
 def test_ids_inside_do_not_depend_on_the_tools_order() -> None:
     module = nn.GRU(4, 3)
-    tools = [Seen("gru"), Seen("linear"), Seen("sigmoid_", "tanh_"), Seen()]
+    tools = [Record("gru"), Record("linear"), Record(["sigmoid_", "tanh_"]), Record()]
     expected = [_ids(tool, module) for tool in tools]
 
     @settings(max_examples=10, deadline=None)
     @given(st.permutations(range(4)))
     def check(order: list[int]) -> None:
-        fresh = [Seen("gru"), Seen("linear"), Seen("sigmoid_", "tanh_"), Seen()]
+        fresh = [Record("gru"), Record("linear"), Record(["sigmoid_", "tanh_"]), Record()]
         under([fresh[i] for i in order], lambda: module(SEQUENCE))
-        assert [tool.ids for tool in fresh] == expected
+        assert [tool.ran for tool in fresh] == expected
 
     check()
 
 
-def _ids(tool: Seen, module: nn.Module) -> list[str]:
+def _ids(tool: Record, module: nn.Module) -> list[str]:
     under(tool, lambda: module(SEQUENCE))
-    return tool.ids
+    return tool.ran
 
 
 # Fused kernels, which call operators although autograd knows nothing of them
@@ -196,13 +198,13 @@ def test_a_fused_kernel(op: str) -> None:
     def run() -> None:
         module(*[SEQUENCE] * arguments)
 
-    assert seen(run) == [op]
-    alone, whole, parts = Seen(*inner), Seen(op), Seen(*inner)
+    assert recorded(run) == [op]
+    alone, whole, parts = Record([*inner]), Record(op), Record([*inner])
     under(alone, run)
     under([whole, parts], run)
     assert set(alone.types) == set(inner)
     assert whole.types == [op]
-    assert parts.ids == alone.ids
+    assert parts.ran == alone.ran
 
 
 # Substituting, outside and inside
@@ -245,7 +247,7 @@ def test_gradients_pass_through_both() -> None:
 
 
 def test_a_replaced_operator_has_nothing_inside() -> None:
-    parts = Seen("t", "addmm", "mm")
+    parts = Record(["t", "addmm", "mm"])
     tools = [parts, _replacing_linear()]
     with torch.no_grad():
         assert torch.equal(under(tools, lambda: functional.linear(V, V)), V)

@@ -8,7 +8,8 @@ import amanda
 import numpy as np
 import pytest
 import torch
-from instruments import Seen, after, before, leaf, under
+from amanda.testing.probes import Describe, Record, after, before, under
+from leaves import leaf
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -169,7 +170,7 @@ CASES: dict[str, tuple[Callable[[], object], str, list[str], dict[str, Any]]] = 
 def test_names_and_attributes(
     run: Callable[[], object], op: str, names: list[str], attrs: dict[str, Any]
 ) -> None:
-    tool = Seen(op)
+    tool = Describe(op)
     under(tool, run)
     assert tool.names[op] == names
     shown = tool.attrs[op]
@@ -308,7 +309,7 @@ def test_a_variable_is_assigned_within_a_routine_too() -> None:
 
 
 def test_a_scope_within_a_routine_leaves_the_rest_of_the_routine_unseen() -> None:
-    inner = Seen("mul")
+    inner = Record("mul")
 
     def routine(x: Tensor) -> Tensor:
         with amanda.disabled():
@@ -317,7 +318,7 @@ def test_a_scope_within_a_routine_leaves_the_rest_of_the_routine_unseen() -> Non
             y = y * 3
         return y * 4
 
-    tool = Seen("mul", "relu")
+    tool = Record(["mul", "relu"])
     assert torch.equal(under([tool, before("relu", routine)], lambda: V.relu()), (24 * V).relu())
     assert tool.types == ["relu"]
     assert inner.types == ["mul"]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
-from instruments import Observe, Seen, after, before, leaf, replace, under
+from amanda.testing.probes import Observe, Record, Watch, after, before, replace, under
+from leaves import leaf
 from torch import Tensor, nn
 from torch._higher_order_ops import associative_scan, scan
 from torch._higher_order_ops import map as map_rows
@@ -69,10 +70,10 @@ def _compiler() -> Any:
 @pytest.mark.parametrize(("program", "type", "count"), PROGRAMS.values(), ids=PROGRAMS)
 def test_what_runs_in_them_is_seen(program: Callable[[Tensor], Any], type: str, count: int) -> None:
     x = torch.ones(4, 4)
-    tool = Seen()
+    tool = Record()
     under(tool, lambda: program(x))
     assert tool.types.count(type) == count
-    tool = Seen(type)
+    tool = Record(type)
     under(tool, lambda: program(x))
     assert tool.types.count(type) == count
 
@@ -104,14 +105,14 @@ class Gated(nn.Module):
 
 
 def test_ids_are_the_same_in_every_iteration() -> None:
-    model, tool = nn.Sequential(Gated()), Seen()
+    model, tool = nn.Sequential(Gated()), Record()
     runs = []
 
     def iterate() -> None:
         for sign in (1, -1, 1, -1):
-            tool.ids.clear()
+            tool.ran.clear()
             model(sign * torch.ones(2, 4)).sum().backward()
-            runs.append(list(tool.ids))
+            runs.append(list(tool.ran))
 
     under(tool, iterate)
     assert runs[:2] == runs[2:]
@@ -140,17 +141,13 @@ def test_a_substitute_that_the_derived_gradient_would_miss_is_refused(tool: aman
 
 
 def test_a_gradient_that_no_tool_sees_is_said_to_be_missing() -> None:
-    class Gradients(amanda.Tool):
-        def __init__(self) -> None:
-            super().__init__()
-            self.add_inst_for_gradient(lambda ctx: None, ops=["matmul"])
-
+    tool = Watch(lambda ctx: None, "matmul", gradient=True)
     with pytest.warns(amanda.AmandaWarning, match=r"matmul.*: the gradient .* within cond"):
-        under(Gradients(), lambda: cond(leaf(4, 4)))
+        under(tool, lambda: cond(leaf(4, 4)))
 
 
 def test_after_a_scope_they_are_captured_as_ever() -> None:
     x = torch.ones(4, 4)
     plain = attention(x)
-    assert torch.equal(under(Seen(), lambda: attention(x)), plain)
+    assert torch.equal(under(Record(), lambda: attention(x)), plain)
     assert torch.equal(attention(x), plain)

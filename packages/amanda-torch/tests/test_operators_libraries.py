@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
-from instruments import Observe, Seen, after, before, leaf, replace, seen, under
+from amanda.testing.probes import (
+    Describe,
+    Observe,
+    Record,
+    after,
+    before,
+    recorded,
+    replace,
+    under,
+)
+from leaves import leaf
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -136,8 +146,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 def test_a_function_is_an_operator(name: str) -> None:
     run = FUNCTIONS[name]
     expected = [name] * (1 + (name == "Sums"))
-    assert seen(lambda: run(V), name) == expected
-    assert [type for type in seen(lambda: run(V)) if type in FUNCTIONS] == expected
+    assert recorded(lambda: run(V), name) == expected
+    assert [type for type in recorded(lambda: run(V)) if type in FUNCTIONS] == expected
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -150,13 +160,13 @@ def test_observing_a_function_changes_nothing(name: str) -> None:
 
 def test_a_function_that_the_program_took_hold_of_before() -> None:
     square = Square.apply
-    assert seen(lambda: square(V, 2.0)) == ["Square"]
-    mapped = seen(lambda: torch.vmap(SetUp.apply, in_dims=(0, None))(V, 2.0))
+    assert recorded(lambda: square(V, 2.0)) == ["Square"]
+    mapped = recorded(lambda: torch.vmap(SetUp.apply, in_dims=(0, None))(V, 2.0))
     assert mapped == ["SetUp"]
 
 
 def test_arguments_of_functions() -> None:
-    tool = Seen("Square", "SetUp", "Sums")
+    tool = Describe(["Square", "SetUp", "Sums"])
     under(tool, lambda: (Square.apply(V, 2.0), SetUp.apply(V, 3), Sums.apply(V, V)))
     assert tool.names == {"Square": ["x"], "SetUp": ["x"], "Sums": ["xs[0]", "xs[1]"]}
     assert tool.attrs == {"Square": {"k": 2.0}, "SetUp": {"k": 3}, "Sums": {}}
@@ -164,9 +174,9 @@ def test_arguments_of_functions() -> None:
 
 def test_what_is_inside_a_function_is_seen_when_only_that_is_wanted() -> None:
     run = lambda: Square.apply(V, 2.0)  # noqa: E731
-    assert seen(run, "mul") == ["mul", "mul"]
-    assert seen(run, "mul", "Square") == ["Square"]
-    whole, parts = Seen("Square"), Seen("mul")
+    assert recorded(run, "mul") == ["mul", "mul"]
+    assert recorded(run, "mul", "Square") == ["Square"]
+    whole, parts = Record("Square"), Record("mul")
     under([whole, parts], run)
     assert (whole.types, parts.types) == (["Square"], ["mul", "mul"])
 
@@ -280,24 +290,24 @@ def library() -> Iterator[Any]:
 
 
 def test_an_operator_of_a_library(library: Any) -> None:
-    tool = Seen("amanda_tests::scale")
-    under(tool, lambda: (library.scale(V), library.scale(V, k=5.0)))
+    tool, shown = Record("amanda_tests::scale"), Describe("amanda_tests::scale")
+    under([tool, shown], lambda: (library.scale(V), library.scale(V, k=5.0)))
     assert tool.types == ["amanda_tests::scale"] * 2
-    assert tool.names == {"amanda_tests::scale": ["x"]}
-    assert tool.attrs == {"amanda_tests::scale": {"k": 5.0}}
-    assert seen(lambda: library.scale(V)) == ["amanda_tests::scale"]
-    assert seen(lambda: library.scale(V), "mul") == ["mul"]
+    assert shown.names == {"amanda_tests::scale": ["x"]}
+    assert shown.attrs == {"amanda_tests::scale": {"k": 5.0}}
+    assert recorded(lambda: library.scale(V)) == ["amanda_tests::scale"]
+    assert recorded(lambda: library.scale(V), "mul") == ["mul"]
 
 
 @pytest.mark.parametrize("recorded", [True, False])
 def test_what_is_inside_an_operator_of_a_library(library: Any, recorded: bool) -> None:
     x = leaf(4) if recorded else V
     run = lambda: library.scale(x)  # noqa: E731 : one place in the program
-    alone, whole, parts = Seen("mul"), Seen("amanda_tests::scale"), Seen("mul")
+    alone, whole, parts = Record("mul"), Record("amanda_tests::scale"), Record("mul")
     under(alone, run)
     under([whole, parts], run)
     assert alone.types == parts.types == ["mul"]
-    assert alone.ids == parts.ids
+    assert alone.ran == parts.ran
     assert whole.types == ["amanda_tests::scale"]
 
 
@@ -338,7 +348,7 @@ def test_an_operator_of_a_library_that_writes(library: Any) -> None:
 
 
 def test_an_operator_that_is_defined_while_a_scope_is_open() -> None:
-    named, everything = Seen("amanda_late::one", "amanda_late::two"), Seen()
+    named, everything = Record(["amanda_late::one", "amanda_late::two"]), Record()
     with amanda.apply(named, everything):
 
         @torch.library.custom_op("amanda_late::one", mutates_args=())
@@ -355,20 +365,20 @@ def test_an_operator_that_is_defined_while_a_scope_is_open() -> None:
 
 
 def test_an_operator_that_goes_while_a_scope_is_open() -> None:
-    with amanda.apply(Seen()):
+    with amanda.apply(Record()):
         library = torch.library.Library("amanda_gone", "DEF")
         library.define("op(Tensor x) -> Tensor")
         library.impl("op", lambda x: x + 1, "CPU")
         assert torch.equal(torch.ops.amanda_gone.op(V), V + 1)
         library._destroy()
         torch.relu(V)
-    assert seen(lambda: V.relu()) == ["relu"]
+    assert recorded(lambda: V.relu()) == ["relu"]
 
 
 def test_a_library_that_registers_a_kernel_while_a_scope_is_open() -> None:
     library = torch.library.Library("amanda_kernels", "DEF")
     library.define("op(Tensor x) -> Tensor")
-    tool = Seen("amanda_kernels::op")
+    tool = Record("amanda_kernels::op")
     with amanda.apply(tool):
         library.impl("op", lambda x: x * 3, "CPU")
         assert torch.equal(torch.ops.amanda_kernels.op(V), V * 3)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import amanda
 import pytest
 import torch
-from instruments import Observe, Seen, after, before, leaf, replace, seen, under
+from amanda.testing.probes import Observe, Record, after, before, recorded, replace, under
+from leaves import leaf
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -92,7 +93,7 @@ def test_a_mode_sees_the_same_next_to_an_observing_tool(mode: Any, inside: bool)
     alone, together = mode(**options), mode(**options)
     with alone:
         expected = step()
-    torch.testing.assert_close(both(together, Seen(), inside), expected, rtol=0, atol=0)
+    torch.testing.assert_close(both(together, Record(), inside), expected, rtol=0, atol=0)
     if mode is FlopCounterMode:
         assert together.get_total_flops() == alone.get_total_flops() == 2 * 2 * 4 * 4 * 4
     else:
@@ -103,7 +104,7 @@ def test_a_mode_sees_the_same_next_to_an_observing_tool(mode: Any, inside: bool)
 @modes
 def test_a_tool_sees_the_same_next_to_a_mode(mode: Any, inside: bool) -> None:
     options = {"display": False} if mode is FlopCounterMode else {}
-    tool = Seen("linear", "relu")
+    tool = Record(["linear", "relu"])
     both(mode(**options), tool, inside)
     assert tool.types == ["linear", "relu"]
 
@@ -178,12 +179,12 @@ def test_a_subclass_is_handled_as_it_is_without_tools(wrap: Callable[[Tensor], T
         return functional.linear(x, W).relu()
 
     expected, calls = run(), list(log)
-    for tool in (Seen(), Seen("relu"), after("linear", lambda y: None)):
+    for tool in (Record(), Record("relu"), after("linear", lambda y: None)):
         result = under(tool, run)
         assert type(result) is type(x)
         assert log == calls
         assert torch.equal(plain(result), plain(expected))
-    assert seen(run) == ["linear", "relu"]
+    assert recorded(run) == ["linear", "relu"]
 
 
 @subclasses
@@ -290,7 +291,7 @@ def test_quantized_modules() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
     dynamic = quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
     assert torch.equal(under(Observe(), lambda: dynamic(V)), dynamic(V))
-    assert "quantized::linear_dynamic" in seen(lambda: dynamic(V))
+    assert "quantized::linear_dynamic" in recorded(lambda: dynamic(V))
 
     engine = next(e for e in torch.backends.quantized.supported_engines if e != "none")
     torch.backends.quantized.engine = engine
@@ -301,7 +302,7 @@ def test_quantized_modules() -> None:
     static = quantization.convert(prepared)
     plain = static(V)
     assert torch.equal(under(Observe(), lambda: static(V)), plain)
-    assert seen(lambda: static(V), "quantized::linear") == ["quantized::linear"]
+    assert recorded(lambda: static(V), "quantized::linear") == ["quantized::linear"]
     tool = after("dequantize", lambda y: y * 2)
     assert torch.equal(under(tool, lambda: static(V)), 2 * plain)
     tool = before("quantize_per_tensor", lambda x: x * 0)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
+from amanda.testing.probes import Describe, Record, after, before, under
 from amanda_torch.wrapped import wrapped
-from instruments import Seen, after, before, leaf, under
+from leaves import leaf
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -52,9 +53,9 @@ PROGRAMS: dict[str, Callable[[], Tensor]] = {
     "a truth value": lambda: torch.logical_xor(MASK, torch.tensor(True)) ^ True,
 }
 TOOLS: dict[str, Callable[[], list[amanda.Tool]]] = {
-    "all": lambda: [Seen()],
-    "what converts": lambda: [Seen("to", "_to_copy", "clone", "resolve_conj")],
-    "all, and some": lambda: [Seen(), Seen("eq", "gt", "where", "mul", "pow", "div_")],
+    "all": lambda: [Record()],
+    "what converts": lambda: [Record(["to", "_to_copy", "clone", "resolve_conj"])],
+    "all, and some": lambda: [Record(), Record(["eq", "gt", "where", "mul", "pow", "div_"])],
 }
 
 
@@ -72,21 +73,21 @@ def test_programs_with_numbers_give_what_they_give(
 
 
 def test_a_number_is_an_attribute() -> None:
-    tool = Seen("mul")
+    tool = Describe("mul")
     under(tool, lambda: DATA * 3)
     assert tool.names["mul"] == ["self"]
     assert tool.attrs["mul"] == {"other": 3}
 
 
 def test_a_number_inside_of_a_composite_operator_is_an_attribute() -> None:
-    tool = Seen("where")
-    under([tool, Seen("mm")], lambda: torch.where(MASK, DATA, 0.25))
+    tool = Describe("where")
+    under([tool, Record("mm")], lambda: torch.where(MASK, DATA, 0.25))
     assert tool.names["where"] == ["condition", "self"]
     assert tool.attrs["where"] == {"other": 0.25}
 
 
 def test_a_number_in_place_of_a_tensor_is_another_operator() -> None:
-    tool, model = Seen("mul"), torch.nn.Sequential(Times(1.0))
+    tool, model = Record("mul"), torch.nn.Sequential(Times(1.0))
 
     def program() -> None:
         for factor in (DATA, 2.0, DATA, 2.0):
@@ -94,8 +95,8 @@ def test_a_number_in_place_of_a_tensor_is_another_operator() -> None:
             model(DATA)
 
     under(tool, program)
-    assert len(set(tool.ids)) == 2
-    assert tool.ids[:2] == tool.ids[2:]
+    assert len(set(tool.ran)) == 2
+    assert tool.ran[:2] == tool.ran[2:]
 
 
 @pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
@@ -151,7 +152,7 @@ def test_a_masked_operand_beside_a_number() -> None:
 def test_an_operator_with_a_number_is_replaced_where_a_tool_looks_inside() -> None:
     flipped = after("ne", torch.logical_not)  # isfinite(x) is (x == x) * (abs(x) != inf)
     data = torch.tensor([1.0, float("inf")])
-    assert under([Seen("isfinite"), flipped], lambda: data.isfinite()).tolist() == [False, True]
+    assert under([Record("isfinite"), flipped], lambda: data.isfinite()).tolist() == [False, True]
 
 
 def test_a_jvp_with_numbers() -> None:
@@ -159,7 +160,9 @@ def test_a_jvp_with_numbers() -> None:
         return torch.where(x > 0, 2.0 * x, 0.5) ** 2
 
     plain = torch.func.jvp(function, (DATA,), (torch.ones(3),))
-    got = under([Seen(), Seen("gt")], lambda: torch.func.jvp(function, (DATA,), (torch.ones(3),)))
+    got = under(
+        [Record(), Record("gt")], lambda: torch.func.jvp(function, (DATA,), (torch.ones(3),))
+    )
     assert all(map(torch.equal, got, plain))
 
 
@@ -168,7 +171,7 @@ def test_a_vmapped_function_with_numbers() -> None:
         return torch.where(x > 0, x, 0.5) % 0.75
 
     plain = torch.vmap(function)(DATA)
-    assert torch.equal(under([Seen(), Seen("gt")], lambda: torch.vmap(function)(DATA)), plain)
+    assert torch.equal(under([Record(), Record("gt")], lambda: torch.vmap(function)(DATA)), plain)
 
 
 def test_a_number_has_no_tangent_in_what_a_derivative_computes() -> None:
@@ -176,5 +179,5 @@ def test_a_number_has_no_tangent_in_what_a_derivative_computes() -> None:
         return (x / 2.0).sin()  # whose derivative multiplies the tangent of the number
 
     plain = torch.func.jvp(function, (DATA,), (torch.ones(3),))
-    got = under(Seen("mul"), lambda: torch.func.jvp(function, (DATA,), (torch.ones(3),)))
+    got = under(Record("mul"), lambda: torch.func.jvp(function, (DATA,), (torch.ones(3),)))
     assert all(map(torch.equal, got, plain))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from instruments import Seen, seen, under
+from amanda.testing.probes import Record, recorded, under
 from torch import nn
 from torch.nn import functional
 
@@ -105,22 +105,22 @@ SPELLINGS = {
     ids=[f"{t}-{i}" for t, spellings in SPELLINGS.items() for i in range(len(spellings))],
 )
 def test_every_spelling_is_one_operator(type: str, spelling: Callable[[], object]) -> None:
-    assert seen(spelling, type) == [type]
+    assert recorded(spelling, type) == [type]
 
 
 @pytest.mark.parametrize("type", SPELLINGS)
 def test_also_among_all_operators(type: str) -> None:
     spellings = SPELLINGS[type]
-    assert seen(lambda: [spelling() for spelling in spellings]).count(type) == len(spellings)
+    assert recorded(lambda: [spelling() for spelling in spellings]).count(type) == len(spellings)
 
 
 def test_functional_and_in_place_are_types_of_their_own() -> None:
-    assert seen(lambda: V.clone().relu_(), "relu") == []
-    assert seen(lambda: V.relu(), "relu_") == []
+    assert recorded(lambda: V.clone().relu_(), "relu") == []
+    assert recorded(lambda: V.relu(), "relu_") == []
 
 
 def test_all_overloads_are_of_one_type() -> None:
-    tool = Seen("add")
+    tool = Record("add")
     under(tool, lambda: (V + V, V + 1, torch.add(V, V, out=torch.empty(0))))
     assert tool.types == ["add"] * 3
 
@@ -155,7 +155,7 @@ def loaded() -> torch.jit.ScriptModule:
 def test_torchscript_runs_the_same_operators(make: Callable[[], torch.jit.ScriptModule]) -> None:
     module = make()
     for _ in range(3):  # its executor rewrites the program while it warms up
-        assert seen(lambda: module(V), "linear", "relu") == ["linear", "relu"]
+        assert recorded(lambda: module(V), "linear", "relu") == ["linear", "relu"]
 
 
 def test_a_tensors_own_arithmetic_in_a_python_loop() -> None:
@@ -164,4 +164,4 @@ def test_a_tensors_own_arithmetic_in_a_python_loop() -> None:
         for _ in range(3):
             x = x * 2 - 1
 
-    assert seen(run, "mul", "sub") == ["mul", "sub"] * 3
+    assert recorded(run, "mul", "sub") == ["mul", "sub"] * 3

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from instruments import Observe, after, before, replace, seen, under
+from amanda.testing.probes import Observe, after, before, recorded, replace, under
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
@@ -60,7 +60,7 @@ def test_observing_changes_nothing(run: Callable[[], Any]) -> None:
 
 @transformed
 def test_operators_are_seen(run: Callable[[], Any]) -> None:
-    types = seen(run, "linear", "sigmoid")
+    types = recorded(run, "linear", "sigmoid")
     assert types
     assert types == ["linear", "sigmoid"] * (len(types) // 2)
 

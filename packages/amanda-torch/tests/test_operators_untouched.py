@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
-from instruments import Observe
+from amanda.testing.probes import Observe
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._pytree import tree_leaves

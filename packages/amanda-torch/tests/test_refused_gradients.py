@@ -5,49 +5,35 @@ import copy
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Insert, Watch
 from torch import nn
 
 
-class Cut(amanda.Tool):
-    """Returns part of a gradient."""
-
-    def __init__(self, backward):
-        super().__init__()
-        if backward:
-            self.add_inst_for_op(self.analyze_node, backward=True, ops=["linear"])
-        else:
-            self.add_inst_for_gradient(self.analyze, ops=["linear"])
-
-    def analyze(self, ctx):
-        ctx.insert_on_grad_inputs(lambda grad: grad[:1], inputs=["weight"])
-
-    def analyze_node(self, ctx):
-        ctx.insert_before_backward_op(lambda grad: grad[:1], grad_outputs=[0])
-
-
-@pytest.mark.parametrize("backward", [False, True])
-def test_another_shape_is_an_error_that_names_the_tool(backward):
+@pytest.mark.parametrize(
+    ("insertion", "chosen"),
+    [
+        ("insert_on_grad_inputs", {"inputs": ["weight"]}),
+        ("insert_before_backward_op", {"grad_outputs": [0]}),
+    ],
+)
+def test_another_shape_is_an_error_that_names_the_tool(insertion, chosen):
     layer = nn.Linear(3, 4)
+    cut = Insert(insertion, "linear", lambda grad: grad[:1], **chosen)
     with (
-        amanda.apply(Cut(backward)),
-        pytest.raises(amanda.RoutineError, match=r"Cut.*returned shape .* for a gradient of shape"),
+        amanda.apply(cut),
+        pytest.raises(
+            amanda.RoutineError, match=r"Insert.*returned shape .* for a gradient of shape"
+        ),
     ):
         layer(torch.ones(2, 3)).sum().backward()
 
 
 def test_a_variable_is_copied_with_what_holds_it():
-    class Keep(amanda.Tool):
-        def __init__(self):
-            super().__init__()
-            self.add_inst_for_op(self.analyze, ops=["linear"])
-
-        def analyze(self, ctx):
-            self.variable = ctx.variable("scale", 2.0)
-
-    tool = Keep()
-    with amanda.apply(tool):
+    kept = []
+    with amanda.apply(Watch(lambda ctx: kept.append(ctx.variable("scale", 2.0)), "linear")):
         nn.Linear(3, 4)(torch.ones(2, 3))
-    twin = copy.deepcopy(tool.variable)
-    tool.variable.assign(3.0)
-    assert (float(tool.variable), float(twin)) == (3.0, 2.0)
+    (variable,) = kept
+    twin = copy.deepcopy(variable)
+    variable.assign(3.0)
+    assert (float(variable), float(twin)) == (3.0, 2.0)
     assert float(twin.assign(4.0)) == 4.0

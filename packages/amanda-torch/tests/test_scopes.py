@@ -11,12 +11,13 @@ import amanda
 import pytest
 import torch
 import torch._dynamo.eval_frame
+from amanda.testing.probes import Insert, Record, before
 from amanda_torch import driver
 from amanda_torch.thread import intercepting, local
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from watching import Change, ForwardWatch, everything
+from watching import everything
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +50,7 @@ def test_what_is_exchanged_is_exchanged() -> None:
     """Else the other tests compare nothing."""
     assert (nn.Module, "__call__") in EXCHANGED
     before = state()
-    with amanda.apply(ForwardWatch()):
+    with amanda.apply(Record()):
         assert all(one is not other for one, other in zip(before, state(), strict=True))
 
 
@@ -68,7 +69,7 @@ def test_an_exception_in_the_model_within_modules_and_routines() -> None:
         def forward(self, x: Tensor) -> Tensor:
             raise KeyError("model")
 
-    model, tool = nn.Sequential(nn.Linear(3, 3), Failing()), ForwardWatch()
+    model, tool = nn.Sequential(nn.Linear(3, 3), Failing()), Record()
     with amanda.apply(tool):
         for _ in range(2):
             with pytest.raises(KeyError, match="model"):
@@ -80,7 +81,7 @@ def test_an_exception_in_the_model_within_modules_and_routines() -> None:
 
 
 def test_an_exception_in_an_operator() -> None:
-    tool = ForwardWatch(["matmul"])
+    tool = Record("matmul")
     with amanda.apply(tool):
         with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
             X @ X
@@ -98,8 +99,8 @@ def test_an_exception_in_a_backward() -> None:
         def backward(ctx: Any, grad: Tensor) -> Tensor:
             raise KeyError("backward")
 
-    tool = ForwardWatch(["exp"])
-    with amanda.apply(tool, Change("insert_on_grad_inputs", lambda *_: None, ["Failing", "sum"])):
+    tool = Record("exp")
+    with amanda.apply(tool, Insert("insert_on_grad_inputs", ["Failing", "sum"], lambda *_: None)):
         with pytest.raises(KeyError, match="backward"):
             Failing.apply(X.clone().requires_grad_()).sum().backward()
         plain()
@@ -110,7 +111,7 @@ def test_a_keyboard_interrupt_in_a_routine() -> None:
     def interrupt(*tensors: Tensor) -> None:
         raise KeyboardInterrupt
 
-    with amanda.apply(Change("insert_before_op", interrupt, ["exp"])):
+    with amanda.apply(before("exp", interrupt)):
         with pytest.raises(KeyboardInterrupt):
             plain()
         with pytest.raises(KeyboardInterrupt):
@@ -119,7 +120,7 @@ def test_a_keyboard_interrupt_in_a_routine() -> None:
 
 def test_a_generator_that_is_closed_within_a_scope() -> None:
     def batches() -> Iterator[Tensor]:
-        with amanda.apply(ForwardWatch()):
+        with amanda.apply(Record()):
             while True:
                 yield plain()
 
@@ -131,13 +132,13 @@ def test_a_generator_that_is_closed_within_a_scope() -> None:
 def test_an_operator_that_cannot_be_intercepted_is_refused() -> None:
     with (
         pytest.raises(amanda.UnsupportedError, match="detach"),
-        amanda.apply(ForwardWatch(["detach"])),
+        amanda.apply(Record("detach")),
     ):
         pass
 
 
 def test_an_operator_registered_within_a_scope_is_seen() -> None:
-    tool = ForwardWatch()
+    tool = Record()
     with amanda.apply(tool):
 
         @torch.library.custom_op("amanda_scopes::halve", mutates_args=())
@@ -149,7 +150,7 @@ def test_an_operator_registered_within_a_scope_is_seen() -> None:
 
 
 def test_a_scope_leaves_types_that_nobody_wants_alone() -> None:
-    tool = ForwardWatch(["exp"])
+    tool = Record("exp")
     with amanda.apply(tool):
         X.sin()
         plain()
@@ -171,7 +172,7 @@ switches = st.recursive(
 def test_however_scopes_nest(tree: Any) -> None:
     """An operator is seen by the tools around it, unless they are switched off."""
 
-    def visit(tree: Any, tools: list[ForwardWatch], on: bool) -> None:
+    def visit(tree: Any, tools: list[Record], on: bool) -> None:
         ran = [len(tool.ran) for tool in tools]
         plain()
         assert [len(tool.ran) for tool in tools] == [count + on for count in ran]
@@ -179,7 +180,7 @@ def test_however_scopes_nest(tree: Any) -> None:
             before = state()
             with contextlib.ExitStack() as stack:
                 if kind == "apply":
-                    tool = ForwardWatch(["exp"])
+                    tool = Record("exp")
                     stack.enter_context(amanda.apply(tool))
                     visit(inner, [*tools, tool], on)
                 else:
@@ -194,14 +195,14 @@ def test_however_scopes_nest(tree: Any) -> None:
 
 
 def test_a_scope_that_a_routine_leaves_open_is_in_force_after_it() -> None:
-    inner, stack = ForwardWatch(["exp"]), contextlib.ExitStack()
+    inner, stack = Record("exp"), contextlib.ExitStack()
 
     def enter(*tensors: Tensor) -> None:
         stack.enter_context(amanda.apply(inner))
         plain()
 
-    outer = ForwardWatch(["exp"])
-    with amanda.apply(outer, Change("insert_before_op", enter, ["sin"])):
+    outer = Record("exp")
+    with amanda.apply(outer, before("sin", enter)):
         X.sin()
         assert (len(outer.ran), len(inner.ran)) == (0, 1)
         with stack:
@@ -211,7 +212,7 @@ def test_a_scope_that_a_routine_leaves_open_is_in_force_after_it() -> None:
 
 
 def test_nothing_is_kept_of_a_scope_that_a_routine_left_open() -> None:
-    inner, stack = ForwardWatch(["exp"]), contextlib.ExitStack()
+    inner, stack = Record("exp"), contextlib.ExitStack()
     kept: list[weakref.ref[Any]] = []
 
     def enter(*tensors: Tensor) -> None:
@@ -223,7 +224,7 @@ def test_nothing_is_kept_of_a_scope_that_a_routine_left_open() -> None:
     gc.collect()
     gc.disable()  # until it runs, the ids of operators of the scope would be taken
     try:
-        with amanda.apply(Change("insert_before_op", enter, ["sin"])):
+        with amanda.apply(before("sin", enter)):
             X.sin()
             with stack:
                 plain()
@@ -234,12 +235,12 @@ def test_nothing_is_kept_of_a_scope_that_a_routine_left_open() -> None:
 
 @pytest.mark.parametrize("insertion", ["insert_before_op", "insert_on_grad_outputs"])
 def test_a_routine_that_leaves_the_scope_around_it(insertion: str) -> None:
-    stack, tool = contextlib.ExitStack(), ForwardWatch(["exp"])
+    stack, tool = contextlib.ExitStack(), Record("exp")
 
     def leave(*tensors: Tensor) -> None:
         stack.close()
 
-    stack.enter_context(amanda.apply(tool, Change(insertion, leave, ["sin"])))
+    stack.enter_context(amanda.apply(tool, Insert(insertion, "sin", leave)))
     X.clone().requires_grad_().sin().sum().backward()
     plain()
     assert tool.ran == []
@@ -253,11 +254,11 @@ def test_a_backward_in_a_scope_of_a_routine_is_not_seen_by_the_tools_around_it()
     x = X.clone().requires_grad_()
 
     def backward(*tensors: Tensor) -> None:
-        with amanda.apply(ForwardWatch(["cos"])):
+        with amanda.apply(Record("cos")):
             total.backward()
 
-    outer = Change("insert_on_grad_outputs", lambda grad: grads.append("outer"), ["sin"])
-    with amanda.apply(outer, Change("insert_before_op", backward, ["exp"])):
+    outer = Insert("insert_on_grad_outputs", "sin", lambda grad: grads.append("outer"))
+    with amanda.apply(outer, before("exp", backward)):
         total = x.sin().sum()
         plain()
         assert grads == []
@@ -269,11 +270,11 @@ def test_what_is_inside_an_operator_is_seen_after_a_scope_of_a_routine_as_before
     """A tool that wants the operator itself sees nothing of what it is made of."""
 
     def opens(*tensors: Tensor) -> None:
-        with amanda.apply(ForwardWatch(["exp"])):
+        with amanda.apply(Record("exp")):
             plain()
 
-    whole, parts = ForwardWatch(["linear", "mm"]), ForwardWatch(["mm", "t"])
-    opening = Change("insert_before_op", opens, ["t"])
+    whole, parts = Record(["linear", "mm"]), Record(["mm", "t"])
+    opening = before("t", opens)
     with amanda.apply(whole, parts, opening):
         nn.functional.linear(X.clone().requires_grad_(), torch.ones(2, 3))
     assert [id.partition("#")[0] for id in whole.ran] == ["linear"]

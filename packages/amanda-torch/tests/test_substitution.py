@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Insert, after, before, replace, under
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instruments import Insert, after, before, leaf, replace, under
+from leaves import leaf
 from torch import Tensor, nn
 from torch.nn import functional
 

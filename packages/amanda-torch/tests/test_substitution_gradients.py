@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
-from instruments import after, before, leaf, replace, under
+from amanda.testing.probes import after, before, replace, under
+from leaves import leaf
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
-from instruments import Observe, after, before, leaf, replace, seen, under
+from amanda.testing.probes import Observe, after, before, recorded, replace, under
+from leaves import leaf
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -425,7 +426,7 @@ class Dense(nn.Module):
 
 def test_a_model_under_observation_has_the_same_gradients() -> None:
     model, x = Dense(), torch.randn(2, 3, 8, 8)
-    assert seen(lambda: model(x), "relu_", "add_", "silu_")[1:] == ["relu_", "add_", "silu_"]
+    assert recorded(lambda: model(x), "relu_", "add_", "silu_")[1:] == ["relu_", "add_", "silu_"]
 
     def gradients(tool: amanda.Tool) -> list[Tensor]:
         model.zero_grad()

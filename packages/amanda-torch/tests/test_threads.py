@@ -12,10 +12,11 @@ import torch
 import torch.distributed
 import torch.distributed.fsdp
 import torch.multiprocessing
+from amanda.testing.probes import Record, after
 from amanda_torch.thread import intercepting, local
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from watching import Change, ForwardWatch, GradientWatch, everything
+from watching import GradientWatch, everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +66,7 @@ def steps(model: nn.Module, *tools: amanda.Tool, count: int = 20) -> Callable[[]
 def test_two_scopes_at_once_see_their_own_thread(models: int) -> None:
     one = network()
     other = one if models == 1 else network()
-    linears, relus, nothing = ForwardWatch(["linear"]), ForwardWatch(["relu_"]), ForwardWatch([])
+    linears, relus, nothing = Record("linear"), Record("relu_"), Record([])
     at_once(steps(one, linears), steps(other, relus), steps(other), steps(one, nothing))
     assert len(linears.ran) == 2 * 20
     assert len(linears.analyzed) == 2
@@ -86,7 +87,7 @@ def test_all_views_at_once_on_one_model() -> None:
 
 def test_threads_that_meet_an_operator_at_the_same_time_agree_on_it() -> None:
     for _ in range(10):
-        model, tools = network(), [ForwardWatch(["linear"]) for _ in range(3)]
+        model, tools = network(), [Record("linear") for _ in range(3)]
         at_once(*(steps(model, tool, count=1) for tool in tools))
         assert tools[0].ran == tools[1].ran == tools[2].ran
 
@@ -97,7 +98,7 @@ def test_a_substitution_in_one_thread_is_none_in_another() -> None:
     results: dict[str, Tensor] = {}
 
     def zeroed() -> None:
-        with amanda.apply(Change("insert_after_op", torch.zeros_like, ["linear"])):
+        with amanda.apply(after("linear", torch.zeros_like)):
             for _ in range(50):
                 results["zeroed"] = model(X)
 
@@ -111,18 +112,18 @@ def test_a_substitution_in_one_thread_is_none_in_another() -> None:
 
 
 def test_a_thread_started_within_a_scope_sees_nothing() -> None:
-    model, tool = network(), ForwardWatch()
+    model, tool = network(), Record()
     with amanda.apply(tool):
         at_once(steps(model))
     assert tool.ran == []
 
 
 def test_a_scope_that_ends_in_one_thread_stays_open_in_another() -> None:
-    model, tool = network(), ForwardWatch(["linear"])
+    model, tool = network(), Record("linear")
     entered, left = threading.Event(), threading.Event()
 
     def short() -> None:
-        with amanda.apply(ForwardWatch()):
+        with amanda.apply(Record()):
             entered.set()
         left.set()
 
@@ -152,7 +153,7 @@ class Numbers(Dataset[Any]):
 
 
 def test_forked_workers_of_a_dataloader_are_not_instrumented() -> None:
-    tool, model = ForwardWatch(["linear", "neg", "abs"]), nn.Linear(2, 2)
+    tool, model = Record(["linear", "neg", "abs"]), nn.Linear(2, 2)
     with amanda.apply(tool):
         loader = DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork")
         batches = [(x, *flags) for _ in range(2) for x, *flags in loader if model(x) is not None]
@@ -163,7 +164,7 @@ def test_forked_workers_of_a_dataloader_are_not_instrumented() -> None:
 
 
 def test_loading_data_is_not_the_models() -> None:
-    tool, model = ForwardWatch(), nn.Linear(2, 2)
+    tool, model = Record(), nn.Linear(2, 2)
     with amanda.apply(tool):
         data = torch.utils.data.TensorDataset(torch.randn(4, 2))
         for (x,) in DataLoader(data, batch_size=2, shuffle=True):
@@ -246,7 +247,7 @@ def test_each_process_sees_the_gradients_of_its_own_data(distributed: list[Any])
 
 
 def test_a_backward_that_another_thread_runs_leaves_its_scope_alone() -> None:
-    model, tool = network(), ForwardWatch(["linear"])
+    model, tool = network(), Record("linear")
 
     def run() -> None:
         with amanda.apply(tool):

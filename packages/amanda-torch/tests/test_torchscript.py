@@ -8,8 +8,9 @@ import amanda
 import pytest
 import silero_vad
 import torch
+from amanda.testing.probes import Record, before
 from torch import Tensor, nn
-from watching import Change, ForwardWatch, GradientWatch, everything, types
+from watching import GradientWatch, everything, types
 
 X = torch.randn(4, 3)
 
@@ -34,7 +35,7 @@ def test_a_traced_module() -> None:
 @script
 @pytest.mark.parametrize("freeze", [False, True])
 def test_a_scripted_module_is_instrumented(freeze: bool) -> None:
-    model, tool = network(), ForwardWatch()
+    model, tool = network(), Record()
     with amanda.apply(tool):
         scripted = torch.jit.script(model)
         if freeze:
@@ -56,7 +57,7 @@ def test_operators_of_a_scripted_function_are_told_apart() -> None:
     def twice(x: Tensor) -> Tensor:
         return x.relu().neg().relu()
 
-    tool = ForwardWatch()
+    tool = Record()
     with amanda.apply(tool):
         for _ in range(4):
             assert torch.equal(twice(X), X.relu().neg().relu())
@@ -139,7 +140,7 @@ def test_what_is_called_through_an_interface_runs_as_written_too(make: str) -> N
     expected = half * (x.detach() @ half.T).exp()
     for _ in range(3):
         x.grad, watch = None, GradientWatch(["exp"])
-        mask = Change("insert_before_op", lambda weight: weight / 2, ["linear"], inputs=[1])
+        mask = before("linear", lambda weight: weight / 2, inputs=[1])
         with amanda.apply(mask, watch):
             call(x).sum().backward()
         assert len(watch.analyzed) == 1
@@ -158,7 +159,7 @@ class Forked(nn.Module):
 @script
 def test_what_runs_in_a_thread_of_torchscript_is_said_to_be_unseen() -> None:
     module, x = torch.jit.script(Forked()), torch.ones(1, 3)
-    tool = ForwardWatch()
+    tool = Record()
     with amanda.apply(tool), pytest.warns(amanda.AmandaWarning, match=r"torch\.jit\.fork.*thread"):
         y = module(x)
     assert tool.ran == []
@@ -169,7 +170,7 @@ def test_what_runs_in_a_thread_of_torchscript_is_said_to_be_unseen() -> None:
 def test_what_is_optimized_for_inference_is_said_to_be_unseen() -> None:
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
     optimized, x = torch.jit.optimize_for_inference(torch.jit.script(model)), torch.ones(1, 3, 4, 4)
-    expected, tool = optimized(x), ForwardWatch(["conv2d"])
+    expected, tool = optimized(x), Record("conv2d")
     if optimized.graph.findNode("prim::mkldnn_convolution") is None:
         pytest.skip("this machine's PyTorch does not optimize it")
     with amanda.apply(tool), pytest.warns(amanda.AmandaWarning, match="below the dispatcher"):
@@ -187,7 +188,7 @@ def test_a_published_torchscript_model() -> None:
         model.reset_states()
         return [model(chunk, 16000) for chunk in chunks]
 
-    expected, tool = detect(), ForwardWatch()
+    expected, tool = detect(), Record()
     with amanda.apply(tool):
         per_call = []
         model.reset_states()
@@ -248,7 +249,7 @@ def test_a_substitution_and_its_gradients_are_the_same_at_every_call(
     def halved(weight: Tensor) -> Tensor:
         return weight * 0.5
 
-    tool = Change("insert_before_op", halved, ["linear"], inputs=[1])
+    tool = before("linear", halved, inputs=[1])
     with amanda.apply(tool):
         expected = gradient(model)
         runs = [gradient(scripted) for _ in range(4)]
@@ -280,7 +281,7 @@ def test_whether_torchscript_optimizes_is_as_before_a_scope(optimized: bool) -> 
         return bool(vars(torch._C)["_get_graph_executor_optimize"]())
 
     with torch.jit.optimized_execution(optimized):
-        with amanda.apply(ForwardWatch()):
+        with amanda.apply(Record()):
             assert not optimizes()
             with amanda.disabled():
                 assert optimizes() is optimized

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record, after, before
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
-from watching import Change, ForwardWatch, everything, types
+from watching import everything, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +55,7 @@ def _nothing_compiled() -> Iterator[None]:
 def test_a_compiled_model_is_instrumented_within_a_scope_and_compiled_after_it(
     fullgraph: bool,
 ) -> None:
-    backend, tool = Backend(), ForwardWatch()
+    backend, tool = Backend(), Record()
     compiled = torch.compile(network(), backend=backend, fullgraph=fullgraph)
     expected = compiled(X)
     assert (backend.compiled, backend.ran) == (1, 1)
@@ -69,7 +70,7 @@ def test_a_compiled_model_is_instrumented_within_a_scope_and_compiled_after_it(
 
 
 def test_a_model_compiled_within_a_scope_is_compiled_after_it() -> None:
-    model, backend, tool = network(), Backend(), ForwardWatch()
+    model, backend, tool = network(), Backend(), Record()
     with amanda.apply(tool):
         compiled = torch.compile(model, backend=backend, fullgraph=True)
         within = compiled(X)
@@ -85,7 +86,7 @@ def test_a_module_compiled_in_place(within: bool) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) * 2
 
-    model, backend, tool = Doubled(3, 3), Backend(), ForwardWatch()
+    model, backend, tool = Doubled(3, 3), Backend(), Record()
     if not within:
         model.compile(backend=backend)
     with amanda.apply(tool):
@@ -99,7 +100,7 @@ def test_a_module_compiled_in_place(within: bool) -> None:
 
 
 def test_a_compiled_function_is_instrumented_within_a_scope() -> None:
-    backend, tool = Backend(), ForwardWatch()
+    backend, tool = Backend(), Record()
     compiled = torch.compile(lambda x: x.sin() + 1, backend=backend)
     expected = compiled(X)
     with amanda.apply(tool):
@@ -112,7 +113,7 @@ def test_a_compiled_function_is_instrumented_within_a_scope() -> None:
 def test_a_substitution_applies_to_a_compiled_model() -> None:
     compiled = torch.compile(network(), backend="eager")
     compiled(X)
-    with amanda.apply(Change("insert_after_op", torch.zeros_like, ["linear"])):
+    with amanda.apply(after("linear", torch.zeros_like)):
         assert not compiled(X).any()
     assert compiled(X).any()
 
@@ -152,7 +153,7 @@ def test_compiling_goes_on_in_the_outer_program_after_an_error() -> None:
 
     with (
         pytest.raises(amanda.RoutineError),
-        amanda.apply(Change("insert_before_op", fail, ["linear"])),
+        amanda.apply(before("linear", fail)),
     ):
         compiled(X)
     compiled(X)
@@ -178,7 +179,7 @@ def test_export(strict: bool, decomposed: bool) -> None:
 
 
 def test_an_exported_program_is_instrumented() -> None:
-    program, tool = torch.export.export(network(), (X,)).module(), ForwardWatch(["linear"])
+    program, tool = torch.export.export(network(), (X,)).module(), Record("linear")
     expected = program(X)
     with amanda.apply(tool):
         assert torch.equal(program(X), expected)
@@ -220,7 +221,7 @@ def test_make_fx_of_a_gradient() -> None:
 
 
 def test_symbolic_trace() -> None:
-    model, tool = network(), ForwardWatch(["linear"])
+    model, tool = network(), Record("linear")
     with amanda.apply(tool):
         graph = torch.fx.symbolic_trace(model)
         assert torch.equal(graph(X), model(X))
@@ -235,7 +236,7 @@ def test_a_conditional() -> None:
     def choose(x: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
-    positive, negative, tool = X.abs(), -X.abs(), ForwardWatch(["sin", "cos"])
+    positive, negative, tool = X.abs(), -X.abs(), Record(["sin", "cos"])
     with amanda.apply(tool):
         chosen = [choose(positive), choose(negative)]
     assert types(tool.ran) == ["sin", "cos"]

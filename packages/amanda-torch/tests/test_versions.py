@@ -12,7 +12,7 @@ import textwrap
 import amanda_torch._internals as internals
 import pytest
 import torch
-from instruments import Insert, Observe, after, seen, under
+from amanda.testing.probes import Insert, Observe, after, recorded, under
 from torch.utils.checkpoint import checkpoint
 
 
@@ -87,7 +87,7 @@ def test_a_function_within_a_function():
             return grad * 4
 
     x = torch.ones(1, requires_grad=True)
-    assert seen(lambda: Twice.apply(x), "Twice", "Double") == ["Twice"]
+    assert recorded(lambda: Twice.apply(x), "Twice", "Double") == ["Twice"]
     assert under(plus_ten("Double"), lambda: Twice.apply(x)).item() == (2 + 10) * 2 + 10
 
 

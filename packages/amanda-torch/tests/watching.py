@@ -1,12 +1,13 @@
-"""Tools that the tests instrument with."""
+"""Tools that keep gradients, and ids of what runs."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import amanda
 import torch
+from amanda.testing.probes import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,28 +21,6 @@ def kept(tensors: Iterable[Tensor | None]) -> Grads:
     """Copies, which stay as they are."""
     with torch.no_grad():
         return [None if tensor is None else tensor.clone() for tensor in tensors]
-
-
-class ForwardWatch(amanda.Tool):
-    """Notes which operators run.
-
-    Attributes:
-        analyzed: their ids, one for each analysis.
-        ran: their ids, one for each execution.
-    """
-
-    def __init__(self, ops: Iterable[str] | None = None) -> None:
-        super().__init__()
-        self.analyzed: list[str] = []
-        self.ran: list[str] = []
-        self.add_inst_for_op(self.analyze, ops=ops)
-
-    def analyze(self, ctx: amanda.OpContext) -> None:
-        self.analyzed.append(ctx.op.id)
-        ctx.insert_before_op(self.note, id=ctx.op.id)
-
-    def note(self, *tensors: Tensor, id: str) -> None:
-        self.ran.append(id)
 
 
 class BackwardWatch(amanda.Tool):
@@ -103,43 +82,19 @@ class GradientWatch(amanda.Tool):
         where.append(kept(grads))
 
 
-class Change(amanda.Tool):
-    """Inserts one routine at operators of the given types.
-
-    Args:
-        insertion: a method of the context, e.g. ``insert_on_grad_inputs``.
-        routine: what is inserted.
-        ops: where; types of forward or backward operators.
-        **options: passed on to the insertion.
-    """
-
-    def __init__(
-        self, insertion: str, routine: Callable[..., Any], ops: Iterable[str], **options: Any
-    ) -> None:
-        super().__init__()
-
-        def analyze(ctx: amanda.OpContext) -> None:
-            getattr(ctx, insertion)(routine, **options)
-
-        if "on_grad" in insertion:
-            self.add_inst_for_gradient(analyze, ops=ops)
-        else:
-            self.add_inst_for_op(analyze, backward="backward" in insertion, ops=ops)
-
-
 def types(ids: list[str]) -> list[str]:
     """The types of the operators that have these ids."""
     return [id.rpartition("/")[2].partition("#")[0] for id in ids]
 
 
-def everything() -> tuple[ForwardWatch, BackwardWatch, GradientWatch]:
+def everything() -> tuple[Record, BackwardWatch, GradientWatch]:
     """Tools that look at all operators in every way."""
-    return ForwardWatch(), BackwardWatch(), GradientWatch()
+    return Record(), BackwardWatch(), GradientWatch()
 
 
 def ids(*runs: Callable[[], object]) -> list[list[str]]:
     """Ids of the operators that each of some functions runs, all in one scope."""
-    tool, found = ForwardWatch(), []
+    tool, found = Record(), []
     with amanda.apply(tool):
         for run in runs:
             start = len(tool.ran)

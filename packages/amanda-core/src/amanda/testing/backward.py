@@ -20,7 +20,7 @@ from amanda.testing.models import (
     plain_gradients,
     sigmoid,
 )
-from amanda.testing.probes import Executions, Insert, Watch, host_and_pure
+from amanda.testing.probes import Executions, InsertAt, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -58,10 +58,12 @@ class Backward:
             seen[place] = [self.adapter.array(gradient) for gradient in gradients]
 
         self.backward(
-            Insert(
+            InsertAt(
                 self.adapter, "insert_on_grad_outputs", note, "matmul", "hidden", place="outputs"
             ),
-            Insert(self.adapter, "insert_on_grad_inputs", note, "matmul", "hidden", place="inputs"),
+            InsertAt(
+                self.adapter, "insert_on_grad_inputs", note, "matmul", "hidden", place="inputs"
+            ),
         )
         plain = plain_gradients()
         (g,) = seen["outputs"]
@@ -102,7 +104,7 @@ class Backward:
             return [g * 8 for g in gradients]
 
         actual = self.backward(
-            Insert(
+            InsertAt(
                 self.adapter,
                 "insert_on_grad_inputs",
                 times_eight,
@@ -120,7 +122,7 @@ class Backward:
     @host_and_pure
     def test_replaced_gradients_of_outputs_reach_all_inputs(self, pure: bool) -> None:
         actual = self.backward(
-            Insert(
+            InsertAt(
                 self.adapter, "insert_on_grad_outputs", lambda g: g * 8, "matmul", "head", pure=pure
             )
         )
@@ -130,9 +132,9 @@ class Backward:
 
     def test_gradient_routines_see_what_the_one_before_returned(self) -> None:
         actual = self.backward(
-            Insert(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid"),
-            Insert(self.adapter, "insert_on_grad_outputs", lambda g: g + 1, "sigmoid"),
-            Insert(self.adapter, "insert_on_grad_inputs", lambda g: g * 4, "sigmoid"),
+            InsertAt(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid"),
+            InsertAt(self.adapter, "insert_on_grad_outputs", lambda g: g + 1, "sigmoid"),
+            InsertAt(self.adapter, "insert_on_grad_inputs", lambda g: g * 4, "sigmoid"),
         )
         s = sigmoid(X @ W1)
         expected = (2 * (ONES @ W2.T) + 1) * s * (1 - s) * 4
@@ -141,10 +143,10 @@ class Backward:
     def test_they_compose_with_a_substituted_weight(self) -> None:
         mask = self.adapter.tensor(MASK)
         actual = self.backward(
-            Insert(
+            InsertAt(
                 self.adapter, "insert_before_op", lambda w: w * mask, "matmul", "hidden", inputs=[1]
             ),
-            Insert(
+            InsertAt(
                 self.adapter,
                 "insert_on_grad_inputs",
                 lambda g: g * mask,
@@ -160,7 +162,7 @@ class Backward:
     def test_only_one_consumers_share_of_a_gradient_is_replaced(self) -> None:
         x, u, v = (numbers(2, 3, seed=seed) for seed in (9, 10, 11))
         model = self.adapter.build(SHARED, {"u": u, "v": v})
-        tool = Insert(
+        tool = InsertAt(
             self.adapter, "insert_on_grad_inputs", lambda g: g * 8, "multiply", "left", inputs=[0]
         )
         with amanda.apply(tool):
@@ -173,7 +175,7 @@ class Backward:
         mask = np.array([[True, False, True]] * 2)
         x, z, c = (numbers(2, 3, seed=seed) for seed in (12, 13, 14))
         seen = []
-        tool = Insert(
+        tool = InsertAt(
             self.adapter,
             "insert_on_grad_inputs",
             lambda *gs: seen.append([None if g is None else self.adapter.array(g) for g in gs]),
@@ -189,7 +191,7 @@ class Backward:
 
     def test_an_input_that_needs_no_gradient(self) -> None:
         seen: list[Any] = []
-        tool = Insert(
+        tool = InsertAt(
             self.adapter, "insert_on_grad_inputs", lambda *gs: seen.extend(gs), "matmul", "hidden"
         )
         model = perceptron(self.adapter)
@@ -205,7 +207,7 @@ class Backward:
     def test_an_output_that_nothing_uses(self) -> None:
         x, z = numbers(2, 3, seed=15), numbers(3, seed=16)
         seen: list[Any] = []
-        tool = Insert(
+        tool = InsertAt(
             self.adapter, "insert_on_grad_outputs", lambda *gs: seen.extend(gs), "unstack"
         )
         model = self.adapter.build(HALVES, {})
@@ -284,5 +286,5 @@ class Backward:
     def _relu_gradient(self, insertion: str, **options: Any) -> Array:
         """The gradient of relu at X for ones that come in, with a routine that gives 8 times."""
         model = self.adapter.build(Program("y = act/relu(x)"), {})
-        with amanda.apply(Insert(self.adapter, insertion, lambda g: g * 8, "relu", **options)):
+        with amanda.apply(InsertAt(self.adapter, insertion, lambda g: g * 8, "relu", **options)):
             return model.gradients(["x"], {"x": X})["x"]

@@ -14,7 +14,7 @@ from amanda._vocabulary import _maps
 from amanda.driving import Selection
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
-from amanda.testing.probes import Insert
+from amanda.testing.probes import InsertAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -158,7 +158,7 @@ class Beside:
         self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.translate(monkeypatch, self.adapter.vocabulary)
-        native = Insert(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid")
+        native = InsertAt(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid")
         assert_close(self.output(Portable(), native), sigmoid(2 * X @ W1 + 1) @ W2)
         assert_close(self.output(native, Portable()), sigmoid(2 * (X @ W1 + 1)) @ W2)
 
@@ -174,7 +174,7 @@ class Beside:
             raise KeyError("lost")
 
         elsewhere.activate = fail  # type: ignore[method-assign]
-        tool = Insert(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
+        tool = InsertAt(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", amanda.AmandaWarning)
             found = self.output(tool)

@@ -11,7 +11,7 @@ import pytest
 import amanda
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
-from amanda.testing.probes import Executions, Insert, Watch
+from amanda.testing.probes import Executions, InsertAt, Watch
 
 if TYPE_CHECKING:
     from amanda.testing.adapter import Adapter, Model
@@ -172,7 +172,7 @@ class Caching:
         assert len(tool.analyzed) == 2 + 2 * 2
 
     def test_routines_run_all_the_same_without_the_cache(self) -> None:
-        tool = Insert(self.adapter, "insert_after_op", lambda a: a * 2, "sigmoid")
+        tool = InsertAt(self.adapter, "insert_after_op", lambda a: a * 2, "sigmoid")
         model = perceptron(self.adapter)
         with amanda.apply(tool), amanda.cache_disabled():
             for _ in range(2):

@@ -10,7 +10,7 @@ import pytest
 import amanda
 from amanda.testing.adapter import Adapter, assert_close, numbers
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
-from amanda.testing.probes import Insert, Watch, host_and_pure
+from amanda.testing.probes import InsertAt, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Contexts:
     def test_the_inputs_are_those_of_the_model_whatever_routines_do(self) -> None:
         seen = []
         tools = [
-            Insert(self.adapter, "insert_before_op", lambda w: w * 2, "matmul", inputs=[1]),
+            InsertAt(self.adapter, "insert_before_op", lambda w: w * 2, "matmul", inputs=[1]),
             Watch(lambda ctx: seen.append(self.parameter(ctx)), [self.adapter.types["matmul"]]),
         ]
         with amanda.apply(*tools):
@@ -159,7 +159,7 @@ class Contexts:
             ctx.insert_before_op(lambda h: h * (2 * count))
 
         tools = [
-            Insert(self.adapter, "insert_before_op", lambda h: ran.append(True), "sigmoid"),
+            InsertAt(self.adapter, "insert_before_op", lambda h: ran.append(True), "sigmoid"),
             Watch(analyze, [self.adapter.types["sigmoid"]], require_outputs=True),
         ]
         model = perceptron(self.adapter)

@@ -10,7 +10,7 @@ import amanda
 from amanda._registry import native_vocabularies
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
-from amanda.testing.probes import Executions, Insert, Watch
+from amanda.testing.probes import Executions, InsertAt, Watch
 
 if TYPE_CHECKING:
     from amanda.testing.adapter import Adapter, Model
@@ -42,13 +42,13 @@ class Errors:
         def fails(*tensors: Any) -> None:
             raise original
 
-        tool = Insert(self.adapter, insertion, fails, "sigmoid")
+        tool = InsertAt(self.adapter, insertion, fails, "sigmoid")
         model = perceptron(self.adapter)
         with pytest.raises(amanda.RoutineError) as caught, amanda.apply(tool):
             model.gradients(["w1"], {"x": X})
         error = caught.value
         assert error.__cause__ is original
-        assert error.tool == "Insert"
+        assert error.tool == "InsertAt"
         assert error.routine.endswith("fails")
         if "backward_op" not in insertion:
             assert self.adapter.types["sigmoid"] in error.operator_id
@@ -61,7 +61,7 @@ class Errors:
         def fails(tensor: Any) -> None:
             raise KeyError("lost")
 
-        tool = Insert(self.adapter, "insert_before_op", fails, "sigmoid", pure=True)
+        tool = InsertAt(self.adapter, "insert_before_op", fails, "sigmoid", pure=True)
         model = perceptron(self.adapter)
         with pytest.raises(amanda.RoutineError, match="fails"), amanda.apply(tool):
             model.forward({"x": X})
@@ -89,7 +89,7 @@ class Errors:
                 raise KeyError("lost")
 
         executions = Executions()
-        tool = Insert(self.adapter, "insert_before_op", sometimes, "sigmoid")
+        tool = InsertAt(self.adapter, "insert_before_op", sometimes, "sigmoid")
         model = perceptron(self.adapter)
         with amanda.apply(executions.tool([self.adapter.types["sigmoid"]]), tool):
             with pytest.raises(amanda.RoutineError):
@@ -115,17 +115,17 @@ class Errors:
         self, insertion: str, kind: str, options: dict[str, Any]
     ) -> None:
         ran = []
-        tool = Insert(self.adapter, insertion, lambda *ts: ran.append(True), kind, **options)
+        tool = InsertAt(self.adapter, insertion, lambda *ts: ran.append(True), kind, **options)
         model = perceptron(self.adapter)
         with pytest.raises(amanda.ActionError) as caught, amanda.apply(tool):
             model.gradients(["w1"], {"x": X})
-        for part in ("Insert", insertion.removeprefix("insert_"), self.adapter.types[kind]):
+        for part in ("InsertAt", insertion.removeprefix("insert_"), self.adapter.types[kind]):
             assert part in str(caught.value)
         assert not ran
         self.works(model)
 
     def test_an_output_that_does_not_exist(self) -> None:
-        tool = Insert(self.adapter, "insert_after_op", lambda a: None, "sigmoid", outputs=[1])
+        tool = InsertAt(self.adapter, "insert_after_op", lambda a: None, "sigmoid", outputs=[1])
         model = perceptron(self.adapter)
         # before the operator has run, an eager backend does not know how many there are
         with pytest.raises((amanda.ActionError, amanda.RoutineError)), amanda.apply(tool):

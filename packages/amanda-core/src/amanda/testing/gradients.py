@@ -20,7 +20,7 @@ from amanda.testing.models import (
     plain_gradients,
     sigmoid,
 )
-from amanda.testing.probes import Insert, host_and_pure
+from amanda.testing.probes import InsertAt, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Gradients:
     def test_a_masked_weight_gives_dx_masked_and_dw_unmasked(self, pure: bool) -> None:
         mask = self.adapter.tensor(MASK)
         actual = self.gradients(
-            Insert(
+            InsertAt(
                 self.adapter,
                 "insert_before_op",
                 lambda w: w * mask,
@@ -66,7 +66,7 @@ class Gradients:
     @host_and_pure
     def test_the_operators_own_gradient_sees_its_substituted_inputs(self, pure: bool) -> None:
         actual = self.gradients(
-            Insert(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid", pure=pure)
+            InsertAt(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid", pure=pure)
         )
         s = sigmoid(X @ W1 + 1)
         assert_close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
@@ -75,14 +75,14 @@ class Gradients:
     @host_and_pure
     def test_downstream_gradients_see_the_substituted_output(self, pure: bool) -> None:
         actual = self.gradients(
-            Insert(self.adapter, "insert_after_op", lambda a: a * 2 + 1, "sigmoid", pure=pure)
+            InsertAt(self.adapter, "insert_after_op", lambda a: a * 2 + 1, "sigmoid", pure=pure)
         )
         assert_close(actual["w2"], (2 * sigmoid(X @ W1) + 1).T @ ONES)
 
     @host_and_pure
     def test_an_operators_own_gradient_uses_its_original_output(self, pure: bool) -> None:
         actual = self.gradients(
-            Insert(self.adapter, "insert_after_op", lambda a: a * 2 + 1, "sigmoid", pure=pure)
+            InsertAt(self.adapter, "insert_after_op", lambda a: a * 2 + 1, "sigmoid", pure=pure)
         )
         assert_close(actual["w2"], (2 * sigmoid(X @ W1) + 1).T @ ONES)
         assert_close(actual["w1"], plain_gradients().w1)
@@ -91,8 +91,8 @@ class Gradients:
     @host_and_pure
     def test_substituted_inputs_and_outputs_together(self, pure: bool) -> None:
         actual = self.gradients(
-            Insert(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid", pure=pure),
-            Insert(self.adapter, "insert_after_op", lambda a: a * 2, "sigmoid", pure=pure),
+            InsertAt(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid", pure=pure),
+            InsertAt(self.adapter, "insert_after_op", lambda a: a * 2, "sigmoid", pure=pure),
         )
         s = sigmoid(X @ W1 + 1)
         assert_close(actual["w2"], (2 * s).T @ ONES)
@@ -101,7 +101,7 @@ class Gradients:
     @host_and_pure
     def test_a_chain_of_substitutes_passes_gradients_through(self, pure: bool) -> None:
         doubling = [
-            Insert(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid", pure=pure)
+            InsertAt(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid", pure=pure)
             for _ in range(3)
         ]
         s = sigmoid(X @ W1 * 8)
@@ -111,7 +111,7 @@ class Gradients:
     def test_both_inputs_of_an_operator_substituted(self, pure: bool) -> None:
         x, z = numbers(2, 3, seed=7), numbers(2, 3, seed=8)
         model = self.adapter.build(Program("y = mix/multiply(x, z)"), {})
-        tool = Insert(
+        tool = InsertAt(
             self.adapter, "insert_before_op", lambda x, z: (x + 1, z * 2), "multiply", pure=pure
         )
         with amanda.apply(tool):
@@ -123,7 +123,7 @@ class Gradients:
     def test_one_consumer_of_a_tensor_sees_a_substitute(self, pure: bool) -> None:
         x, u, v = (numbers(2, 3, seed=seed) for seed in (9, 10, 11))
         model = self.adapter.build(SHARED, {"u": u, "v": v})
-        tool = Insert(
+        tool = InsertAt(
             self.adapter,
             "insert_before_op",
             lambda x: x * 2,
@@ -141,7 +141,7 @@ class Gradients:
     @host_and_pure
     def test_a_replaced_operator_keeps_its_gradient(self, pure: bool) -> None:
         actual = self.gradients(
-            Insert(self.adapter, "replace_op", lambda h: h * 2, "sigmoid", pure=pure)
+            InsertAt(self.adapter, "replace_op", lambda h: h * 2, "sigmoid", pure=pure)
         )
         plain = plain_gradients(a=X @ W1 * 2)
         assert_close(actual["w2"], plain.w2)
@@ -151,15 +151,15 @@ class Gradients:
     @host_and_pure
     def test_a_replaced_operators_gradient_sees_substituted_inputs(self, pure: bool) -> None:
         actual = self.gradients(
-            Insert(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid", pure=pure),
-            Insert(self.adapter, "replace_op", lambda h: h * 2, "sigmoid", pure=pure),
+            InsertAt(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid", pure=pure),
+            InsertAt(self.adapter, "replace_op", lambda h: h * 2, "sigmoid", pure=pure),
         )
         s = sigmoid(X @ W1 + 1)
         assert_close(actual["w2"], ((X @ W1 + 1) * 2).T @ ONES)
         assert_close(actual["w1"], X.T @ (ONES @ W2.T * s * (1 - s)))
 
     def test_a_replaced_operator_without_need_of_a_gradient(self) -> None:
-        tool = Insert(self.adapter, "replace_op", lambda h: h * 2, "sigmoid")
+        tool = InsertAt(self.adapter, "replace_op", lambda h: h * 2, "sigmoid")
         model = perceptron(self.adapter)
         with amanda.apply(tool):
             actual = model.gradients(["w2"], {"x": X})
@@ -192,7 +192,7 @@ class Gradients:
             ran.append(True)
             return routine(tensor)
 
-        tool = Insert(self.adapter, insertion, noting, "sigmoid", pure=pure, differentiable=True)
+        tool = InsertAt(self.adapter, insertion, noting, "sigmoid", pure=pure, differentiable=True)
         if self.adapter.differentiable and (pure or self.adapter.eager):
             derivative = expected()
             assert_close(self.gradients(tool)["w1"], X.T @ (ONES @ W2.T * derivative))

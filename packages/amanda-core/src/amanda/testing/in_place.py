@@ -8,7 +8,7 @@ import numpy as np
 
 import amanda
 from amanda.testing.adapter import Adapter, numbers
-from amanda.testing.probes import Insert
+from amanda.testing.probes import InsertAt
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class InPlace:
     def aliased(self, insertion: str, routine: Any) -> tuple[Array, Array]:
         """The output, and the gradient for x."""
         model = self.adapter.build(ALIASED, {"b": B})
-        with amanda.apply(Insert(self.adapter, insertion, routine, "relu_")):
+        with amanda.apply(InsertAt(self.adapter, insertion, routine, "relu_")):
             return model.forward({"x": X}), model.gradients(["x"], {"x": X})["x"]
 
     def test_its_type_is_its_own(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import numbers
-from amanda.testing.probes import INSERTIONS, Executions, Insert, host_and_pure
+from amanda.testing.probes import INSERTIONS, Executions, InsertAt, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class Loops:
             gradients = model.gradients(["x", "w"], {"x": X})
         return output, gradients["x"], gradients["w"]
 
-    def in_loop(self, insertion: str, routine: Any, **options: Any) -> Insert:
+    def in_loop(self, insertion: str, routine: Any, **options: Any) -> InsertAt:
         """A tool that inserts into the loop."""
-        return Insert(self.adapter, insertion, routine, "multiply", **options)
+        return InsertAt(self.adapter, insertion, routine, "multiply", **options)
 
     def test_every_turn_is_an_execution(self) -> None:
         executions, model = Executions(), self.power()

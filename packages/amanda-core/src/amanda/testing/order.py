@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import amanda
 from amanda.testing.adapter import Adapter, assert_close, numbers
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
-from amanda.testing.probes import Insert
+from amanda.testing.probes import InsertAt
 from amanda.testing.program import Program
 
 RELU = Program("y = act/relu(x)")
@@ -113,9 +113,9 @@ class Order:
 
             return run
 
-        after = Insert(adapter, "insert_after_op", routine("after", 2), "sigmoid")
-        replace = Insert(adapter, "replace_op", routine("replace", 4), "sigmoid")
-        before = Insert(adapter, "insert_before_op", routine("before", 8), "sigmoid")
+        after = InsertAt(adapter, "insert_after_op", routine("after", 2), "sigmoid")
+        replace = InsertAt(adapter, "replace_op", routine("replace", 4), "sigmoid")
+        before = InsertAt(adapter, "insert_before_op", routine("before", 8), "sigmoid")
         with amanda.apply(after, replace, before):
             result = perceptron(adapter).forward({"x": X})
         assert ran == ["before", "replace", "after"]
@@ -123,16 +123,16 @@ class Order:
 
     def test_operator_runs_between_before_and_after(self) -> None:
         adapter = self.adapter
-        before = Insert(adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
-        after = Insert(adapter, "insert_after_op", lambda a: a * 4, "sigmoid")
+        before = InsertAt(adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
+        after = InsertAt(adapter, "insert_after_op", lambda a: a * 4, "sigmoid")
         with amanda.apply(after, before):
             result = perceptron(adapter).forward({"x": X})
         assert_close(result, (4 * sigmoid(X @ W1 * 2)) @ W2)
 
     def test_tools_of_the_outer_scope_come_first(self) -> None:
         adapter = self.adapter
-        outer = Insert(adapter, "insert_before_op", lambda h: h * 2, "relu")
-        inner = Insert(adapter, "insert_before_op", lambda h: h + 1, "relu")
+        outer = InsertAt(adapter, "insert_before_op", lambda h: h * 2, "relu")
+        inner = InsertAt(adapter, "insert_before_op", lambda h: h + 1, "relu")
         model = adapter.build(RELU, {})
         with amanda.apply(outer), amanda.apply(inner):
             result = model.forward({"x": POSITIVE})
@@ -141,9 +141,9 @@ class Order:
     def test_pure_and_host_routines_keep_their_order(self) -> None:
         adapter = self.adapter
         tools = [
-            Insert(adapter, "insert_before_op", lambda h: h * 2, "relu", pure=True),
-            Insert(adapter, "insert_before_op", lambda h: h + 1, "relu"),
-            Insert(adapter, "insert_before_op", lambda h: h * 4, "relu", pure=True),
+            InsertAt(adapter, "insert_before_op", lambda h: h * 2, "relu", pure=True),
+            InsertAt(adapter, "insert_before_op", lambda h: h + 1, "relu"),
+            InsertAt(adapter, "insert_before_op", lambda h: h * 4, "relu", pure=True),
         ]
         model = adapter.build(RELU, {})
         with amanda.apply(*tools):
@@ -153,10 +153,10 @@ class Order:
     def test_a_replacement_of_two_tools_is_refused(self) -> None:
         adapter = self.adapter
 
-        class First(Insert):
+        class First(InsertAt):
             pass
 
-        class Second(Insert):
+        class Second(InsertAt):
             pass
 
         tools = [cls(adapter, "replace_op", lambda h: h, "relu") for cls in (First, Second)]

@@ -11,7 +11,7 @@ import pytest
 import amanda
 from amanda.testing.adapter import Adapter, assert_close, numbers
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
-from amanda.testing.probes import Insert, host_and_pure
+from amanda.testing.probes import InsertAt, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class ReturnValues:
 
     def product(self, routine: Any, insertion: str = "insert_before_op", **options: Any) -> Array:
         """``A * B``, elementwise, with a routine inserted at the multiplication."""
-        tool = Insert(self.adapter, insertion, routine, "multiply", **options)
+        tool = InsertAt(self.adapter, insertion, routine, "multiply", **options)
         model = self.adapter.build(PRODUCT, {})
         with amanda.apply(tool):
             return model.forward({"x": A, "z": B})
@@ -95,7 +95,7 @@ class ReturnValues:
             (lambda top, bottom: (top * 2, bottom * 4), None, (x[0] * 2 + shift) * x[1] * 4),
         ]
         for routine, outputs, expected in cases:
-            tool = Insert(
+            tool = InsertAt(
                 adapter, "insert_after_op", routine, "unstack", pure=pure, outputs=outputs
             )
             model = adapter.build(HALVES, {"shift": shift})
@@ -111,7 +111,7 @@ class ReturnValues:
             b = left/add(a, x)
             y = right/multiply(a, b)
         """)
-        tool = Insert(adapter, "insert_after_op", lambda a: a + 1, "relu", pure=pure)
+        tool = InsertAt(adapter, "insert_after_op", lambda a: a + 1, "relu", pure=pure)
         with amanda.apply(tool):
             result = adapter.build(program, {}).forward({"x": A})
         substitute = np.maximum(A, 0) + 1
@@ -124,7 +124,7 @@ class ReturnValues:
             a = act/relu(x)
             y = sum/add(a, x)
         """)
-        tool = Insert(adapter, "insert_before_op", lambda x: x + 1, "relu", pure=pure)
+        tool = InsertAt(adapter, "insert_before_op", lambda x: x + 1, "relu", pure=pure)
         with amanda.apply(tool):
             result = adapter.build(program, {}).forward({"x": A})
         np.testing.assert_array_equal(result, np.maximum(A + 1, 0) + A)
@@ -143,7 +143,7 @@ class ReturnValues:
     def test_a_replacement_gives_every_output(self, pure: bool) -> None:
         adapter = self.adapter
         x, shift = numbers(2, 3, seed=5), numbers(3, seed=6)
-        tool = Insert(adapter, "replace_op", lambda x: (x[1] * 2, x[0] * 4), "unstack", pure=pure)
+        tool = InsertAt(adapter, "replace_op", lambda x: (x[1] * 2, x[0] * 4), "unstack", pure=pure)
         with amanda.apply(tool):
             result = adapter.build(HALVES, {"shift": shift}).forward({"x": x})
         np.testing.assert_array_equal(result, (x[1] * 2 + shift) * x[0] * 4)
@@ -167,7 +167,7 @@ class ReturnValues:
         with pytest.raises(amanda.RoutineError) as caught:
             self.product(wrong, insertion, pure=pure)
         error = caught.value
-        assert error.tool == "Insert"
+        assert error.tool == "InsertAt"
         assert error.routine.endswith("wrong")
         assert self.adapter.types["multiply"] in error.operator_id
         assert error.point == insertion.removeprefix("insert_")
@@ -185,25 +185,25 @@ class ReturnValues:
         def widen(tensor: Any) -> Any:
             return self.adapter.tensor(self.adapter.array(tensor).astype(np.float64))
 
-        tool = Insert(self.adapter, insertion, widen, "sigmoid")
+        tool = InsertAt(self.adapter, insertion, widen, "sigmoid")
         model = perceptron(self.adapter)
         with pytest.raises(amanda.RoutineError, match="float64"), amanda.apply(tool):
             model.gradients(["w1"], {"x": X})
 
     def test_what_is_no_tensor_is_an_error(self) -> None:
-        with pytest.raises(amanda.RoutineError, match="Insert"):
+        with pytest.raises(amanda.RoutineError, match="InsertAt"):
             self.product(lambda z: "nonsense", inputs=[1])
 
     def test_the_gradients_of_substitutes_follow_the_same_rules(self) -> None:
         adapter = self.adapter
         for routine in (lambda g: (g, g), lambda g: ()):
-            tool = Insert(adapter, "insert_on_grad_outputs", routine, "sigmoid")
+            tool = InsertAt(adapter, "insert_on_grad_outputs", routine, "sigmoid")
             with pytest.raises(amanda.RoutineError, match="on_grad_outputs"), amanda.apply(tool):
                 perceptron(adapter).gradients(["w1"], {"x": X})
 
     def test_a_model_runs_as_before_after_an_error(self) -> None:
         model = perceptron(self.adapter)
-        tool = Insert(self.adapter, "insert_after_op", lambda a: (a, a), "sigmoid")
+        tool = InsertAt(self.adapter, "insert_after_op", lambda a: (a, a), "sigmoid")
         with pytest.raises(amanda.RoutineError), amanda.apply(tool):
             model.forward({"x": X})
         assert_close(model.forward({"x": X}), sigmoid(X @ W1) @ W2)

@@ -10,7 +10,7 @@ import pytest
 
 import amanda
 from amanda.testing.models import X, perceptron
-from amanda.testing.probes import INSERTIONS, REPLACING, Executions, Insert, Watch
+from amanda.testing.probes import INSERTIONS, REPLACING, Executions, InsertAt, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,9 +115,9 @@ class Scopes:
         def busy(tensor: Any) -> Any:
             return (tensor * tensor + tensor) * 1.0
 
-        busy_before = Insert(self.adapter, "insert_before_op", busy, "sigmoid")
-        busy_after = Insert(self.adapter, "insert_after_op", busy, "sigmoid")
-        busy_backward = Insert(self.adapter, "insert_on_grad_inputs", busy, "sigmoid")
+        busy_before = InsertAt(self.adapter, "insert_before_op", busy, "sigmoid")
+        busy_after = InsertAt(self.adapter, "insert_after_op", busy, "sigmoid")
+        busy_backward = InsertAt(self.adapter, "insert_on_grad_inputs", busy, "sigmoid")
         model = perceptron(self.adapter)
         with amanda.apply(busy_before, executions.tool(types), busy_after, busy_backward):
             model.gradients(["w1"], {"x": X})
@@ -126,7 +126,7 @@ class Scopes:
     def test_operators_inside_pure_routines_are_not_instrumented(self) -> None:
         executions = Executions()
         types = [self.adapter.types[kind] for kind in ("multiply", "sigmoid")]
-        double = Insert(self.adapter, "insert_before_op", lambda h: h * h, "sigmoid", pure=True)
+        double = InsertAt(self.adapter, "insert_before_op", lambda h: h * h, "sigmoid", pure=True)
         with amanda.apply(double, executions.tool(types)):
             perceptron(self.adapter).forward({"x": X})
         assert len(executions.ids) == 1
@@ -134,7 +134,7 @@ class Scopes:
     def test_a_replacement_is_not_instrumented(self) -> None:
         executions = Executions()
         types = [self.adapter.types[kind] for kind in ("multiply", "sigmoid")]
-        square = Insert(self.adapter, "replace_op", lambda h: h * h, "sigmoid")
+        square = InsertAt(self.adapter, "replace_op", lambda h: h * h, "sigmoid")
         with amanda.apply(executions.tool(types), square):
             perceptron(self.adapter).forward({"x": X})
         assert len(executions.ids) == 1
@@ -158,7 +158,9 @@ class Scopes:
         around, within = Executions(), Executions()
         model, other = perceptron(self.adapter), perceptron(self.adapter)
         opens = self.opening(lambda: other.forward({"x": X}), self.sigmoids(within))
-        with amanda.apply(self.sigmoids(around), Insert(self.adapter, insertion, opens, "sigmoid")):
+        with amanda.apply(
+            self.sigmoids(around), InsertAt(self.adapter, insertion, opens, "sigmoid")
+        ):
             for _ in range(2):
                 model.gradients(["w1"], {"x": X})
         assert (len(around.ids), len(within.ids)) == (2, 1)
@@ -178,7 +180,7 @@ class Scopes:
         outputs: list[Array] = []
         model = perceptron(self.adapter)
         clean = model.forward({"x": -X})
-        double = Insert(self.adapter, "insert_after_op", lambda y: y * 2, "sigmoid")
+        double = InsertAt(self.adapter, "insert_after_op", lambda y: y * 2, "sigmoid")
         with amanda.apply(double):
             doubled = model.forward({"x": -X})
 
@@ -189,7 +191,7 @@ class Scopes:
                     outputs.append(model.forward({"x": -X}))
                 outputs.append(model.forward({"x": -X}))
 
-        with amanda.apply(Insert(self.adapter, "insert_before_op", patch, "sigmoid")):
+        with amanda.apply(InsertAt(self.adapter, "insert_before_op", patch, "sigmoid")):
             model.forward({"x": X})
         np.testing.assert_array_equal(outputs, [clean, doubled, clean])
 
@@ -198,7 +200,7 @@ class Scopes:
         model = perceptron(self.adapter)
         opens = self.opening(lambda: model.forward({"x": X}), self.sigmoids(within))
         with amanda.apply(
-            self.sigmoids(around), Insert(self.adapter, "insert_before_op", opens, "sigmoid")
+            self.sigmoids(around), InsertAt(self.adapter, "insert_before_op", opens, "sigmoid")
         ):
             model.forward({"x": X})
         assert len(within.ids) == 1
@@ -207,12 +209,12 @@ class Scopes:
     def test_gradients_in_a_scope_of_a_routine(self) -> None:
         found = []
         model, other = perceptron(self.adapter), perceptron(self.adapter)
-        double = Insert(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid")
+        double = InsertAt(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid")
         with amanda.apply(double):
             expected = other.gradients(["w1"], {"x": X})["w1"]
         opens = self.opening(lambda: found.append(other.gradients(["w1"], {"x": X})["w1"]), double)
         plain = model.gradients(["w1"], {"x": X})["w1"]
-        with amanda.apply(Insert(self.adapter, "insert_before_op", opens, "sigmoid")):
+        with amanda.apply(InsertAt(self.adapter, "insert_before_op", opens, "sigmoid")):
             gradient = model.gradients(["w1"], {"x": X})["w1"]
         np.testing.assert_array_equal(found, [expected])
         np.testing.assert_array_equal(gradient, plain)
@@ -221,13 +223,13 @@ class Scopes:
         around, within, innermost = Executions(), Executions(), Executions()
         models = [perceptron(self.adapter) for _ in range(3)]
         third = self.opening(lambda: models[2].forward({"x": X}), self.sigmoids(innermost))
-        second = Insert(self.adapter, "insert_before_op", third, "sigmoid")
+        second = InsertAt(self.adapter, "insert_before_op", third, "sigmoid")
 
         def run() -> None:
             with amanda.apply(self.sigmoids(within)):
                 models[1].forward({"x": X})
 
-        first = Insert(self.adapter, "insert_before_op", self.opening(run, second), "sigmoid")
+        first = InsertAt(self.adapter, "insert_before_op", self.opening(run, second), "sigmoid")
         with amanda.apply(self.sigmoids(around), first):
             for _ in range(2):
                 models[0].forward({"x": X})
@@ -249,7 +251,7 @@ class Scopes:
                 other.forward({"x": X})
 
         with amanda.apply(
-            Insert(self.adapter, "insert_before_op", routine, "sigmoid"), self.sigmoids(around)
+            InsertAt(self.adapter, "insert_before_op", routine, "sigmoid"), self.sigmoids(around)
         ):
             for _ in range(2):
                 model.forward({"x": X})
@@ -265,7 +267,7 @@ class Scopes:
 
         opens = self.opening(fail, self.sigmoids(within))
         with amanda.apply(
-            Insert(self.adapter, "insert_before_op", opens, "sigmoid"), self.sigmoids(around)
+            InsertAt(self.adapter, "insert_before_op", opens, "sigmoid"), self.sigmoids(around)
         ):
             with pytest.raises(amanda.RoutineError, match="ZeroDivisionError"):
                 model.forward({"x": X})
@@ -308,7 +310,7 @@ class Scopes:
 
     def test_a_gradient_is_covered_with_its_forward(self) -> None:
         seen = []
-        tool = Insert(
+        tool = InsertAt(
             self.adapter, "insert_on_grad_outputs", lambda g: seen.append(True), "sigmoid"
         )
         model = perceptron(self.adapter)
@@ -322,7 +324,7 @@ class Scopes:
         before = model.gradients(["x", "w1", "w2"], {"x": X})
         output = model.forward({"x": X})
         doubling = [
-            Insert(self.adapter, insertion, lambda t: t * 2, "sigmoid")
+            InsertAt(self.adapter, insertion, lambda t: t * 2, "sigmoid")
             for insertion in ("insert_before_op", "insert_after_op", "insert_on_grad_outputs")
         ]
         with amanda.apply(*doubling):

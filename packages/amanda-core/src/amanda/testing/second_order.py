@@ -10,7 +10,7 @@ import pytest
 import amanda
 from amanda.testing.adapter import assert_close, numbers
 from amanda.testing.models import sigmoid
-from amanda.testing.probes import INSERTIONS, Insert, host_and_pure
+from amanda.testing.probes import INSERTIONS, InsertAt, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class SecondOrder:
 
         model = self.adapter.build(curve, {"w": W})
         plain = model.second_gradients("x", ["x", "w"], {"x": X})
-        tool = Insert(self.adapter, insertion, look, "sigmoid", pure=pure)
+        tool = InsertAt(self.adapter, insertion, look, "sigmoid", pure=pure)
         with amanda.apply(tool):
             found = model.second_gradients("x", ["x", "w"], {"x": X})
         assert looked
@@ -85,7 +85,7 @@ class SecondOrder:
         mask = np.array([[1, 0, 2]] * 2, np.float32)
         tensor = self.adapter.tensor(mask)
         dx, dw = self.second(
-            Insert(
+            InsertAt(
                 self.adapter,
                 "insert_before_op",
                 lambda w: w * tensor,
@@ -101,7 +101,7 @@ class SecondOrder:
     @host_and_pure
     def test_a_substituted_output_passes_them_straight_through(self, pure: bool) -> None:
         """The gradient for w is the substitute of x**2, which has the derivative of x**2."""
-        tool = Insert(
+        tool = InsertAt(
             self.adapter, "insert_after_op", lambda a: a * 3, "multiply", "first", pure=pure
         )
         np.testing.assert_array_equal(self.first("w", tool), 3 * X * X)
@@ -121,7 +121,7 @@ class SecondOrder:
             ran.append(True)
             return [g * 3 for g in gradients]
 
-        tool = Insert(self.adapter, insertion, triple, "add", pure=pure)
+        tool = InsertAt(self.adapter, insertion, triple, "add", pure=pure)
         model = self.adapter.build(SHIFTED, {"w": W})
         with amanda.apply(tool):
             first = model.gradients(["x"], {"x": X})["x"]
@@ -133,7 +133,7 @@ class SecondOrder:
 
     def test_a_differentiable_routine_is_differentiated_twice_or_refused(self) -> None:
         """With the square of x**2 in its place the gradient for x is 4 * x**3 * w."""
-        tool = Insert(
+        tool = InsertAt(
             self.adapter,
             "insert_after_op",
             lambda a: a * a,

@@ -9,7 +9,7 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import numbers
-from amanda.testing.probes import INSERTIONS, Insert, Watch
+from amanda.testing.probes import INSERTIONS, InsertAt, Watch
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Untouched:
             ran.add(at)
 
         inserts: list[amanda.Tool] = [
-            Insert(
+            InsertAt(
                 self.adapter,
                 insertion,
                 look,
@@ -94,7 +94,7 @@ class Untouched:
     def test_a_substituted_weight_leaves_the_parameter_alone(self) -> None:
         model = self.adapter.build(NETWORK, PARAMETERS)
         plain = model.forward(INPUTS)
-        tool = Insert(self.adapter, "insert_before_op", lambda w: w * 2, "matmul", inputs=[1])
+        tool = InsertAt(self.adapter, "insert_before_op", lambda w: w * 2, "matmul", inputs=[1])
         with amanda.apply(tool):
             assert model.forward(INPUTS).tobytes() != plain.tobytes()
             model.gradients(["w1"], INPUTS)

@@ -11,7 +11,7 @@ import pytest
 import amanda
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import MASK, W1, W2, X, perceptron, sigmoid
-from amanda.testing.probes import Insert, Watch, host_and_pure
+from amanda.testing.probes import InsertAt, Watch, host_and_pure
 
 if TYPE_CHECKING:
     from amanda.testing.adapter import Adapter
@@ -71,7 +71,7 @@ class Values:
 
     def test_a_host_routine_is_given_the_value_of_a_parameter(self) -> None:
         seen: list[np.ndarray[Any, Any]] = []
-        tool = Insert(
+        tool = InsertAt(
             self.adapter,
             "insert_before_op",
             lambda w: seen.append(self.adapter.array(w)),

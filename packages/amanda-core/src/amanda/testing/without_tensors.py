@@ -9,7 +9,7 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import numbers
-from amanda.testing.probes import Executions, Insert, Watch, host_and_pure
+from amanda.testing.probes import Executions, InsertAt, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class WithoutTensors:
         with amanda.apply(*tools):
             return model.forward({"x": X})
 
-    def at_source(self, insertion: str, routine: Any, **options: Any) -> Insert:
+    def at_source(self, insertion: str, routine: Any, **options: Any) -> InsertAt:
         """A tool that inserts at the range."""
-        return Insert(self.adapter, insertion, routine, "range", "source", **options)
+        return InsertAt(self.adapter, insertion, routine, "range", "source", **options)
 
     def test_a_context_shows_none(self) -> None:
         shown: list[tuple[int, int, object, list[int]]] = []
