@@ -306,4 +306,4 @@ def benchmarks(session: nox.Session) -> None:
     for script in session.posargs or sorted(
         os.path.join("benchmarks", name) for name in os.listdir("benchmarks") if name.endswith("py")
     ):
-        session.run("python", script, env=ENVIRONMENT)
+        session.run("python", script, env={**ENVIRONMENT, "PYTHONPATH": "tests/zoo"})

@@ -2,7 +2,8 @@
 
 Runs one forward pass of some architectures, without weights, and counts the operators that run
 within a leaf module (all that a forward hook on modules can be told of), those that Amanda sees,
-and the FLOPs of both. `torch.utils.flop_counter` is the reference for FLOPs.
+and the FLOPs of both. `torch.utils.flop_counter` is the reference for FLOPs. The models are those
+of the tests: `python -m nox -s benchmarks -- benchmarks/coverage.py` has `tests/zoo` on its path.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import transformers
 from amanda_tools import Flops
 from rich.console import Console
 from rich.table import Table
+from small_transformers import small
 from torch.utils.flop_counter import FlopCounterMode
 
 if TYPE_CHECKING:
@@ -22,30 +24,30 @@ if TYPE_CHECKING:
 
 TOKENS = {"input_ids": torch.arange(64).reshape(2, 32)}
 IMAGE = {"pixel_values": torch.zeros(2, 3, 64, 64)}
-SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+WIDE = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 3072}
 MODELS: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
-    "BERT": (lambda: transformers.BertModel(transformers.BertConfig(**SMALL)), TOKENS),
+    "BERT": (lambda: small(transformers.BertModel, vocab_size=64, **WIDE), TOKENS),
     "GPT-2": (
-        lambda: transformers.GPT2Model(transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4)),
+        lambda: small(transformers.GPT2Model, vocab_size=64, n_embd=64, n_head=4),
         TOKENS,
     ),
     "Llama": (
-        lambda: transformers.LlamaModel(transformers.LlamaConfig(intermediate_size=128, **SMALL)),
+        lambda: small(
+            transformers.LlamaModel,
+            **{**WIDE, "vocab_size": 64, "num_key_value_heads": 4, "intermediate_size": 128},
+        ),
         TOKENS,
     ),
-    "ViT": (
-        lambda: transformers.ViTModel(transformers.ViTConfig(image_size=64, patch_size=8, **SMALL)),
-        IMAGE,
-    ),
+    "ViT": (lambda: small(transformers.ViTModel, image_size=64, **WIDE), IMAGE),
     "ConvNeXt": (
-        lambda: transformers.ConvNextModel(
-            transformers.ConvNextConfig(hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 1, 1])
+        lambda: small(
+            transformers.ConvNextModel, hidden_sizes=[16, 32, 64, 128], depths=[1, 1, 1, 1]
         ),
         IMAGE,
     ),
     "ResNet": (
-        lambda: transformers.ResNetModel(
-            transformers.ResNetConfig(embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1])
+        lambda: small(
+            transformers.ResNetModel, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1]
         ),
         IMAGE,
     ),

@@ -10,6 +10,7 @@ import torch
 import transformers
 from amanda.testing.probes import Record
 from amanda_torch.thread import local
+from small_transformers import small
 
 STEPS = 64
 PROMPT = torch.tensor([[5, 17, 3, 42]])
@@ -17,34 +18,13 @@ PROMPT = torch.tensor([[5, 17, 3, 42]])
 
 def llama() -> transformers.PreTrainedModel:
     torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        vocab_size=60,
-        hidden_size=24,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        bos_token_id=1,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
+    special = {"bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+    return small(transformers.LlamaForCausalLM, **special).eval()
 
 
 def t5() -> transformers.PreTrainedModel:
     torch.manual_seed(0)
-    config = transformers.T5Config(
-        vocab_size=60,
-        d_model=24,
-        d_kv=8,
-        d_ff=40,
-        num_layers=2,
-        num_heads=3,
-        decoder_start_token_id=0,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    return transformers.T5ForConditionalGeneration(config).eval()
+    return small(transformers.T5ForConditionalGeneration, eos_token_id=None).eval()
 
 
 def generate(model: transformers.PreTrainedModel, steps: int, options: Any) -> torch.Tensor:

@@ -14,6 +14,7 @@ import torch._dynamo  # checkpoints import it, which leaves circles behind
 from amanda.testing.probes import Observe, Record, Watch
 from amanda_torch import driver
 from amanda_torch.thread import local
+from plain_models import perceptron
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -33,10 +34,6 @@ def _no_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
-
-
-def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Linear(4, 2))
 
 
 def sizes() -> dict[str, int]:
@@ -69,13 +66,13 @@ def alive(references: list[weakref.ref[Any]]) -> list[Any]:
 
 
 def train_one() -> weakref.ref[nn.Module]:
-    model = network()
+    model = perceptron(4)
     model(X).square().mean().backward()
     return weakref.ref(model)
 
 
 def forward_only() -> weakref.ref[nn.Module]:
-    model = network()
+    model = perceptron(4)
     model(X)
     return weakref.ref(model)
 
@@ -125,7 +122,7 @@ def a_method() -> weakref.ref[nn.Module]:
     return weakref.ref(model)
 
 
-MODEL = network()
+MODEL = perceptron(4)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +155,7 @@ def test_methods_of_a_model_keep_it_no_longer() -> None:
 
 def test_the_cache_of_a_model_goes_with_it() -> None:
     with amanda.apply(*everything()):
-        model = network()
+        model = perceptron(4)
         before = sizes()
         model(X).sum().backward()
         used = sizes()
@@ -267,7 +264,7 @@ def test_what_an_error_leaves_goes_with_it() -> None:
 
 
 def test_steps_of_training_allocate_no_more_objects() -> None:
-    model = network()
+    model = perceptron(4)
     optimizer = torch.optim.Adam(model.parameters())
 
     def steps(count: int) -> None:

@@ -14,6 +14,7 @@ import torch.distributed.fsdp
 import torch.multiprocessing
 from amanda.testing.probes import Record, after
 from amanda_torch.thread import intercepting, local
+from plain_models import perceptron
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from watching import GradientWatch, everything
@@ -26,7 +27,7 @@ X = torch.randn(4, 3)
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2))
+    return perceptron()
 
 
 def at_once(*functions: Callable[[], object]) -> None:

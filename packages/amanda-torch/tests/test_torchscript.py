@@ -9,6 +9,7 @@ import pytest
 import silero_vad
 import torch
 from amanda.testing.probes import Record, before
+from plain_models import perceptron
 from torch import Tensor, nn
 from watching import GradientWatch, everything, types
 
@@ -17,7 +18,7 @@ X = torch.randn(4, 3)
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)).eval()
+    return perceptron().eval()
 
 
 script = pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated")

@@ -8,6 +8,7 @@ import amanda
 import pytest
 import torch
 from amanda.testing.probes import Record, after, before
+from plain_models import perceptron
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -22,7 +23,7 @@ X = torch.randn(4, 3)
 
 def network() -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(3, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)).eval()
+    return perceptron().eval()
 
 
 class Backend:
