@@ -1,6 +1,7 @@
-"""A Keras model under portable tools, on the backend that ``KERAS_BACKEND`` names.
+"""Keras models under portable tools, on the backend that ``KERAS_BACKEND`` names.
 
-Run in a process of its own: ``python keras_program.py MODEL FOLDER`` writes all that it found.
+Run in a process of its own: ``python keras_program.py FOLDER`` writes all that it found, for each
+model in a folder of its name.
 """
 
 import json
@@ -11,56 +12,11 @@ import amanda
 import keras
 import numpy as np
 import portable_tools as tools
-from keras import layers, ops
+from keras import layers
+from small_keras import mobilenet, transformer
 
 BACKEND = keras.backend.backend()
 ACTIVATIONS = ["Conv", "Gemm", "MatMul", "Softmax", "Clip", "Relu", "ReduceMean"]
-
-
-class Block(layers.Layer):
-    """A layer of a transformer."""
-
-    def __init__(self, size, heads, **options):
-        super().__init__(**options)
-        self.heads = heads
-        self.norm = layers.LayerNormalization(name="norm")
-        self.query = layers.Dense(size, name="query")
-        self.key = layers.Dense(size, name="key")
-        self.value = layers.Dense(size, name="value")
-        self.output_ = layers.Dense(size, name="output")
-        self.norm_after = layers.LayerNormalization(name="norm_after")
-        self.up = layers.Dense(4 * size, activation="relu", name="up")
-        self.down = layers.Dense(size, name="down")
-
-    def call(self, x):
-        x = x + self.attention(self.norm(x))
-        return x + self.down(self.up(self.norm_after(x)))
-
-    def attention(self, x):
-        query, key, value = (self.split(layer(x)) for layer in (self.query, self.key, self.value))
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        found = ops.matmul(ops.softmax(scores / query.shape[-1] ** 0.5), value)
-        found = ops.transpose(found, (0, 2, 1, 3))
-        return self.output_(ops.reshape(found, (-1, *x.shape[1:])))
-
-    def split(self, x):
-        shape = (-1, x.shape[1], self.heads, x.shape[2] // self.heads)
-        return ops.transpose(ops.reshape(x, shape), (0, 2, 1, 3))
-
-
-def transformer():
-    tokens = keras.Input((12,), dtype="int32")
-    x = layers.Embedding(50, 16, name="embed")(tokens)
-    for i in range(2):
-        x = Block(16, 2, name=f"block{i}")(x)
-    x = layers.GlobalAveragePooling1D(name="pool")(x)
-    model = keras.Model(tokens, layers.Dense(10, activation="softmax", name="head")(x), name="net")
-    return model, np.random.default_rng(1).integers(0, 50, (3, 12)).astype(np.int32)
-
-
-def mobilenet():
-    model = keras.applications.MobileNetV2((32, 32, 3), alpha=0.35, weights=None, classes=10)
-    return model, np.random.default_rng(1).standard_normal((3, 32, 32, 3)).astype(np.float32)
 
 
 MODELS = {"transformer": transformer, "mobilenet": mobilenet}
@@ -126,9 +82,9 @@ def fit(model, x, y):
         model.fit(x, y, batch_size=len(x), epochs=1, verbose=0)
 
 
-def main(name, folder):
-    keras.config.set_image_data_format("channels_last")
-    model, x = MODELS[name]()
+def look(build, folder):
+    """Write what tools find in a model."""
+    model, x = build()
     set_weights(model)
     y = np.random.default_rng(2).random((len(x), 10)).astype(np.float32)
 
@@ -161,4 +117,8 @@ def main(name, folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], pathlib.Path(sys.argv[2]))
+    keras.config.set_image_data_format("channels_last")
+    for name, build in MODELS.items():
+        folder = pathlib.Path(sys.argv[1], name)
+        folder.mkdir()
+        look(build, folder)

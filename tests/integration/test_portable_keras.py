@@ -1,18 +1,13 @@
 """The same Keras models with the same weights under the same tools, on both backends.
 
-``keras_program.py`` runs once for each model and backend, in a process of its own.
+``keras_program.py`` runs once for each backend, in a process of its own.
 """
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
+import keras_process
 import numpy as np
 import pytest
-
-HERE = pathlib.Path(__file__).parent
 
 # Known differences between the backends of Keras.
 # - Which copies, casts and changes of shape lie between the operators that compute; that PyTorch
@@ -33,16 +28,9 @@ NORMALIZATION = ("norm", "norm_after", "BN", "bn")
 
 
 class Run:
-    """What one process found."""
+    """What one process found of a model."""
 
-    def __init__(self, model, backend, folder):
-        environment = os.environ | {
-            "KERAS_BACKEND": backend,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        command = [sys.executable, str(HERE / "keras_program.py"), model, str(folder)]
-        subprocess.run(command, env=environment, check=True, cwd=HERE)
+    def __init__(self, folder):
         with np.load(folder / "arrays.npz") as arrays:
             self.arrays = dict(arrays)
         self.rows = json.loads((folder / "rows.json").read_text())
@@ -56,10 +44,8 @@ class Run:
 class Pair:
     """A model on both backends."""
 
-    def __init__(self, model, folder):
-        self.torch, self.tensorflow = (
-            Run(model, backend, folder(backend)) for backend in ("torch", "tensorflow")
-        )
+    def __init__(self, torch, tensorflow):
+        self.torch, self.tensorflow = torch, tensorflow
         # On PyTorch a scope is the path of a layer; on TensorFlow functions may add to it.
         self.layers = {scope for _, scope in self.torch.rows["trace"]}
 
@@ -94,9 +80,18 @@ class Pair:
         ]
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Of the backends, with a folder for each model."""
+    found = [tmp_path_factory.mktemp(backend) for backend in ("torch", "tensorflow")]
+    for backend, folder in zip(("torch", "tensorflow"), found, strict=True):
+        keras_process.run(backend, "keras_program.py", folder)
+    return found
+
+
 @pytest.fixture(scope="module", params=["transformer", "mobilenet"])
-def pair(request, tmp_path_factory):
-    return Pair(request.param, tmp_path_factory.mktemp)
+def pair(request, folders):
+    return Pair(*(Run(folder / request.param) for folder in folders))
 
 
 def assert_close(found, expected):

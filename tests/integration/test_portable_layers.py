@@ -3,15 +3,10 @@
 ``keras_layers_program.py`` runs once for each backend, in a process of its own.
 """
 
-import os
-import pathlib
-import subprocess
-import sys
-
+import keras_process
 import numpy as np
 import pytest
 
-HERE = pathlib.Path(__file__).parent
 LAYERS = [
     *("gelu", "silu", "hard_sigmoid", "hard_silu", "celu", "elu", "hard_shrink", "soft_shrink"),
     *("softmax", "layer_norm", "rms_norm", "conv1d", "depthwise1d", "dilated1d", "dilated2d"),
@@ -25,13 +20,7 @@ def found(tmp_path_factory):
     arrays = {}
     for backend in ("torch", "tensorflow"):
         file = tmp_path_factory.mktemp(backend) / "arrays.npz"
-        settings = {
-            "KERAS_BACKEND": backend,
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "CUDA_VISIBLE_DEVICES": "",
-        }
-        command = [sys.executable, str(HERE / "keras_layers_program.py"), str(file)]
-        subprocess.run(command, env=os.environ | settings, check=True, cwd=HERE)
+        keras_process.run(backend, "keras_layers_program.py", file)
         with np.load(file) as loaded:
             arrays[backend] = dict(loaded)
     return arrays

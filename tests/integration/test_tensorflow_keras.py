@@ -10,41 +10,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from amanda.testing.probes import Mask, Record, before, fail, host_and_pure, nothing
+from small_keras import recurrent
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(32, 6)).astype(np.float32)
 Y = RANDOM.normal(size=(32, 2)).astype(np.float32)
-
-
-class Watch(amanda.Tool):
-    """Notes which operators there are and which run."""
-
-    def __init__(self, ops=None, pure=False):
-        super().__init__()
-        self.ids = []
-        self.runs = []
-        self.pure = pure
-        self.add_inst_for_op(self.analyze, ops=ops)
-
-    def analyze(self, ctx):
-        self.ids.append(ctx.op_id)
-        ctx.insert_before_op(self.run, pure=self.pure, id=ctx.op_id)
-
-    def run(self, *tensors, id):
-        self.runs.append(id)
-
-
-class Mask(amanda.Tool):
-    """Multiplies the weight of every MatMul by 0.5."""
-
-    def __init__(self, pure):
-        super().__init__()
-        self.pure = pure
-        self.add_inst_for_op(self.analyze, ops=["MatMul"])
-
-    def analyze(self, ctx):
-        if ctx.weight_index is not None:
-            ctx.insert_before_op(lambda w: w * 0.5, inputs=[ctx.weight_index], pure=self.pure)
 
 
 def network(jit_compile=False, name="net"):
@@ -75,41 +46,41 @@ def same_bits(one, other):
 @pytest.mark.parametrize("jit_compile", ["auto", True, False])
 def test_observing_changes_no_bit(jit_compile):
     plain = train(network(jit_compile))
-    with amanda.apply(Watch(["MatMul", "Relu", "BiasAdd"], pure=jit_compile is True)):
+    with amanda.apply(before(["MatMul", "Relu", "BiasAdd"], nothing, pure=jit_compile is True)):
         observed = train(network(jit_compile))
     assert same_bits(plain, observed)
 
 
 def test_a_model_that_xla_compiles_takes_host_routines():
-    watch = Watch(["MatMul"])
+    watch = Record("MatMul")
     with amanda.apply(watch):
         losses, _, _ = train(network(jit_compile=True))
     assert np.isfinite(losses).all()
-    assert len(watch.runs) == 2 * (2 * 4 + 1 + 1 + 1)
+    assert len(watch.ran) == 2 * (2 * 4 + 1 + 1 + 1)
 
 
 def test_train_eval_and_predict_share_ids_that_name_the_layers():
-    watch = Watch(["MatMul", "Relu"])
+    watch = Record(["MatMul", "Relu"])
     model = network(name="mlp")
     with amanda.apply(watch):
         train(model)
         model.predict(X[:3], verbose=0)
-    assert sorted(watch.ids) == ["mlp/head/MatMul", "mlp/hidden/MatMul", "mlp/hidden/Relu"]
+    assert sorted(watch.analyzed) == ["mlp/head/MatMul", "mlp/hidden/MatMul", "mlp/hidden/Relu"]
 
 
 def test_two_models_of_one_name_do_not_collide():
     one, other = network(name="twin"), network(name="twin")
-    watch = Watch(["MatMul"])
+    watch = Record("MatMul")
     with amanda.apply(watch):
         for model in (one, other):
             model.fit(X, Y, verbose=0)
             model.predict(X, verbose=0)
-    assert len(set(watch.ids)) == len(watch.ids) == 4
-    assert sum(id.endswith("#2") for id in watch.ids) == 2
+    assert len(set(watch.analyzed)) == len(watch.analyzed) == 4
+    assert sum(id.endswith("#2") for id in watch.analyzed) == 2
 
 
 class HalvedDense(keras.layers.Layer):
-    """What a Dense layer is to be under Mask, written by hand."""
+    """What a Dense layer is to be under a mask, written by hand."""
 
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
@@ -127,7 +98,7 @@ class HalvedDense(keras.layers.Layer):
         return product(x, tf.convert_to_tensor(self.kernel))
 
 
-@pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
+@host_and_pure
 def test_training_with_a_masked_weight(pure):
     def model(dense, **options):
         keras.utils.set_random_seed(2)
@@ -140,7 +111,7 @@ def test_training_with_a_masked_weight(pure):
     actual = model(keras.layers.Dense, use_bias=False)
     actual.set_weights(expected.get_weights())
     expected.fit(X, Y, epochs=3, shuffle=False, verbose=0)
-    with amanda.apply(Mask(pure)):
+    with amanda.apply(Mask("MatMul", 0.5, pure=pure)):
         actual.fit(X, Y, epochs=3, shuffle=False, verbose=0)
     for a, e in zip(actual.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
@@ -149,18 +120,16 @@ def test_training_with_a_masked_weight(pure):
 @pytest.mark.parametrize("cell", [keras.layers.LSTM, keras.layers.GRU, keras.layers.SimpleRNN])
 def test_recurrent_layers(cell):
     def fit(*tools):
-        keras.utils.set_random_seed(3)
-        model = keras.Sequential([keras.Input((7, 3)), cell(4), keras.layers.Dense(1)])
+        model, x = recurrent(lambda: cell(4), steps=7), RANDOM_SEQUENCES
         model.compile("sgd", "mse", jit_compile=False)
-        x = RANDOM_SEQUENCES
         with amanda.apply(*tools):
             model.fit(x, x[:, 0, :1], epochs=2, verbose=0)
         return model.get_weights()
 
-    watch = Watch(["MatMul", "Tanh", "Sigmoid"])
+    watch = Record(["MatMul", "Tanh", "Sigmoid"])
     for plain, observed in zip(fit(), fit(watch), strict=True):
         np.testing.assert_array_equal(plain, observed)
-    assert len(watch.runs) > 7
+    assert len(watch.ran) > 7
 
 
 RANDOM_SEQUENCES = RANDOM.normal(size=(8, 7, 3)).astype(np.float32)
@@ -174,33 +143,27 @@ def test_a_model_saved_and_loaded(tmp_path):
     plain = model.predict(X, verbose=0)
     exported = tf.saved_model.load(tmp_path / "exported")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    watch = Watch(["MatMul"])
+    watch = Record("MatMul")
     with amanda.apply(watch):
         np.testing.assert_allclose(exported.serve(X), plain, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(loaded.predict(X, verbose=0), plain, rtol=1e-5, atol=1e-6)
-    assert len(watch.runs) == 4
+    assert len(watch.ran) == 4
 
 
 def test_a_model_that_runs_eagerly_is_told_about():
     model = network()
     model.run_eagerly = True
-    with pytest.warns(UserWarning, match=r"net.*run_eagerly=False"), amanda.apply(Watch()):
+    with pytest.warns(UserWarning, match=r"net.*run_eagerly=False"), amanda.apply(Record()):
         model.predict(X, verbose=0)
 
 
 def test_an_exception_in_a_routine_stops_the_step_cleanly():
-    model = network()
-
-    def fails(*tensors):
-        raise KeyError("lost")
-
-    tool = amanda.Tool()
-    tool.add_inst_for_op(lambda ctx: ctx.insert_before_op(fails), ops=["Relu"])
-    before = [w.copy() for w in model.get_weights()]
+    model, tool = network(), fail("Relu", KeyError("lost"))
+    initial = [w.copy() for w in model.get_weights()]
     with amanda.apply(tool), pytest.raises(amanda.RoutineError, match="net/hidden/Relu") as caught:
         model.fit(X, Y, verbose=0)
     assert isinstance(caught.value.__cause__, KeyError)
-    for was, now in zip(before, model.get_weights(), strict=True):
+    for was, now in zip(initial, model.get_weights(), strict=True):
         np.testing.assert_array_equal(was, now)
     model.fit(X, Y, verbose=0)
 
@@ -219,21 +182,21 @@ def test_applications(build, size, convolutions):
     model = build(weights=None, input_shape=(size, size, 3), classes=10)
     x = RANDOM.normal(size=(2, size, size, 3)).astype(np.float32)
     plain = model.predict(x, verbose=0)
-    watch = Watch(["Conv2D"])
+    watch = Record("Conv2D")
     with amanda.apply(watch):
         observed = model.predict(x, verbose=0)
     assert observed.tobytes() == plain.tobytes()
-    assert len(watch.ids) == len(watch.runs) == convolutions
+    assert len(watch.analyzed) == len(watch.ran) == convolutions
 
 
 class TestOptimizer:
     """Its updates are no part of the model."""
 
     def types_seen(self, ops):
-        watch = Watch(ops)
+        watch = Record(ops)
         with amanda.apply(watch):
             network().fit(X, Y, epochs=1, verbose=0)
-        return {id.rpartition("/")[2].partition("#")[0] for id in watch.ids}
+        return {id.rpartition("/")[2].partition("#")[0] for id in watch.analyzed}
 
     def test_a_tool_for_all_operators_does_not_see_its_updates(self):
         seen = self.types_seen(None)

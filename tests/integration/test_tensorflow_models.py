@@ -8,6 +8,7 @@ import basic_pitch
 import numpy as np
 import pytest
 import tensorflow as tf
+from amanda.testing.probes import Count, Watch, scale
 from mtcnn.stages import StageONet, StagePNet, StageRNet
 
 v1 = tf.compat.v1
@@ -15,35 +16,19 @@ RANDOM = np.random.default_rng(0)
 NMP = Path(basic_pitch.__file__).parent / "saved_models" / "icassp_2022" / "nmp"
 
 
-class Count(amanda.Tool):
-    """Counts the executions of convolutions."""
+def shapes_of_weights(shapes):
+    """A tool that notes them, by the id of the convolution."""
 
-    def __init__(self):
-        super().__init__()
-        self.counts = {}
-        self.weights = {}
-        self.add_inst_for_op(self.analyze, ops=["Conv2D"])
-
-    def analyze(self, ctx):
-        self.counts[ctx.op_id] = 0
+    def analyze(ctx):
         if ctx.weight_index is not None:
-            self.weights[ctx.op_id] = ctx.value(ctx.weight_index).shape
-        ctx.insert_before_op(self.bump, id=ctx.op_id)
+            shapes[ctx.op.id] = ctx.value(ctx.weight_index).shape
 
-    def bump(self, *tensors, id):
-        self.counts[id] += 1
+    return Watch(analyze, "Conv2D")
 
 
 def without(layer):
     """A tool that makes the convolution of one layer return zeros."""
-
-    def analyze(ctx):
-        if ctx.op.scope.endswith(layer):
-            ctx.insert_after_op(lambda y: y * 0, pure=True)
-
-    tool = amanda.Tool()
-    tool.add_inst_for_op(analyze, ops=["Conv2D"])
-    return tool
+    return scale("Conv2D", 0, pure=True, where=lambda operator: operator.scope.endswith(layer))
 
 
 class TestBasicPitch:
@@ -62,13 +47,13 @@ class TestBasicPitch:
 
     def test_its_convolutions_are_counted(self, run):
         plain = run()
-        count = Count()
-        with amanda.apply(count):
+        count, shapes = Count("Conv2D"), {}
+        with amanda.apply(count, shapes_of_weights(shapes)):
             observed = run()
             run()
         assert set(count.counts.values()) == {2}
         assert len(count.counts) == 32
-        assert count.weights["model_1/conv2d_2/Conv2D"] == (7, 7, 1, 32)
+        assert shapes["model_1/conv2d_2/Conv2D"] == (7, 7, 1, 32)
         assert {name: a.tobytes() for name, a in observed.items()} == {
             name: a.tobytes() for name, a in plain.items()
         }
@@ -92,9 +77,9 @@ class TestMTCNN:
         model = stage().model
         x = RANDOM.normal(size=(2, size, size, 3)).astype(np.float32)
         plain = model.predict(x, verbose=0)
-        count = Count()
-        with amanda.apply(count):
+        count, shapes = Count("Conv2D"), {}
+        with amanda.apply(count, shapes_of_weights(shapes)):
             observed = model.predict(x, verbose=0)
         assert [o.tobytes() for o in observed] == [p.tobytes() for p in plain]
         assert set(count.counts.values()) == {1}
-        assert len(count.weights) == len(count.counts) == convolutions
+        assert len(shapes) == len(count.counts) == convolutions

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import FORWARD, Insert, nothing
 from amanda_tools import Flops
 from torch import Tensor
 from torch.testing._internal.common_methods_invocations import op_db
@@ -50,26 +51,16 @@ DEFAULT = frozenset(
 )
 
 
-class Look(amanda.Tool):
+def look(ops: str | list[str] | None = None, **options: Any) -> amanda.Tool:
     """Looks at what goes into operators and what comes out."""
-
-    def __init__(self, ops: list[str] | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.add_inst_for_op(self.analyze, ops=ops)
-
-    def analyze(self, ctx: amanda.OpContext) -> None:
-        ctx.insert_before_op(self.look)
-        ctx.insert_after_op(self.look)
-
-    def look(self, *tensors: Tensor):  # not annotated: it might return something
-        pass
+    return Insert(FORWARD, ops, nothing, **options)
 
 
 TOOLS: dict[str, Callable[[], list[amanda.Tool]]] = {
     "flops": lambda: [Flops()],
-    "all, and some": lambda: [Look(), Look(["mm"])],
-    "portable": lambda: [Look(["Conv", "Gemm"], namespace="onnx")],
-    "what converts": lambda: [Look(["to"])],
+    "all, and some": lambda: [look(), look("mm")],
+    "portable": lambda: [look(["Conv", "Gemm"], namespace="onnx")],
+    "what converts": lambda: [look("to")],
 }
 
 OPERATORS = [op for op in op_db if os.environ.get("AMANDA_OPERATORS") or op.name in DEFAULT]

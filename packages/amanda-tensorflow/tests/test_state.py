@@ -301,7 +301,7 @@ def test_so_do_those_of_branches(program, where, control_flow):
 )
 def test_a_stream_that_begins_anew_is_noted(program, caplog, control_flow):
     with caplog.at_level(logging.WARNING, "amanda_tensorflow"):
-        plain_then_watched(lambda: ([], [program()]), "before")
+        plain_then_watched(lambda: ([], [program()]), "insert_before_op")
     assert any("random streams begin anew in a session" in note for note in caplog.messages)
 
 
@@ -465,13 +465,13 @@ def test_unless_it_has_a_name_to_share_it_by(created, control_flow):
     def program():
         return [], [created("ours")]
 
-    assert plain_then_watched(program, "before") == plain_then_watched(program)
+    assert plain_then_watched(program, "insert_before_op") == plain_then_watched(program)
 
 
 def test_so_has_what_is_kept_under_the_name_of_its_node():
     v1.disable_control_flow_v2()
     try:
-        found = plain_then_watched(lambda: ([], [table_in_a_loop(None)]), "before")
+        found = plain_then_watched(lambda: ([], [table_in_a_loop(None)]), "insert_before_op")
         assert found == plain_then_watched(lambda: ([], [table_in_a_loop(None)]))
     finally:
         v1.enable_control_flow_v2()
