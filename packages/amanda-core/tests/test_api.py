@@ -25,7 +25,8 @@ TOOL_AUTHORS = [
 DRIVER_AUTHORS = [
     *("Action", "Analysis", "Announcement", "ByOperator", "Call", "Composite", "ContextMap"),
     *("Driver", "Engine", "Execution", "Ids", "InForce", "Operator", "Operators", "Parameter"),
-    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Subscription", "TensorInfo"),
+    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "StagedCall"),
+    *("Subscription", "TensorInfo"),
     *("Translation", "View", "alike", "announced", "calling_instructions", "context_map"),
     *("entry_points_of", "frameworks", "in_routine", "install_hint", "known_drivers"),
     *("name_of", "numbered", "register_driver", "unregister_driver", "versions_tested"),

@@ -57,12 +57,6 @@ class Driver(abc.ABC):
         """
         self.activate(engine)
 
-    def forgotten(self, engine: Engine) -> None:  # noqa: B027
-        """The plans of ``engine`` were dropped, maybe by another thread than the one it serves.
-
-        What was made by them must not be used again.
-        """
-
     @abc.abstractmethod
     def value(self, tensor: Any) -> Any:
         """A tensor as a NumPy array.

@@ -95,6 +95,7 @@ class Engine:
         self._scope = scope
         self._inside: dict[str, Engine | None] = {}
         self._by_subscriptions: dict[tuple[Subscription, ...], Engine] = {}
+        self._stamp = object()
         self._lock = threading.RLock()
         _engines.add(self)
 
@@ -215,6 +216,15 @@ class Engine:
 
     # Caching
 
+    @property
+    def stamp(self) -> object:
+        """What tells whether something made by plans, such as a program, may be used again.
+
+        It may where this is the same object as when it was made. It is another one once plans were
+        dropped, maybe by another thread, and each time while nothing is kept.
+        """
+        return self._stamp if self.caching else object()
+
     def set_caching(self, caching: bool) -> None:
         """Whether to keep what is decided from now on, and to use what was kept before."""
         self.caching = caching
@@ -236,7 +246,7 @@ class Engine:
     def _drop_plans(self) -> None:
         for record in list(self.records.values()):
             record.plan = record.gradient = None
-        self.driver.forgotten(self)
+        self._stamp = object()
 
     # Inside
 

@@ -31,7 +31,9 @@ What a driver promises:
   each thread, with the engine that the thread runs under.
 - Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
   of S1 and with the gradients of S3, given what only the framework can do.
-- What it keeps that was made by plans it drops when :meth:`Driver.forgotten` says so.
+- Where its framework stages functions (runs them once on placeholders, and then as a program), it
+  does all of this while one is staged, by :class:`StagedCall`. What was staged, or else made by
+  plans, it uses again only where :attr:`Engine.stamp` is the same.
 - It tells what there is to know of a tensor and of a parameter (:meth:`Driver.describe`,
   :meth:`Driver.parameter`), of devices that run beside the host (:meth:`Driver.synchronize`,
   :meth:`Driver.allocated`), so that tools need not know its framework.
@@ -70,6 +72,7 @@ from amanda._registry import (
     unregister_driver,
 )
 from amanda._routine import in_routine
+from amanda._staging import StagedCall
 from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Subscription, View
 from amanda._unmatched import alike
@@ -96,6 +99,7 @@ __all__ = [
     "Point",
     "PrivateNames",
     "Selection",
+    "StagedCall",
     "Subscription",
     "TensorInfo",
     "Translation",

@@ -13,7 +13,7 @@ from jax.experimental import io_callback
 from amanda_jax import model
 from amanda_jax._internals import core, source
 from amanda_jax.interception import patches
-from amanda_jax.tracing import in_force, is_known, primal, staging, stamps
+from amanda_jax.tracing import in_force, is_known, primal, staging
 
 
 class Variable:
@@ -63,11 +63,6 @@ class JaxDriver(Driver):
         tracing.close()
         patches.hold(engine is not None)
         in_force.put(engine, paused=True)
-
-    def forgotten(self, engine: Engine) -> None:
-        """Have what is jitted traced anew."""
-        stamps[engine] = object()
-        in_force.refresh()
 
     def value(self, tensor: Any) -> Any:
         """A tensor as a NumPy array, unless it is being traced."""

@@ -2,14 +2,14 @@
 
 import dataclasses
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from amanda import AmandaError, Operator, UnsupportedError
-from amanda.driving import Action, Call, Engine, Execution
+from amanda import AmandaError, Operator
+from amanda.driving import Action, Engine, Execution, StagedCall
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import io_callback
 
@@ -31,7 +31,7 @@ def _substitute(original: Any, substitute: Any) -> Any:
 _substitute.defjvp(lambda primals, tangents: (_substitute(*primals), tangents[0]))
 
 
-class OperatorCall(Call):
+class OperatorCall(StagedCall):
     """A call of a primitive, or of a function that is one operator."""
 
     def shown(self, **known: Any) -> Execution:
@@ -88,44 +88,32 @@ class OperatorCall(Call):
     def run_action(
         self, action: Action, given: Tensors, like: Tensors, operator: Operator
     ) -> Tensors:
-        """Run a routine now if all is known, or as part of what is staged."""
-        if action.differentiable and (action.pure or staging() is None):
+        """Run a routine on what is not differentiated, unless it is to be differentiated itself."""
+        if action.differentiable:
             return super().run_action(action, given, like, operator)
-        known, replaced = _constants(given), _constants(like)
-        tensors = [t for t in (*known, *replaced) if t is not None]
-        if action.pure or (staging() is None and all(is_known(t) for t in tensors)):
-            results = super().run_action(action, known, replaced, operator)
-        elif action.differentiable or any(isinstance(t, batching.BatchTracer) for t in tensors):
-            why = "differentiated in a staged function" if action.differentiable else "batched"
-            raise UnsupportedError(
-                f"{action.tool.name}: a routine of {operator.id!r} cannot be {why} by JAX, since "
-                "it runs on the host; insert it with pure=True if it is a function of tensors"
-            )
-        else:
-            results = self._call_back(action, known, replaced, operator)
+        if not action.pure and any(isinstance(t, batching.BatchTracer) for t in (*given, *like)):
+            raise self.refused(action, operator, "batched by JAX")
+        replaced = _constants(like)
+        results = super().run_action(action, _constants(given), replaced, operator)
         return [o if r is k else r for o, k, r in zip(like, replaced, results, strict=True)]
 
-    def _call_back(
-        self, action: Action, given: Tensors, like: Tensors, operator: Operator
-    ) -> Tensors:
-        """Have a routine called by what is staged, at each of its executions."""
-        present = [i for i, tensor in enumerate(like) if tensor is not None]
-        expected = [jax.ShapeDtypeStruct(like[i].shape, like[i].dtype) for i in present]
+    def is_staged(self, tensors: Tensors) -> bool:
+        """Whether a routine that is given these tensors has to wait until what is staged runs."""
+        return staging() is not None or not all(is_known(primal(t)) for t in tensors)
 
-        def called(given: Tensors, like: Tensors) -> Any:
+    def call_back(self, call: Callable[..., Tensors], given: Tensors, like: Tensors) -> Tensors:
+        """Have what is staged call a function at each of its executions, in their order."""
+
+        def called(*arrays: Any) -> Any:
             try:
-                results = super(OperatorCall, self).run_action(action, given, like, operator)
-                if any(results[i] is not None for i, tensor in enumerate(like) if tensor is None):
-                    raise action.error("gave a gradient where none flows, in jax.jit", operator)
+                return [np.asarray(result) for result in call(*arrays)]
             except AmandaError as failure:
                 failures[self.engine] = failure
                 raise
-            return None if action.observes else [np.asarray(results[i]) for i in present]
 
-        shapes = None if action.observes else expected
-        found = io_callback(called, shapes, given, like, ordered=True)
-        results = {} if action.observes else dict(zip(present, found, strict=True))
-        return [results.get(i, tensor) for i, tensor in enumerate(like)]
+        expected = [jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for tensor in like]
+        found: Tensors = io_callback(called, expected, *given, ordered=True)
+        return found
 
 
 def _constants(tensors: Tensors) -> list[Any]:

@@ -96,8 +96,6 @@ def _run_primitive(engine: Engine, primitive: Any, args: Tensors, params: Any) -
     type = primitive.name
     if type not in _AUXILIARY and engine.wants(type) and in_program():
         return _run_operator(engine, type, run, args, params)
-    if primitive is pjit.jit_p and not engine.caching:
-        engine.driver.forgotten(engine)  # has the next call traced anew
     with in_force.paused():
         try:
             outputs = run(args)

@@ -3,7 +3,6 @@
 import functools
 import os
 import sys
-import weakref
 from typing import Any
 
 import amanda
@@ -16,14 +15,11 @@ _LIBRARIES = tuple(
     os.path.dirname(os.path.abspath(str(path))) + os.sep
     for path in (jax.__file__, amanda.__file__, __file__)
 )
-# A part of the key of all that JAX traces: one for each engine, and another once it has forgotten.
-stamps: weakref.WeakKeyDictionary[Engine, object] = weakref.WeakKeyDictionary()
-_key = jax.make_user_context(None)
+_key = jax.make_user_context(None)  # a part of the key of all that JAX traces
 
 
 def _put_into_key(engine: Engine | None) -> None:
-    stamp = None if engine is None else stamps.setdefault(engine, object())
-    _key(stamp).__enter__()  # and is never left: the next one takes its place
+    _key(engine and engine.stamp).__enter__()  # and is never left: the next one takes its place
 
 
 in_force = InForce(_put_into_key)
