@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from amanda._call import Call
+from amanda._action import Action
+from amanda._call import Call, Tensors
 from amanda._errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from amanda._action import Action
-    from amanda._operator import Operator
-
-    Tensors = Sequence[Any]
+from amanda._operator import Operator
 
 
 class StagedCall(Call):
