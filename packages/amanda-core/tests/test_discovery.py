@@ -5,10 +5,8 @@ import subprocess
 import sys
 import textwrap
 
-import amanda
 import pytest
 
-CORE = os.path.dirname(os.path.dirname(amanda.__file__))
 DRIVER = """
 import {framework}
 from amanda import Driver
@@ -30,8 +28,9 @@ driver = Made()
 class Site:
     """A folder on the path of a Python process, with frameworks and drivers in it."""
 
-    def __init__(self, path):
+    def __init__(self, path, core):
         self._path = path
+        self._core = core
 
     def module(self, name, source=""):
         (self._path / f"{name}.py").write_text(textwrap.dedent(source))
@@ -54,7 +53,7 @@ class Site:
         done = subprocess.run(
             # -S: without the packages installed here, so that what is in the folder is all there is
             [sys.executable, "-S", "-W", "always", "-c", textwrap.dedent(program)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self._path), CORE])},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self._path), self._core])},
             capture_output=True,
             text=True,
         )
@@ -63,8 +62,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path):
-    return Site(tmp_path)
+def site(tmp_path, core_alone):
+    return Site(tmp_path, core_alone)
 
 
 def test_a_driver_is_loaded_when_its_framework_is_imported_already(site):
