@@ -132,7 +132,9 @@ class TranslatedAnalysis(Analysis):
         if any(layouts) or any(returned):
             routine = _turning(routine, layouts, returned, self.driver.xp)
         kwargs, pure, differentiable = action.kwargs, action.pure, action.differentiable
-        native = Action(point, routine, self.tool, indices, kwargs, pure, differentiable)
+        native = Action(
+            point, routine, self.tool, indices, kwargs, pure, differentiable, whole=True
+        )
         self._native.insert(native)
 
 
@@ -156,6 +158,11 @@ def _translated(execution: Execution, translation: Translation, driver: Driver) 
             for i, t in enumerate(found)
         ]
 
+    def whole(gradients: Sequence[Any] | None) -> list[Any] | None:
+        if gradients is None:
+            return None
+        return [None if g is None else driver.whole(g) for g in gradients]
+
     inputs = translation.inputs, translation.input_layouts
     outputs = translation.outputs, translation.output_layouts
     grads = execution.grad_inputs
@@ -166,8 +173,10 @@ def _translated(execution: Execution, translation: Translation, driver: Driver) 
         translation.attrs,
         chosen(execution.outputs, *outputs),
         None,
-        chosen(execution.grad_outputs, *outputs),
-        (lambda: chosen(grads(), *inputs) or []) if callable(grads) else chosen(grads, *inputs),
+        chosen(whole(execution.grad_outputs), *outputs),
+        (lambda: chosen(whole(grads()), *inputs) or [])
+        if callable(grads)
+        else chosen(whole(grads), *inputs),
     )
 
 

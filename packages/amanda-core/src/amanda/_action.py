@@ -136,7 +136,8 @@ class Action:
 
     ``indices`` chooses the tensors it is given (all of them for None), in that order. It only
     ``observes`` if its routine is annotated to return None; a driver may then leave out what
-    would be needed to substitute something.
+    would be needed to substitute something. A gradient of which the backend has some rows is given
+    to it ``whole``, as other backends have it, or else as the backend does.
     """
 
     point: Point
@@ -146,6 +147,7 @@ class Action:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     pure: bool = False
     differentiable: bool = False
+    whole: bool = False
     observes: bool = field(init=False)
 
     def __post_init__(self) -> None:

@@ -120,6 +120,10 @@ class Driver(abc.ABC):
         """
         return layout(tensor)
 
+    def whole(self, gradient: Any) -> Any:
+        """A gradient as an analysis routine sees it to whose routines it is given ``whole``."""
+        return gradient
+
     def unseen(self) -> str | None:
         """Why tools saw nothing of operators that ran in their scopes, and the way out.
 

@@ -23,6 +23,7 @@ from amanda_tensorflow.composites import (
 from amanda_tensorflow.custom import keep_to_custom_gradients
 from amanda_tensorflow.identity import OPT_IN, operators_of
 from amanda_tensorflow.routines import PureRoutine, Stage, read_attrs
+from amanda_tensorflow.rows import Rows, with_rows
 from amanda_tensorflow.state import keeps_state
 
 if TYPE_CHECKING:
@@ -250,11 +251,15 @@ class _Inquiry:
             plan = self.engine.gradient_plan(shown)
         if plan.after:
             check_taken_as_a_whole(frame, whole, graph)
+        for action in plan.after:
+            taken = [calls[use].grad_inputs[at] for uses in group.uses for use, at in uses]
+            if action.whole and with_rows(frame.graph, taken)[1]:
+                raise _no_whole(action, operator, "parts of it are added")
         if self.check is None:
             self.check = lambda engine: engine.known_gradient_plan(operator) is plan
         in_loop = frame.in_loop(frame.gradients.nodes_of[calls[number]][0])
-        _Adder(self.stages, index, number, operator, in_loop).chain(
-            Point.ON_GRAD_OUTPUTS, plan.before, grad_outputs
+        _Adder(self.stages, index, number, operator, in_loop).gradients(
+            Point.ON_GRAD_OUTPUTS, plan.before, frame, calls[number].grad_outputs, outputs
         )
         _Adder(self.stages, index, group, operator, in_loop).chain(
             Point.ON_GRAD_INPUTS, plan.after, grad_inputs
@@ -291,8 +296,8 @@ class _Inquiry:
                 self.check = lambda engine: engine.known_gradient_plan(operator) is plan
             in_loop = frame.in_loop(frame.gradients.nodes_of[call][0])
             add = _Adder(self.stages, index, number, operator, in_loop)
-            add.chain(Point.ON_GRAD_OUTPUTS, plan.before, grad_outputs)
-            add.chain(Point.ON_GRAD_INPUTS, plan.after, grad_inputs)
+            add.gradients(Point.ON_GRAD_OUTPUTS, plan.before, frame, call.grad_outputs, outputs)
+            add.gradients(Point.ON_GRAD_INPUTS, plan.after, frame, call.grad_inputs, inputs)
         for name, positions in carrying(frame, call):
             if name in frame.running:
                 self._backward(index, frame, name, positions, shown, operator, forward_graph)
@@ -365,6 +370,19 @@ def _by_name(frame: Frame, name: str | None) -> Any:
     return frame.graph.get_tensor_by_name(name) if computed else None
 
 
+def _no_whole(action: Action, operator: TensorFlowOperator, why: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{action.tool.name}: of the gradient of {operator.id!r} there are some rows "
+        f"(tf.IndexedSlices), and {why}; have a tool of TensorFlow's vocabulary look at the rows"
+    )
+
+
+def _first_size(tensor: Any) -> int | None:
+    """The size of the first axis, None if that is known only when the graph runs."""
+    shape = tensor.shape
+    return shape[0] if shape.rank else None
+
+
 def _with_values(tensors: Sequence[Any]) -> list[Any]:
     """Tensors where variables of version 1 may have no value yet: None in their place."""
     return [None if tensor.dtype._is_ref_dtype else tensor for tensor in tensors]
@@ -409,7 +427,47 @@ class _Adder:
         self.in_loop = in_loop
         self.fixed: list[int] = []
 
-    def chain(self, point: Point, actions: Sequence[Action], tensors: Sequence[Any]) -> None:
+    def gradients(
+        self,
+        point: Point,
+        actions: Sequence[Action],
+        frame: Frame,
+        names: Sequence[str | None],
+        of: Sequence[Any],
+    ) -> None:
+        """Routines on gradients, of which there may be some rows.
+
+        Args:
+            point: where they run.
+            actions: the routines.
+            frame: where the gradients are computed.
+            names: the names of the gradients.
+            of: what they are gradients of.
+
+        Raises:
+            UnsupportedError: a routine is to be given the whole of a gradient whose size nobody
+                has told.
+        """
+        names, places = with_rows(frame.graph, names)
+        tensors = [_by_name(frame, name) for name in names]
+        rows = {
+            position: Rows(indices, shape, _first_size(of[position]))
+            for position, (indices, shape) in places.items()
+        }
+        for action in actions if rows else ():
+            for position, (_, shape, number) in rows.items():
+                chosen = action.indices is None or position in action.indices
+                if action.whole and chosen and number is None and tensors[shape] is None:
+                    raise _no_whole(action, self.operator, "nobody tells the shape of the whole")
+        self.chain(point, actions, tensors, rows)
+
+    def chain(
+        self,
+        point: Point,
+        actions: Sequence[Action],
+        tensors: Sequence[Any],
+        rows: Mapping[int, Rows] | None = None,
+    ) -> None:
         """Routines one after the other; neighbours of one kind are one stage."""
         groups: list[list[Action]] = []
         for action in actions:
@@ -418,7 +476,7 @@ class _Adder:
             else:
                 groups.append([action])
         for group in groups:
-            self._add(point, group, tensors, None)
+            self._add(point, group, tensors, None, rows)
 
     def around(self, plan: Plan, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """All that a plan says of an operator."""
@@ -440,8 +498,11 @@ class _Adder:
         actions: Sequence[Action],
         tensors: Sequence[Any],
         outputs: Sequence[Any] | None,
+        rows: Mapping[int, Rows] | None = None,
     ) -> None:
-        stage = Stage(self.frame, self.anchor, point, actions, tensors, outputs, self.operator)
+        stage = Stage(
+            self.frame, self.anchor, point, actions, tensors, outputs, self.operator, rows
+        )
         if not actions[0].pure:
             stage.fix(self.fixed)
         else:

@@ -18,6 +18,7 @@ from amanda_tensorflow.functions import Functions
 from amanda_tensorflow.identity import STRUCTURE, Identities
 from amanda_tensorflow.parameters import describe, is_parameter, parameter
 from amanda_tensorflow.pipelines import Pipelines
+from amanda_tensorflow.rows import shown_whole
 from amanda_tensorflow.sessions import Sessions
 from amanda_tensorflow.values import ToolVariable
 
@@ -196,6 +197,10 @@ class TensorFlowDriver(Driver):
         with tf.Graph().as_default():
             like = tf.compat.v1.placeholder(tensor.dtype.base_dtype, tensor.shape)
             return layout(like)
+
+    def whole(self, gradient: Any) -> Any:
+        """A symbolic tensor like the whole of a gradient, if there are only some rows of it."""
+        return shown_whole(gradient)
 
     def canonical_type(self, type: str) -> str:
         """The type of a node for the name of the function that makes one (``tf.raw_ops.Relu``)."""

@@ -112,6 +112,8 @@ class Notes:
         custom: for the operator that a custom gradient is the gradient of, the range of ids of
             the forward nodes whose gradient it stands for.
         scopes: for a name scope, the scope around it and the name it was opened by.
+        rows: for a gradient of which there are some rows (``IndexedSlices``), by the name of these,
+            the names of their indices and of the shape of the whole, if that was told.
         updates: the name scopes that an optimizer opened.
         number: one that no other graph ever has.
         function: a number for the Python function it was traced from, if it was.
@@ -128,6 +130,7 @@ class Notes:
         "number",
         "recomputed",
         "recorded",
+        "rows",
         "scopes",
         "sections",
         "updates",
@@ -142,6 +145,7 @@ class Notes:
         self.recomputed: set[int] = set()
         self.custom: dict[str, tuple[int, int]] = {}
         self.recorded: dict[int, tuple[Any, str]] = {}
+        self.rows: dict[str, tuple[str, str | None]] = {}
         self.scopes: dict[str, tuple[str, str]] = {}
         self.updates: set[str] = set()
         self.function: int | None = None
@@ -239,6 +243,10 @@ def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs
     call = GradientCall(forward, grad_outputs, grad_inputs, first, last_id(graph))
     call.repeated = repeated
     notes_of(graph).calls.append(call)
+    for gradient in (*grad_outputs, *grad_inputs):
+        if isinstance(gradient, indexed_slices.IndexedSlices):
+            shape = _name(gradient.dense_shape)
+            notes_of(graph).rows[gradient.values.name] = gradient.indices.name, shape
     return grad_inputs if is_sequence else grad_inputs[0]
 
 
@@ -279,14 +287,28 @@ def _told_apart(grad_inputs: list[Any], grad_outputs: Sequence[Any], first: int)
 
     Without that nobody could tell the gradient of one input from that of another.
     """
-    seen = {id(gradient) for gradient in grad_outputs}
+    seen = {id(part) for gradient in grad_outputs for part in _parts(gradient)}
+
+    def own(tensor: Any) -> Any:
+        if id(tensor) in seen or tensor.op._id <= first:
+            tensor = array_ops.identity(tensor)
+        seen.add(id(tensor))
+        return tensor
+
     for index, gradient in enumerate(grad_inputs):
-        if not isinstance(gradient, tensor_lib.Tensor):
-            continue
-        if id(gradient) in seen or gradient.op._id <= first:
-            grad_inputs[index] = array_ops.identity(gradient)
-        seen.add(id(gradient))
+        if isinstance(gradient, tensor_lib.Tensor):
+            grad_inputs[index] = own(gradient)
+        elif isinstance(gradient, indexed_slices.IndexedSlices):
+            values, indices = map(own, _parts(gradient))
+            grad_inputs[index] = indexed_slices.IndexedSlices(values, indices, gradient.dense_shape)
     return grad_inputs
+
+
+def _parts(gradient: Any) -> tuple[Any, ...]:
+    """The tensors that routines may replace of a gradient."""
+    if isinstance(gradient, indexed_slices.IndexedSlices):
+        return gradient.values, gradient.indices
+    return (gradient,)
 
 
 def _noting_records(record_gradient: Callable[..., Any]) -> Callable[..., Any]:

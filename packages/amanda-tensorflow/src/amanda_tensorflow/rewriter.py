@@ -20,6 +20,7 @@ from amanda_tensorflow.edits import Edits
 from amanda_tensorflow.groups import AroundGroups
 from amanda_tensorflow.identity import STRUCTURE
 from amanda_tensorflow.routines import HostRoutine
+from amanda_tensorflow.rows import with_rows
 from amanda_tensorflow.versions import Versions, Wanted
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ class Rewriter:
         if not isinstance(anchor, int) or not points[Point.ON_GRAD_INPUTS]:
             return
         call = edits.frame.gradients.calls[anchor]
-        raw = edits.tensors(call.grad_inputs)
+        raw = edits.tensors(with_rows(edits.frame.graph, call.grad_inputs)[0])
         gradients = [None if t is None else edits.after.get(t, t) for t in raw]
         self._chain(edits, points[Point.ON_GRAD_INPUTS], gradients)
         for before, now in zip(raw, gradients, strict=True):
@@ -159,7 +160,7 @@ class Rewriter:
         if not isinstance(anchor, int):
             return
         call = edits.frame.gradients.calls[anchor]
-        raw = edits.tensors(call.grad_outputs)
+        raw = edits.tensors(with_rows(edits.frame.graph, call.grad_outputs)[0])
         gradients = [None if tensor is None else edits.current(tensor) for tensor in raw]
         self._chain(edits, points[Point.ON_GRAD_OUTPUTS], gradients)
         for before, now in zip(raw, gradients, strict=True):

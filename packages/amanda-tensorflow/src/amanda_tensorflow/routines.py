@@ -25,14 +25,16 @@ from amanda_tensorflow._internals import (
     types_pb2,
 )
 from amanda_tensorflow.body import Body, data_inputs, set_inputs
+from amanda_tensorflow.rows import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from amanda.driving import Action
 
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.identity import TensorFlowOperator
+    from amanda_tensorflow.rows import Rows
 
 # Constants of a routine that are larger become arguments: a graph is no place for masks.
 _LARGE = 1024  # bytes
@@ -154,6 +156,7 @@ class Stage:
         results: positions of the tensors that they may replace, or of all outputs.
         dtypes: data types of the tensors at all positions of ``given`` and ``results``.
         shapes: what is known of their shapes while the graph does not run.
+        rows: which of them are gradients of which there are some rows, and routines get the whole.
         pure: the traced routines, None for host routines.
     """
 
@@ -166,6 +169,7 @@ class Stage:
         tensors: Sequence[Any],
         outputs: Sequence[Any] | None,
         operator: TensorFlowOperator,
+        rows: Mapping[int, Rows] | None = None,
     ) -> None:
         self.frame = frame
         self.anchor = anchor
@@ -173,21 +177,30 @@ class Stage:
         self.actions = actions
         self.operator = operator
         self.pure: PureRoutine | None = None
-        self.count = len(tensors)
+        self.count = len(tensors) - 2 * len(rows or ())
         self._fixed: dict[int, str] = {}
-        wanted: set[int] = set()
-        for action in actions:
-            wanted.update(range(self.count) if action.indices is None else action.indices)
+
+        def wanted(actions: Iterable[Action]) -> set[int]:
+            chosen = (range(self.count) if a.indices is None else a.indices for a in actions)
+            return {i for indices in chosen for i in indices}
+
         self.given = [
             i
-            for i in sorted(wanted)
+            for i in sorted(wanted(actions))
             if i < self.count and tensors[i] is not None and tensors[i].dtype != tf.variant
         ]
+        whole = wanted(action for action in actions if action.whole).intersection(self.given)
+        self.rows = {i: rows[i] for i in sorted(whole.intersection(rows or ()))} if rows else {}
+        for of in self.rows.values():
+            self.given += [of.indices] if of.number is not None else [of.indices, of.shape]
         self.dtypes = {i: tensors[i].dtype for i in self.given}
         self.shapes = {i: tensors[i].shape for i in self.given}
         self.replaces = outputs is not None
         if outputs is None:
-            self.results = [i for i in self.given if _replaceable(self.dtypes[i])]
+            shapes = {of.shape for of in self.rows.values()}
+            self.results = [
+                i for i in self.given if _replaceable(self.dtypes[i]) and i not in shapes
+            ]
             self.result_dtypes = [self.dtypes[i] for i in self.results]
         else:
             self.results = list(range(len(outputs)))
@@ -228,13 +241,12 @@ class Stage:
         Raises:
             RoutineError: a routine failed, or returned what cannot be used.
         """
-        tensors: list[Any] = [None] * self.count
-        for position, tensor in zip(self.given, given, strict=True):
-            tensors[position] = tensor
+        at = dict(zip(self.given, given, strict=True))
+        tensors = [at.get(position) for position in range(self.count)]
         with tools_code():
             if self.replaces:
                 return self._replacement(tensors)
-            resources = {id(tensors[i]) for i in self.given if not _replaceable(self.dtypes[i])}
+            resources = {id(tensors[i]) for i in at if not _replaceable(self.dtypes[i])}
             fixed = {id(tensors[i]): why for i, why in self._fixed.items() if i < self.count}
 
             def refuse(original: Any, substitute: Any) -> str | None:
@@ -244,11 +256,13 @@ class Stage:
                     return fixed[id(original)]
                 return incompatible_reason(original, substitute)
 
-            after: Sequence[Any] = tensors
+            state = State(at, self.count, self.rows)
             for action in self.actions:
-                before, after = after, action.run(after, after, self.operator, refuse)
+                before = state.shown(action.whole)
+                after = action.run(before, before, self.operator, refuse)
                 self._check_shapes(action, before, after)
-            return [after[position] for position in self.results]
+                state.replace(before, after, action.whole)
+            return [state.result(position) for position in self.results]
 
     def _check_shapes(self, action: Action, before: Sequence[Any], after: Sequence[Any]) -> None:
         """Refuse a substitute that nodes behind it were not made for.
@@ -256,7 +270,7 @@ class Stage:
         A gradient has exactly the shape of the gradient that it replaces.
         """
         on_gradient = self.point not in (Point.BEFORE_OP, Point.AFTER_OP)
-        for position in self.results:
+        for position in (i for i in self.results if i < self.count):
             if after[position] is not before[position]:
                 shape = before[position].shape if on_gradient else self.shapes[position]
                 reason = _shape_mismatch(shape, after[position])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from amanda import UnsupportedError
 
+from amanda_torch.rows import in_rows, whole
 from amanda_torch.straight import is_ours, straight_through
 from amanda_torch.substitutes import incompatible_gradient
 from amanda_torch.thread import is_unwatched, local
@@ -158,7 +159,20 @@ def run_on_gradients(
     actions = engine.live(actions)
     if not actions:
         return grads
-    return _constant(lambda: engine.run(actions, grads, operator, incompatible_gradient), grads)
+
+    def run() -> Grads:
+        passed = grads
+        for action in actions:
+            given = [whole(g) for g in passed] if action.whole else passed
+            after = engine.run((action,), given, operator, incompatible_gradient)
+            if after is not given:
+                passed = [
+                    old if new is seen else in_rows(new, old)
+                    for old, seen, new in zip(passed, given, after, strict=True)
+                ]
+        return passed
+
+    return _constant(run, grads)
 
 
 def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:

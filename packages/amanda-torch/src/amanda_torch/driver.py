@@ -13,7 +13,7 @@ import torch
 from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
-from amanda_torch import descriptions
+from amanda_torch import descriptions, rows
 from amanda_torch._internals import disabled_torch_function
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
@@ -159,6 +159,10 @@ class TorchDriver(amanda.Driver):
     def allocated(self, device: str) -> int | None:
         """Bytes of an accelerator's memory in use by tensors; None for the host."""
         return descriptions.allocated(device)
+
+    def whole(self, gradient: Any) -> Any:
+        """A gradient with all its rows, if it is a sparse one."""
+        return rows.whole(gradient)
 
     def canonical_type(self, type: str) -> str:
         """The base name for what else PyTorch calls an operator (``aten::add.Tensor``)."""

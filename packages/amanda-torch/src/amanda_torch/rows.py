@@ -1,0 +1,26 @@
+"""Gradients of which PyTorch has some rows, as those of an embedding with ``sparse=True``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def whole(gradient: Tensor | None) -> Tensor | None:
+    """A gradient with all its rows, as a routine is given it that runs on any backend."""
+    if gradient is None or gradient.layout is not torch.sparse_coo:
+        return gradient
+    return gradient.to_dense()
+
+
+def in_rows(gradient: Tensor | None, like: Tensor | None) -> Tensor | None:
+    """A gradient as PyTorch had the one that it stands for: optimizers may take only such."""
+    if gradient is None or like is None or like.layout is not torch.sparse_coo:
+        return gradient
+    if gradient.layout is torch.sparse_coo:
+        return gradient
+    return gradient.to_sparse(like.sparse_dim())
