@@ -58,6 +58,7 @@ class TestNeverAWrongName:
             ("view", {"self": M}, {"dtype": "int32"}),
             ("to", {"self": M}, {"dtype": None}),
             ("where", {"condition": M}, {}),
+            ("cat", {"tensors[0]": Tensor(0), "tensors[1]": M}, {"dim": -1}),  # of a new cache
             (
                 "cross_entropy_loss",
                 {"self": M, "target": Tensor(3, dtype="int64")},

@@ -216,7 +216,12 @@ def _indexed_along(axis: int) -> Callable[[Native], bool]:
     )
 
 
-_CONCAT = rule("Concat", "inputs=tensors", axis=axis("dim", "tensors"))
+def _of_one_rank(op: Native) -> bool:
+    """PyTorch passes over a tensor of shape (0,) among others of more axes."""
+    return len({op.rank("tensors", i) for i in range(len(op.places("tensors")))}) == 1
+
+
+_CONCAT = rule("Concat", "inputs=tensors", when=_of_one_rank, axis=axis("dim", "tensors"))
 _SPLIT = rule("Split", "input=self", _split)
 _SIZES = rule("Reshape", "data=self shape=size", when=lambda op: op.has("size"))
 
