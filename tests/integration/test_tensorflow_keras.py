@@ -1,4 +1,4 @@
-"""Keras 3 on TensorFlow, unmodified, with tools in force."""
+"""Keras 3 on TensorFlow, unmodified, with tools active."""
 
 import os
 

@@ -35,7 +35,7 @@ def execution(of, inputs=(1, 2), names=("input", "weight"), **known):
 
 
 def engine(*tools, driver=None, scope=None):
-    """The engine for tools that a scope has put in force."""
+    """The engine for tools that a scope has made active."""
     scope = scope or Scope()
     subscriptions = [s for tool in tools for s in tool.subscriptions]
     owners = dict.fromkeys(tools, scope)

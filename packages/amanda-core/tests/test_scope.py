@@ -346,7 +346,7 @@ class TestVocabularies:
 
 
 class TestInRoutines:
-    """Scopes that routines open and leave; what they have in force is in the conformance suite."""
+    """Scopes that routines open and leave; what is active in them is in the conformance suite."""
 
     @staticmethod
     def before_multiplying(routine):

@@ -82,7 +82,7 @@ def test_types_that_are_alike(type, meant):
 
 @pytest.fixture
 def backend():
-    """Has the tools in force see operators of types that run."""
+    """Has the active tools see operators of types that run."""
 
     class Driver(Dialects):
         def activate(self, engine):

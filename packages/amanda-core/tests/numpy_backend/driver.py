@@ -41,7 +41,7 @@ class KernelCall(Call):
         detached, run = list(map(framework.detached, outputs)), node.backward
 
         def watched(grads: Grads) -> Grads:  # maybe long after the forward
-            if driver.in_force.engine is None:  # no tools in force, or inside a routine
+            if driver.in_force.engine is None:  # no active tools, or inside a routine
                 return run(grads)
             with driver.in_force.paused():
                 return self.backward(backward_operator, grads, detached, run)

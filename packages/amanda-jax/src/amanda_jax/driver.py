@@ -1,4 +1,4 @@
-"""The driver object: what tools are in force in a thread, and what they ask about tensors."""
+"""The driver object: what tools are active in a thread, and what they ask about tensors."""
 
 import contextlib
 from typing import Any

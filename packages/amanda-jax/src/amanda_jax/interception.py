@@ -75,7 +75,7 @@ def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
     return jax.tree.unflatten(result_tree, outputs)
 
 
-# Put in place while tools are in force.
+# Put in place while tools are active.
 patches = Patches(
     lambda: [
         (core.Primitive, "bind", _intercept),

@@ -28,7 +28,7 @@ WORDS = "words that no backend has of its own"
 class Elsewhere(amanda.Driver):
     """The driver of another framework, in which nothing runs.
 
-    ``engines`` counts how often it was told that tools are in force.
+    ``engines`` counts how often it was told that tools are active.
     """
 
     backend = vocabulary = "elsewhere"
@@ -101,7 +101,7 @@ class Beside:
         amanda.unregister_driver(driver)
 
     def output(self, *tools: amanda.Tool) -> Array:
-        """The perceptron's output with these tools in force; what they miss elsewhere is told."""
+        """The perceptron's output with these tools active; what they miss elsewhere is told."""
         model = perceptron(self.adapter)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".* sees nothing of ", amanda.AmandaWarning)

@@ -33,7 +33,7 @@ class Gradients:
     adapter: Adapter
 
     def gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
-        """The perceptron's gradients for x, w1 and w2 with these tools in force."""
+        """The perceptron's gradients for x, w1 and w2 with these tools active."""
         model = perceptron(self.adapter)
         with amanda.apply(*tools):
             return model.gradients(["x", "w1", "w2"], {"x": X})

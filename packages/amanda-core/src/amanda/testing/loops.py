@@ -31,7 +31,7 @@ class Loops:
         return self.adapter.build(POWER, {"w": W})
 
     def powers(self, *tools: amanda.Tool) -> tuple[Array, Array, Array]:
-        """Its output, and the gradients for x and w, with these tools in force."""
+        """Its output, and the gradients for x and w, with these tools active."""
         model = self.power()
         with amanda.apply(*tools):
             output = model.forward({"x": X})

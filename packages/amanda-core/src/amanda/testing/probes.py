@@ -292,7 +292,7 @@ class Mask(amanda.Tool):
 
 
 def under(tools: amanda.Tool | Sequence[amanda.Tool], run: Callable[[], _T]) -> _T:
-    """What a function gives with tools in force."""
+    """What a function gives with tools active."""
     with amanda.apply(*([tools] if isinstance(tools, amanda.Tool) else tools)):
         return run()
 

@@ -1,4 +1,4 @@
-"""S6: where tools are in force."""
+"""S6: where tools are active."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def in_a_thread(call: Callable[[], object]) -> None:
 
 
 class Scopes:
-    """S6, where tools are in force: ``docs/semantics.md#s6-scopes``."""
+    """S6, where tools are active: ``docs/semantics.md#s6-scopes``."""
 
     adapter: Adapter
 

@@ -37,14 +37,14 @@ class SecondOrder:
     adapter: Adapter
 
     def second(self, *tools: amanda.Tool, of: str = "x") -> tuple[Array, Array]:
-        """What x and w get of the sum of the gradient for ``of`` with these tools in force."""
+        """What x and w get of the sum of the gradient for ``of`` with these tools active."""
         model = self.adapter.build(SQUARE, {"w": W})
         with amanda.apply(*tools):
             found = model.second_gradients(of, ["x", "w"], {"x": X})
         return found["x"], found["w"]
 
     def first(self, of: str, *tools: amanda.Tool) -> Array:
-        """The gradient for x or w with these tools in force."""
+        """The gradient for x or w with these tools active."""
         model = self.adapter.build(SQUARE, {"w": W})
         with amanda.apply(*tools):
             return model.gradients([of], {"x": X})[of]

@@ -32,7 +32,7 @@ class WithoutTensors:
     adapter: Adapter
 
     def weighed(self, *tools: amanda.Tool) -> Array:
-        """The output with these tools in force."""
+        """The output with these tools active."""
         model = self.adapter.build(WEIGHED, {})
         with amanda.apply(*tools):
             return model.forward({"x": X})
