@@ -2,6 +2,8 @@
 
 import inspect
 import pkgutil
+import re
+from pathlib import Path
 
 import amanda
 import amanda.driving
@@ -54,6 +56,13 @@ def test_the_other_modules_are_private():
         *("driving", "testing"),
         *("driver", "tool"),  # which stand for names that were published
     }
+
+
+def test_frameworks_are_named_where_drivers_are_installed_and_as_published_alone():
+    frameworks = re.compile("torch|tensorflow|keras|jax|onnx", re.IGNORECASE)
+    sources = Path(amanda.__file__).parent.glob("*.py")
+    naming = {source.name for source in sources if frameworks.search(source.read_text("utf-8"))}
+    assert naming == {"_published.py", "_registry.py"}
 
 
 def test_errors_are_named_as_users_import_them():

@@ -32,15 +32,10 @@ class Point(enum.Enum):
 
 
 # Where routines run that an analysis inserts: before, instead (but for a gradient), and after.
-POINTS = {
-    View.FORWARD: (Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP),
-    View.BACKWARD: (
-        Point.BEFORE_BACKWARD_OP,
-        Point.REPLACE_BACKWARD_OP,
-        Point.AFTER_BACKWARD_OP,
-    ),
-    View.GRADIENT: (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS),
-}
+_FORWARD = (Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP)
+_BACKWARD = (Point.BEFORE_BACKWARD_OP, Point.REPLACE_BACKWARD_OP, Point.AFTER_BACKWARD_OP)
+_GRADIENT = (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS)
+POINTS = {View.FORWARD: _FORWARD, View.BACKWARD: _BACKWARD, View.GRADIENT: _GRADIENT}
 
 
 def name_of(routine: Callable[..., Any]) -> str:
@@ -74,34 +69,37 @@ def checked_indices(
         raise ActionError(f"{where}: {what} is a list of indices; write {what}=[{indices!r}]")
     chosen: list[int] = []
     for given in indices:
-        if isinstance(given, str):
-            if not names:
-                raise ActionError(
-                    f"{where}: {what}={given!r} has to be an index, there are no names"
-                )
-            if given not in names:
-                raise ActionError(f"{where}: {what}={given!r} is none of {list(names)}")
-            given = names.index(given)
-        try:
-            index = builtin_operator.index(given)
-        except TypeError:
-            raise ActionError(f"{where}: {what}={given!r} is not an integer") from None
-        if count is not None:
-            if not -count <= index < count:
-                raise ActionError(f"{where}: {what}={index} is out of range, there are {count}")
-            index %= count
+        index = checked_index(given, count, names, f"{where}: {what}={given!r}")
         if index in chosen:
             raise ActionError(f"{where}: {what}={index} is given twice")
         chosen.append(index)
     return tuple(chosen)
 
 
+def checked_index(given: int | str, count: int | None, names: Sequence[str], said: str) -> int:
+    """An index, or a name out of ``names``, as in :func:`checked_indices`.
+
+    ``said`` is what was said and where, for messages.
+    """
+    if isinstance(given, str):
+        if not names:
+            raise ActionError(f"{said} has to be an index, there are no names")
+        if given not in names:
+            raise ActionError(f"{said} is none of {list(names)}")
+        given = names.index(given)
+    try:
+        index = builtin_operator.index(given)
+    except TypeError:
+        raise ActionError(f"{said} is not an integer") from None
+    if count is None:
+        return index
+    if not -count <= index < count:
+        raise ActionError(f"{said} is out of range, there are {count}")
+    return index % count
+
+
 def checked_options(
-    routine: Callable[..., Any],
-    options: Mapping[str, Any],
-    known: Sequence[str],
-    *,
-    where: str,
+    routine: Callable[..., Any], options: Mapping[str, Any], known: Sequence[str], where: str
 ) -> None:
     """Check that a routine takes the keyword arguments that an insertion passes on to it.
 
@@ -175,14 +173,13 @@ class Action:
         Raises:
             RoutineError: from whatever the routine raised.
         """
-        indices = self.indices
-        if indices is not None:
+        if self.indices is not None:
             try:
-                tensors = [tensors[i] for i in indices]
+                tensors = [tensors[i] for i in self.indices]
             except IndexError:
-                raise self.error(
-                    f"selects tensors {list(indices)}, this execution has {len(tensors)}", operator
-                ) from None
+                selected = f"selects tensors {list(self.indices)}"
+                reason = f"{selected}, this execution has {len(tensors)}"
+                raise self.error(reason, operator) from None
         try:
             return call(self.routine, *tensors, **self.kwargs)
         except Exception as original:
@@ -238,8 +235,6 @@ class Action:
             raise self.error("is annotated to return None, and returned something", operator)
         values = result if isinstance(result, (tuple, list)) else (result,)
         if len(values) != count:
-            raise self.error(
-                f"expected {count} tensor{'s' * (count != 1)} to be returned, got {len(values)}",
-                operator,
-            )
+            expected = f"expected {count} tensor{'s' * (count != 1)} to be returned"
+            raise self.error(f"{expected}, got {len(values)}", operator)
         return values

@@ -26,7 +26,12 @@ class Audience:
             vocabulary: context_map(driver.vocabulary, vocabulary)
             for vocabulary in sorted(filter(None, spoken))
         }
-        self.selections = [select_for(s, driver, self.context_maps) for s in subscriptions]
+        self.selections = [
+            select(s, driver)
+            if (translating := self.context_maps.get(s.tool.vocabulary or "")) is None
+            else translating.select(s, driver)
+            for s in subscriptions
+        ]
         self.wanted: frozenset[str] | None = frozenset()
         for selection in self.selections:
             if self.wanted is not None:
@@ -56,16 +61,6 @@ class Audience:
         }
         every = (s.subscription for s in self.selections)
         return tuple(s for s in every if s.tool not in satisfied)
-
-
-def select_for(
-    subscription: Subscription, driver: Driver, context_maps: Mapping[str, ContextMap]
-) -> Selection:
-    """What a subscription looks at, by the map to the vocabulary of its tool, if it takes one."""
-    translating = context_maps.get(subscription.tool.vocabulary or "")
-    if translating is None:
-        return select(subscription, driver)
-    return translating.select(subscription, driver)
 
 
 def _selects(selection: Selection, type: str) -> bool:

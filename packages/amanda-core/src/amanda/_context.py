@@ -139,7 +139,7 @@ class OpContext(Observation, PublishedMethods):
         names = now.execution.input_names if what == "inputs" else ()
         chosen = checked_indices(indices, count, names, what=what, where=where)
         if kwargs:
-            checked_options(routine, kwargs, (what, "pure", "differentiable"), where=where)
+            checked_options(routine, kwargs, (what, "pure", "differentiable"), where)
         action = Action(point, routine, now.tool, chosen, kwargs, pure, differentiable)
         now.insert(action)
 

@@ -22,7 +22,7 @@ class Driver(abc.ABC):
     """Base class of drivers.
 
     Attributes:
-        backend: the backend's name, e.g. ``torch``.
+        backend: the backend's name, which is the import name of its framework.
         vocabulary: the names it speaks for operators, inputs and attributes.
         xp: array namespace for its tensors.
     """

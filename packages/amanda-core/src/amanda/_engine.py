@@ -94,7 +94,7 @@ class Engine:
         self._owners = owners
         self._scope = scope
         self._inside: dict[str, Engine | None] = {}
-        self._by_subscriptions: dict[tuple[Subscription, ...], Engine] = {}
+        self._parts: dict[tuple[Subscription, ...], Engine] = {}
         self._stamp = object()
         self._lock = threading.RLock()
         _engines.add(self)
@@ -111,25 +111,22 @@ class Engine:
         A tool that wants an operator takes it as one; only tools that do not want it look inside.
         Which ones want an operator that was analyzed is known better: see :attr:`Plan.inside`.
         """
-        try:
-            return self._inside[type]
-        except KeyError:
-            pass
-        with self._lock:
-            engine = self._inside[type] = self._without(self._audience.without(type, {}))
-            return engine
+        if type not in self._inside:
+            with self._lock:
+                self._inside[type] = self._of(self._audience.without(type, {}))
+        return self._inside[type]
 
-    def _without(self, rest: tuple[Subscription, ...]) -> Engine | None:
-        """The engine of the subscriptions that are left; None if there are none."""
+    def _of(self, rest: tuple[Subscription, ...]) -> Engine | None:
+        """The engine of some of the subscriptions; None if there are none."""
         if not rest:
             return None
         if len(rest) == len(self._rank):
             return self
-        if rest not in self._by_subscriptions:
+        if rest not in self._parts:
             engine = Engine(self.driver, rest, self._owners, self._scope, self.contexts)
             engine.set_caching(self.caching)
-            self._by_subscriptions[rest] = engine
-        return self._by_subscriptions[rest]
+            self._parts[rest] = engine
+        return self._parts[rest]
 
     # Plans
 
@@ -230,7 +227,7 @@ class Engine:
         self.caching = caching
         if not caching:  # decisions stay, and are used again once caching is back on
             self._drop_plans()
-        for engine in self._by_subscriptions.values():
+        for engine in self._parts.values():
             engine.set_caching(caching)
 
     def forget(self, tools: Iterable[Tool] | None = None) -> None:
@@ -262,30 +259,22 @@ class Engine:
                 names = {operator.type, about.type}
                 looking = [s for s in looking if s.types is None or not s.types.isdisjoint(names)]
             known = self._record(about).decided if self.caching else {}
-            pending = tuple(
-                s
-                for s in looking
-                if s.subscription.require_outputs
-                and s.subscription not in known
-                and view is not View.GRADIENT  # which can tell all at once
-            )
+            pending: tuple[Selection, ...] = ()
+            if view is not View.GRADIENT:  # which can tell all at once
+                waiting = (s for s in looking if s.subscription.require_outputs)
+                pending = tuple(s for s in waiting if s.subscription not in known)
             decisions = self._decide([s for s in looking if s not in pending], execution)
             return self._planned(view, execution, decisions, pending)
 
     def _planned(
-        self,
-        view: View,
-        execution: Execution,
-        decisions: Decisions,
-        pending: tuple[Selection, ...],
+        self, view: View, execution: Execution, decisions: Decisions, pending: tuple[Selection, ...]
     ) -> Plan:
         operator, about = execution.operator, execution.runs
         if view is View.FORWARD:
             translations = self._record(operator).translations
             backward = bool(self._looking(View.BACKWARD, operator))
             gradient = bool(self._looking(View.GRADIENT, operator))
-            rest = self._audience.without(operator.type, translations)
-            inside = self._without(rest) if translations else self.inside(operator.type)
+            inside = self._of(self._audience.without(operator.type, translations))
             plan = Plan(about, view, decisions, pending, backward, gradient, inside)
         else:
             plan = Plan(about, view, decisions, pending)
@@ -344,9 +333,8 @@ class Engine:
             context = OpContext(operator, self.driver)
             self.contexts.keep(operator, context)
         record = self._record(operator)
-        analysis = Analysis(
-            self.driver, tool, subscription.view, execution, record.parameters or ()
-        )
+        parameters = record.parameters or ()
+        analysis = Analysis(self.driver, tool, subscription.view, execution, parameters)
         translation = record.translations.get(tool.vocabulary or "")
         shown = analysis if translation is None else translation.analysis(analysis)
         context._ask(subscription.callback, shown)

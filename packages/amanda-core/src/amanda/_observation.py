@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from amanda._action import Action, checked_indices, name_of
+from amanda._action import Action, checked_index, name_of
 from amanda._driver import Driver
 from amanda._errors import AmandaError, RoutineError, ValueUnavailableError
 from amanda._operator import Execution, Operator
@@ -256,11 +256,8 @@ class Observation(dict[str, Any]):
         return self._analysis
 
     def _position(self, index: int | str) -> int:
-        chosen = checked_indices(
-            [index], len(self.inputs), self.input_names, what="input", where=self.op_id
-        )
-        (position,) = chosen or ()
-        return position
+        count, names = len(self.inputs), self.input_names
+        return checked_index(index, count, names, f"{self.op_id}: input={index!r}")
 
     def _known(self, tensors: Sequence[Any] | None, otherwise: str) -> Sequence[Any]:
         if tensors is None:

@@ -18,7 +18,7 @@ class PrivateNames:
     """Looks up private names of a framework.
 
     Args:
-        package: the distribution that the driver comes in, e.g. ``amanda-torch``. The versions of
+        package: the distribution that the driver comes in, e.g. ``amanda-frame``. The versions of
             the framework that it was tested with are those of its extra ``tested``.
         framework: the framework's import name, which its distribution has too.
     """

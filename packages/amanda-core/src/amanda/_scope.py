@@ -39,17 +39,12 @@ class _State:
     def engine(self, driver: Driver) -> Engine | None:
         """The engine for a driver, None when no tool is in force on it."""
         if driver not in self.engines:
-            subscriptions = [
-                subscription
-                for tool in self.tools
-                if is_understood(tool, driver)
-                for subscription in tool.subscriptions
-            ]
-            self.engines[driver] = (
-                Engine(driver, subscriptions, self.owners, self.scope, self.contexts)
-                if subscriptions
-                else None
-            )
+            understood = [tool for tool in self.tools if is_understood(tool, driver)]
+            subscriptions = [s for tool in understood for s in tool.subscriptions]
+            self.engines[driver] = None
+            if subscriptions:
+                made = Engine(driver, subscriptions, self.owners, self.scope, self.contexts)
+                self.engines[driver] = made
         engine = self.engines[driver]
         if engine is not None:
             engine.set_caching(self.caching)
@@ -102,23 +97,15 @@ def apply(*tools: Tool) -> Iterator[None]:
             )
     process = os.getpid()
     scope = Scope()
-    contexts: ByOperator[OpContext] = (
-        ByOperator()
-    )  # in use if it is the outermost scope, or becomes that
+    contexts: ByOperator[OpContext] = ByOperator()  # in use where it is outermost, or becomes that
     owners: Mapping[Tool, Scope] = {}
 
     def change(before: _State) -> _State:
         nonlocal owners
         order = in_order(tools, before.tools)
         owners = {tool: before.owners.get(tool, scope) for tool in order}
-        return _State(
-            tuple(order),
-            owners,
-            scope,
-            before.contexts if before.tools else contexts,
-            enabled=before.enabled,
-            caching=before.caching,
-        )
+        within = before.contexts if before.tools else contexts
+        return _State(tuple(order), owners, scope, within, before.enabled, before.caching)
 
     with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
         try:

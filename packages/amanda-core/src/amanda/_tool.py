@@ -28,10 +28,7 @@ class View(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """An analysis routine and the operators that it wants; ``ops`` is None for all of them.
-
-    ``only`` restricts it further: what a user of the tool wants to have looked at.
-    """
+    """An analysis routine and the operators that it wants; ``ops`` is None for all of them."""
 
     tool: Tool
     callback: Analyze
@@ -39,16 +36,16 @@ class Subscription:
     ops: frozenset[str] | None
     require_outputs: bool = False
     opt_in: bool = False
-    only: frozenset[str] | None = None
 
     def selected(
         self, spelled: Callable[[str], str] = str
     ) -> tuple[frozenset[str] | None, frozenset[str] | None]:
-        """The types that it selects, and those that it is restricted to; None for all."""
-        only = None if self.only is None else frozenset(map(spelled, self.only))
+        """The types that it selects, and those that its tool is restricted to; None for all."""
         ops = None if self.ops is None else frozenset(map(spelled, self.ops))
-        both = ops if only is None else only if ops is None else ops & only
-        return both, only
+        if self.tool.only is None:
+            return ops, None
+        only = frozenset(map(spelled, self.tool.only))
+        return only if ops is None else ops & only, only
 
 
 class _SetByInit:
@@ -65,9 +62,9 @@ class Tool:
     :func:`amanda.apply`. What it registers later holds in scopes that are opened after that.
 
     Args:
-        namespace: the vocabulary that the tool speaks: ``torch``, ``tensorflow``, ``onnx``. By
-            default it speaks whatever the backend at hand does. A tool that speaks one backend's
-            own vocabulary sees nothing of the others.
+        namespace: the vocabulary that the tool speaks: a backend's own, of whose operators alone
+            it then sees something, or a portable one, which context maps translate to. By default
+            it speaks whatever the backend at hand does.
         layout: how a tool that speaks another vocabulary than the backend's sees tensors:
             ``canonical``, as that vocabulary has them, or ``native``, as the backend does.
 
@@ -80,6 +77,7 @@ class Tool:
 
     innermost = False
     lists_candidates = False
+    only: frozenset[str] | None = None  # the types that it is restricted to
     subscriptions: list[Subscription] = _SetByInit()  # type: ignore[assignment]
     dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
 
@@ -173,8 +171,7 @@ class Tool:
 
     def restrict(self, ops: Iterable[str]) -> None:
         """Have it look at operators of these types alone, of those that it wants."""
-        for subscription in self.subscriptions:
-            subscription.only = frozenset(ops)
+        self.only = frozenset(ops)
 
     def on_exit(self) -> None:
         """Called when the scope that put this tool in force has been left; does nothing here.
@@ -199,9 +196,8 @@ class Tool:
         for type in types or ():
             if not isinstance(type, str):
                 raise TypeError(f"{self.name}: ops names operator types, {type!r} is not a name")
-        self.subscriptions.append(
-            Subscription(self, callback, view, types, require_outputs, opt_in)
-        )
+        subscription = Subscription(self, callback, view, types, require_outputs, opt_in)
+        self.subscriptions.append(subscription)
 
 
 def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
@@ -231,16 +227,13 @@ def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
         path.append(tool)
         for dependency in tool.dependencies:
             if isinstance(dependency, type):
-                tool._built[dependency] = resolve(dependency)
-                dependency = tool._built[dependency]
-            visit(dependency)
+                if dependency not in shared:
+                    shared[dependency] = dependency()
+                tool._built[dependency] = shared[dependency]
+        for known in tool.direct_dependencies():
+            visit(known)
         path.pop()
         order.append(tool)
-
-    def resolve(cls: type[Tool]) -> Tool:
-        if cls not in shared:
-            shared[cls] = cls()
-        return shared[cls]
 
     for root in roots:
         visit(root)

@@ -111,17 +111,21 @@ def context_map(backend: str, vocabulary: str) -> ContextMap:
     Raises:
         MissingContextMapError: none is installed, or it cannot be loaded.
     """
-    key = backend, vocabulary
-    if key not in _maps:
-        _maps[key] = _found(f"{backend}:{vocabulary}", *key)
-    found = _maps[key]
+    found = _map_or_reason(backend, vocabulary)
     if isinstance(found, str):
         raise MissingContextMapError(found)
     return found
 
 
-def _found(name: str, backend: str, vocabulary: str) -> ContextMap | str:
-    """The map that a package announces, or why there is none."""
+def _map_or_reason(backend: str, vocabulary: str) -> ContextMap | str:
+    """The map from a backend's vocabulary to another one, or why there is none."""
+    if (backend, vocabulary) not in _maps:
+        _maps[backend, vocabulary] = _found(backend, vocabulary)
+    return _maps[backend, vocabulary]
+
+
+def _found(backend: str, vocabulary: str) -> ContextMap | str:
+    name = f"{backend}:{vocabulary}"
     for entry in (e for e in entry_points_of("amanda.context_maps") if e.name == name):
         try:
             return entry.load()  # type: ignore[no-any-return]
@@ -138,12 +142,9 @@ def is_understood(tool: Tool, driver: Driver) -> bool:
 
     What speaks the own vocabulary of another backend sees nothing of this one.
     """
-    try:
-        return speaks_natively(tool, driver) or bool(
-            context_map(driver.vocabulary, tool.vocabulary or "")
-        )
-    except MissingContextMapError:
-        return False
+    if speaks_natively(tool, driver):
+        return True
+    return not isinstance(_map_or_reason(driver.vocabulary, tool.vocabulary or ""), str)
 
 
 def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
@@ -155,13 +156,9 @@ def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
     vocabulary = tool.vocabulary
     if vocabulary is None or vocabulary in native_vocabularies():
         return
-    missing = []
-    for driver in drivers:
-        try:
-            context_map(driver.vocabulary, vocabulary)
-        except MissingContextMapError as error:
-            missing.append((driver.backend, error))
+    found = {driver: _map_or_reason(driver.vocabulary, vocabulary) for driver in drivers}
+    missing = {driver: why for driver, why in found.items() if isinstance(why, str)}
     if missing and len(missing) == len(drivers):
-        raise MissingContextMapError(f"{tool.name}: {missing[0][1]}") from None
-    for backend, reason in missing:
-        warn_once(f"{tool.name} sees nothing of {backend}: {reason}")
+        raise MissingContextMapError(f"{tool.name}: {next(iter(missing.values()))}")
+    for driver, why in missing.items():
+        warn_once(f"{tool.name} sees nothing of {driver.backend}: {why}")
