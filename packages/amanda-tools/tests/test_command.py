@@ -305,7 +305,10 @@ class TestMistake:
             (("run", "-m", "package.trian"), "did you mean 'package.train'?"),
             (("run", "-m", "pakcage.train"), "no module 'pakcage'; did you mean 'package'?"),
             (("run", "-m", "package"), "package 'package' cannot be run"),
-            (("run", "--tool", "trace:out=no/folder/x", "train.py"), "No such file or directory"),
+            (
+                ("run", "--tool", "trace:out=no/folder/x.json", "train.py"),
+                "No such file or directory",
+            ),
         ],
     )
     def test_is_one_line_and_exit_code_2(self, command, args, message):

@@ -45,29 +45,40 @@ class TestRefusal:
             (["--tool", "mine:Failing", "good.py"], "Failing: KeyError: 'no' (mine.py, line 4)"),
             (["missing.py"], "no file 'missing.py'"),
             (["--ops", ",", "good.py"], "--ops names no operator type"),
-            (["--tool", "profile:out=./old", "good.py"], "trace and profile cannot both write"),
-            (["--tool", "profile:out=link", "good.py"], "trace and profile cannot both write"),
-            (["--tool", "profile:out=hard", "good.py"], "trace and profile cannot both write"),
+            (
+                ["--tool", "profile:out=./old.json", "good.py"],
+                "trace and profile cannot both write",
+            ),
+            (["--tool", "profile:out=link.json", "good.py"], "trace and profile cannot both write"),
+            (["--tool", "profile:out=hard.csv", "good.py"], "trace and profile cannot both write"),
             (["--tool", "profile:out=good.py", "good.py"], "would overwrite a program"),
             (["--tool", "profile:out=script_link", "good.py"], "would overwrite a program"),
             (["--tool", "profile:out=script_hard", "bare"], "would overwrite a program"),
             (["--tool", "profile:out=mine.py", "good.py"], "would overwrite a program"),
             (["--tool", "profile:out=package/__main__.py", "-m", "package"], "overwrite a program"),
+            (["--tool", "profile:out=p.png", "good.py"], "has to be .json or .csv"),
+            (["--tool", "flops:out=f", "good.py"], "has to be .json or .csv"),
             (["--tool", "profile:out=no/p.json", "good.py"], "No such file or directory"),
-            (["--tool", "profile:out=package", "good.py"], "Is a directory"),
+            (["--tool", "profile:out=folder.csv", "good.py"], "Is a directory"),
         ],
     )
     def test_leaves_every_file_as_it_was(self, tmp_path, in_process, arguments, message):
-        files = {"old": OLD, "good.py": "print('ran')", "bare": "print('ran')", "mine.py": MINE}
+        files = {
+            "old.json": OLD,
+            "good.py": "print('ran')",
+            "bare": "print('ran')",
+            "mine.py": MINE,
+        }
         files |= {"package/__init__.py": "", "package/__main__.py": "print('ran')"}
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(exist_ok=True)
             (tmp_path / name).write_text(text)
-        (tmp_path / "link").symlink_to("old")
-        (tmp_path / "hard").hardlink_to(tmp_path / "old")
+        (tmp_path / "link.json").symlink_to("old.json")
+        (tmp_path / "hard.csv").hardlink_to(tmp_path / "old.json")
+        (tmp_path / "folder.csv").mkdir()
         (tmp_path / "script_link").symlink_to("good.py")
         (tmp_path / "script_hard").hardlink_to(tmp_path / "bare")
-        code, out, err = in_process(tmp_path, "run", "--tool", "trace:out=old", *arguments)
+        code, out, err = in_process(tmp_path, "run", "--tool", "trace:out=old.json", *arguments)
         assert (code, out) == (2, "")
         assert err.startswith("amanda: ")
         assert err.count("\n") == 1
@@ -75,30 +86,35 @@ class TestRefusal:
         assert {name: (tmp_path / name).read_text() for name in files} == files
 
     def test_of_a_tool_that_cannot_open_its_file_leaves_those_of_all(self, tmp_path, in_process):
-        (tmp_path / "old").write_text(OLD)
+        (tmp_path / "old.json").write_text(OLD)
         (tmp_path / "mine.py").write_text(CANNOT_OPEN)
         (tmp_path / "good.py").write_text("print('ran')")
-        tools = ["trace:out=old", "profile:out=new", "mine:CannotOpen", "flops:out=other"]
+        tools = [
+            "trace:out=old.json",
+            "profile:out=new.csv",
+            "mine:CannotOpen",
+            "flops:out=other.json",
+        ]
         lines = [part for tool in tools for part in ("--tool", tool)]
         code, out, err = in_process(tmp_path, "run", *lines, "good.py")
         assert (code, out) == (2, "")
         assert err == "amanda: CannotOpen: no room\n"
-        assert (tmp_path / "old").read_text() == OLD
+        assert (tmp_path / "old.json").read_text() == OLD
         left = {path.name for path in tmp_path.iterdir()} - {"__pycache__"}
-        assert left == {"old", "mine.py", "good.py"}
+        assert left == {"old.json", "mine.py", "good.py"}
 
     def test_of_a_program_that_does_not_compile_too(self, tmp_path, in_process):
         (tmp_path / "wrong.py").write_text("x = = 1")
-        (tmp_path / "old").write_text(OLD)
-        code, _, err = in_process(tmp_path, "run", "--tool", "trace:out=old", "wrong.py")
+        (tmp_path / "old.json").write_text(OLD)
+        code, _, err = in_process(tmp_path, "run", "--tool", "trace:out=old.json", "wrong.py")
         assert code == 1
         assert "SyntaxError: invalid syntax" in err
-        assert (tmp_path / "old").read_text() == OLD
+        assert (tmp_path / "old.json").read_text() == OLD
 
     def test_of_where_the_output_of_the_program_goes(self, command):
         command.write("good.py", "print('ran', flush=True)")
-        out = "trace:out=shown"
-        with (command.folder / "shown").open("w") as file:
+        out = "trace:out=shown.json"
+        with (command.folder / "shown.json").open("w") as file:
             done = subprocess.run(
                 [sys.executable, "-m", "amanda_tools", "run", "--tool", out, "good.py"],
                 cwd=command.folder, stdout=file, stderr=subprocess.PIPE, text=True, check=False,

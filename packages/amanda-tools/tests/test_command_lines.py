@@ -157,6 +157,9 @@ odd = st.text(max_size=20) | st.sampled_from(
 outs = st.sampled_from(
     [
         "t",
+        "t.json",
+        "t.jsonl",
+        "t.csv",
         "good.py",
         "./good.py",
         "link.py",

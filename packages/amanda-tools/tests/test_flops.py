@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from amanda_tools.flops import Flops, OperatorFlops, formula
 from amanda_tools.flops.registry import tables
-from amanda_tools.place import Place
 from torch import nn
 
 
@@ -61,7 +60,7 @@ class TestRows:
         flops = counted(lambda: [model(torch.ones(2, 3)).sum().backward() for _ in range(3)])
         row = next(row for row in flops.rows() if row.place.id == "block.first/linear")
         assert row == OperatorFlops(
-            Place("block.first/linear", "linear", "block.first"),
+            *("block.first/linear", "linear", "block.first"),
             calls=3,
             forward=3 * 2 * 2 * 3 * 4,
             backward=3 * 2 * 2 * 3 * 4,  # the input needs no gradient

@@ -123,7 +123,10 @@ class TestMistake:
             (f"{__name__}:Sampler:count=many", "count=many: 'many' is not a valid int"),
             (f"{__name__}:Sampler:mode=slow", "'slow' is none of fast, exact"),
             (f"{__name__}:Strict:low=-1", "Strict: low is negative"),
-            ("trace:out=/no/such/folder/t", "No such file or directory: '/no/such/folder/t'"),
+            (
+                "trace:out=/no/such/folder/t.csv",
+                "No such file or directory: '/no/such/folder/t.csv'",
+            ),
             ("=x", "'=x' is no tool"),
         ],
     )

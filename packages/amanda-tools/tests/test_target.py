@@ -58,13 +58,13 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(("target", "message"), REFUSED)
 def test_that_cannot_be_run_is_one_line_and_runs_nothing(folder, in_process, target, message):
-    code, out, err = in_process(folder, "run", "--tool", "trace:out=t", *target)
+    code, out, err = in_process(folder, "run", "--tool", "trace:out=t.json", *target)
     assert code == 2
     assert out in ("", "beside ran\n" if target == ("-m", "library") else "")
     assert err.startswith("amanda: ")
     assert err.count("\n") == 1
     assert message in err
-    assert not (folder / "t").exists()
+    assert not (folder / "t.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -81,18 +81,18 @@ def test_that_cannot_be_run_is_one_line_and_runs_nothing(folder, in_process, tar
 @pytest.mark.parametrize("how", [("wrong.py",), ("-m", "wrong")])
 def test_that_does_not_compile_ends_as_under_python(tmp_path, in_process, source, error, how):
     (tmp_path / "wrong.py").write_bytes(source)
-    code, _, err = in_process(tmp_path, "run", "--tool", "trace:out=t", *how)
+    code, _, err = in_process(tmp_path, "run", "--tool", "trace:out=t.json", *how)
     assert code == 1
     assert error in err
     assert "before anything ran; no file was touched" in err
     assert "Traceback" not in err
-    assert not (tmp_path / "t").exists()
+    assert not (tmp_path / "t.json").exists()
 
 
 def test_may_be_compiled_already(tmp_path, in_process):
     (tmp_path / "script.py").write_text("print('compiled')")
     py_compile.compile(str(tmp_path / "script.py"), cfile=str(tmp_path / "script.pyc"))
-    assert in_process(tmp_path, "run", "--tool", "trace:out=t", "script.pyc")[:2] == (
+    assert in_process(tmp_path, "run", "--tool", "trace:out=t.json", "script.pyc")[:2] == (
         0,
         "compiled\n",
     )
@@ -102,7 +102,7 @@ def test_may_be_an_archive(tmp_path, in_process):
     with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
         archive.writestr("__main__.py", "import beside_in_archive; print(beside_in_archive.x)")
         archive.writestr("beside_in_archive.py", "x = 'within'")
-    assert in_process(tmp_path, "run", "--tool", "trace:out=t", "program.pyz")[:2] == (
+    assert in_process(tmp_path, "run", "--tool", "trace:out=t.json", "program.pyz")[:2] == (
         0,
         "within\n",
     )

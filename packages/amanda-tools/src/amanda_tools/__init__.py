@@ -1,11 +1,13 @@
 """Tools for Amanda: where a model's operators, FLOPs and time go, and the ``amanda`` command."""
 
 from amanda_tools.executions import Execution, Executions
-from amanda_tools.flops import Flops
+from amanda_tools.findings import Findings
+from amanda_tools.flops import Flops, OperatorFlops
 from amanda_tools.place import Place
-from amanda_tools.profile import Profile
+from amanda_tools.profile import OperatorProfile, Profile
 from amanda_tools.report import Column, by_module, by_type, columns_of
-from amanda_tools.trace import Trace, read_trace
+from amanda_tools.trace import Trace
+from amanda_tools.trace_file import TraceRow, read_trace
 
 __version__ = "0.1.0"
 
@@ -13,10 +15,14 @@ __all__ = [
     "Column",
     "Execution",
     "Executions",
+    "Findings",
     "Flops",
+    "OperatorFlops",
+    "OperatorProfile",
     "Place",
     "Profile",
     "Trace",
+    "TraceRow",
     "by_module",
     "by_type",
     "columns_of",

@@ -2,23 +2,76 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import amanda
 
 from amanda_tools.chrome_trace import ChromeTrace
 from amanda_tools.executions import Executions
+from amanda_tools.findings import Findings
+from amanda_tools.formats import Saved, ending_of
 from amanda_tools.report import EXECUTIONS, Column, nanoseconds
+from amanda_tools.times import Times
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from rich.console import RenderableType
 
     from amanda_tools.executions import Execution
     from amanda_tools.place import Place
 
 
-class Profile(amanda.Tool):
+@dataclass
+class OperatorProfile:
+    """The time that one operator took; all times are nanoseconds.
+
+    Attributes:
+        id, type, scope: the operator.
+        calls: how many forward executions there were.
+        forward: all of them together.
+        mean, median, least, most: of one of them; None if there are none.
+        backward_calls: how many executions of its backward operators there were.
+        backward: all of them together.
+        backward_mean, backward_median, backward_least, backward_most: of one of them.
+        warmup: forward and backward executions of the warm-up, which are in no other number.
+        memory: bytes of an accelerator's memory that forward executions left allocated; None on
+            the host.
+    """
+
+    id: str
+    type: str
+    scope: str
+    calls: int
+    forward: int
+    mean: float | None
+    median: float | None
+    least: int | None
+    most: int | None
+    backward_calls: int
+    backward: int
+    backward_mean: float | None
+    backward_median: float | None
+    backward_least: int | None
+    backward_most: int | None
+    warmup: int
+    memory: int | None
+
+
+class _Measured:
+    """What was measured at one operator."""
+
+    def __init__(self) -> None:
+        self.forward = Times()
+        self.backward = Times()
+        self.warmup = 0
+        self.memory: int | None = None
+
+
+class Profile(amanda.Tool, Findings[OperatorProfile]):
     """Time and memory per operator, forward and backward.
 
     Times are self times: they leave out operators that ran inside the operator, as those that a
@@ -28,31 +81,110 @@ class Profile(amanda.Tool):
     the host does not tell.
 
     Args:
-        out: a Chrome trace to write, which https://ui.perfetto.dev opens.
+        out: a file to write: a Chrome trace (.json), which https://ui.perfetto.dev opens, or a
+            row for each operator (.csv), by its ending.
+        warmup: how many first executions of each operator to set apart: they are in the trace,
+            and in no time but that of the warm-up.
 
-    Attributes:
-        forward: nanoseconds spent in forward executions, by operator.
-        backward: nanoseconds spent in backward executions, by forward operator.
-        memory: bytes of accelerator memory that forward executions left allocated, by operator.
-        executions: how many forward executions there were, by operator.
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: its name ends in something else.
     """
 
-    def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
+    row_type = OperatorProfile
+
+    def __init__(self, out: str | os.PathLike[str] | None = None, warmup: int = 0) -> None:
         super().__init__()
-        self._chrome = None if out is None else ChromeTrace(out)
-        self.executed = 0
-        self.forward: dict[Place, int] = {}
-        self.backward: dict[Place, int] = {}
-        self.memory: dict[Place, int] = {}
-        self.executions: dict[Place, int] = {}
+        self._chrome: ChromeTrace | None = None
+        self._saved: Saved | None = None
+        if out is not None and ending_of(out, (".json", ".csv")) == ".csv":
+            self._saved = Saved(out)
+        elif out is not None:
+            self._chrome = ChromeTrace(out)
+        self._warmup = warmup
+        self._measured: dict[Place, _Measured] = {}
         self.depends_on(Executions)
         self.add_inst_for_op(self._analyze, opt_in=True)
         self.add_inst_for_op(self._analyze, backward=True)
 
+    # What was measured
+
+    @property
+    def forward(self) -> dict[Place, int]:
+        """Nanoseconds spent in forward executions, by operator."""
+        return {p: m.forward.total for p, m in self._measured.items() if m.forward.count}
+
+    @property
+    def backward(self) -> dict[Place, int]:
+        """Nanoseconds spent in backward executions, by forward operator."""
+        return {p: m.backward.total for p, m in self._measured.items() if m.backward.count}
+
+    @property
+    def warmup(self) -> dict[Place, int]:
+        """Nanoseconds spent in the executions of the warm-up, by forward operator."""
+        return {p: m.warmup for p, m in self._measured.items() if m.warmup}
+
+    @property
+    def memory(self) -> dict[Place, int]:
+        """Bytes of accelerator memory that forward executions left allocated, by operator."""
+        return {p: m.memory for p, m in self._measured.items() if m.memory is not None}
+
+    @property
+    def executions(self) -> dict[Place, int]:
+        """How many forward executions there were, by operator."""
+        return {p: m.forward.count for p, m in self._measured.items() if m.forward.count}
+
+    @property
+    def executed(self) -> int:
+        """How many executions there were, forward and backward, without those of the warm-up."""
+        return sum(m.forward.count + m.backward.count for m in self._measured.values())
+
     @property
     def time(self) -> int:
-        """Nanoseconds spent in operators."""
+        """Nanoseconds spent in operators, without the warm-up."""
         return sum(self.forward.values()) + sum(self.backward.values())
+
+    def rows(self) -> list[OperatorProfile]:
+        """What each operator took, in the order in which they first ran."""
+        return [
+            OperatorProfile(
+                *place,
+                calls=measured.forward.count,
+                forward=measured.forward.total,
+                mean=measured.forward.mean,
+                median=measured.forward.median,
+                least=measured.forward.least,
+                most=measured.forward.most,
+                backward_calls=measured.backward.count,
+                backward=measured.backward.total,
+                backward_mean=measured.backward.mean,
+                backward_median=measured.backward.median,
+                backward_least=measured.backward.least,
+                backward_most=measured.backward.most,
+                warmup=measured.warmup,
+                memory=measured.memory,
+            )
+            for place, measured in self._measured.items()
+        ]
+
+    def slowest(self, number: int = 5) -> list[OperatorProfile]:
+        """The operators that took most time, forward and backward."""
+        return sorted(self.rows(), key=lambda row: -row.forward - row.backward)[:number]
+
+    def totals(self) -> Mapping[str, Any]:
+        """The times of all operators, as plain values."""
+        return {
+            "time": self.time,
+            "executions": self.executed,
+            "warmup": sum(self.warmup.values()),
+            "overhead": self.dependency(Executions).overhead,
+        }
+
+    def found(self) -> str:
+        """The time of all operators."""
+        return f"{nanoseconds(self.time)} in {self.executed:,} executions"
+
+    # What is written and shown
 
     def open(self) -> None:
         """Make the file, which the first execution does otherwise.
@@ -60,51 +192,62 @@ class Profile(amanda.Tool):
         Raises:
             OSError: it cannot be written.
         """
-        if self._chrome is not None:
-            self._chrome.open()
+        for file in (self._chrome, self._saved):
+            if file is not None:
+                file.open()
 
     def on_exit(self) -> None:
         """Bring the file up to date."""
         if self._chrome is not None:
             self._chrome.flush()
+        if self._saved is not None:
+            self._saved.save(self)
 
     def columns(self) -> Sequence[Column]:
         """Time, and memory where the device told."""
+        forward, backward = self.forward, self.backward
         total = self.time or 1
         share = {
-            place: (self.forward.get(place, 0) + self.backward.get(place, 0)) / total
-            for place in {**self.forward, **self.backward}
+            place: (forward.get(place, 0) + backward.get(place, 0)) / total
+            for place in {**forward, **backward}
         }
         columns = [
-            Column("Forward", self.forward, "nanoseconds"),
-            Column("Backward", self.backward, "nanoseconds"),
+            Column("Forward", forward, "nanoseconds"),
+            Column("Backward", backward, "nanoseconds"),
             Column("Memory", self.memory, "bytes"),
             Column("Share", share, "share"),
             Column(EXECUTIONS, self.executions, detail=True),
         ]
         return [column for column in columns if column.values]
 
-    def report(self) -> str:
+    def report(self) -> RenderableType:
         """How much was measured, and where it was written."""
-        summary = f"profile: {nanoseconds(self.time)} in {self.executed:,} executions"
+        summary = f"profile: {self.found()}"
         if self.executed:
             overhead = self.dependency(Executions).overhead
             summary += f", and {nanoseconds(overhead)} for measuring them"
+        if self._warmup:
+            apart = nanoseconds(sum(self.warmup.values()))
+            summary += f"; {apart} of warm-up are not in it"
         if self._chrome is not None:
             summary += f"; {self._chrome.state} opens in https://ui.perfetto.dev"
+        if self._saved is not None:
+            summary += f"; {self._saved.state}"
         return summary
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         self.dependency(Executions).observe(ctx, self._record)
 
     def _record(self, execution: Execution) -> None:
-        place = execution.forward
-        times = self.forward if execution.direction == "forward" else self.backward
-        times[place] = times.get(place, 0) + execution.self_time
-        if execution.direction == "forward":
-            self.executions[place] = self.executions.get(place, 0) + 1
-            if execution.kept is not None:
-                self.memory[place] = self.memory.get(place, 0) + execution.kept
-        self.executed += 1
+        measured = self._measured.get(execution.forward)
+        if measured is None:
+            measured = self._measured.setdefault(execution.forward, _Measured())
+        is_forward = execution.direction == "forward"
+        if execution.iteration < self._warmup:
+            measured.warmup += execution.self_time
+        else:
+            (measured.forward if is_forward else measured.backward).add(execution.self_time)
+        if is_forward and execution.kept is not None:
+            measured.memory = (measured.memory or 0) + execution.kept
         if self._chrome is not None:
             self._chrome.add(execution)

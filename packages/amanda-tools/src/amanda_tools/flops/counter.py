@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amanda_tools.place import Place
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import TensorInfo
 
     from amanda_tools.flops.table import Attrs, Formula, Table
-    from amanda_tools.place import Place
 
     # None stands for a shape that cannot be told, and for a tensor that there is not.
     Shapes = tuple[Any, ...]
@@ -29,7 +30,7 @@ class OperatorFlops:
     """What one operator did in all its executions.
 
     Attributes:
-        place: the operator.
+        id, type, scope: the operator.
         calls: how many executions there were.
         forward: FLOPs of the executions.
         backward: FLOPs of the gradients that flowed.
@@ -40,7 +41,9 @@ class OperatorFlops:
         uncounted_backward: gradients that no formula tells, of executions that are counted.
     """
 
-    place: Place
+    id: str
+    type: str
+    scope: str
     calls: int = 0
     forward: int = 0
     backward: int = 0
@@ -49,6 +52,11 @@ class OperatorFlops:
     bytes: int = 0
     uncounted: int = 0
     uncounted_backward: int = 0
+
+    @property
+    def place(self) -> Place:
+        """The operator."""
+        return Place(self.id, self.type, self.scope)
 
 
 class Inputs(NamedTuple):

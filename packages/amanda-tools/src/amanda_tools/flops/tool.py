@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import threading
 import weakref
 from dataclasses import asdict, dataclass, field, replace
@@ -12,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import amanda
 
-from amanda_tools.document import Document
+from amanda_tools.findings import Findings
 from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
 from amanda_tools.flops.registry import tables
 from amanda_tools.flops.table import Table
+from amanda_tools.formats import Saved
 from amanda_tools.place import Place
 from amanda_tools.report import EXECUTIONS, Column, count
 
@@ -64,7 +64,7 @@ class _Calls(amanda.Tool):
         return Flops.__name__
 
 
-class Flops(amanda.Tool):
+class Flops(amanda.Tool, Findings[OperatorFlops]):
     """Counts FLOPs, multiply-adds, parameters and bytes, by operator and module.
 
     FLOPs are those of contractions: products of matrices, convolutions, attention; two for each
@@ -79,17 +79,20 @@ class Flops(amanda.Tool):
     transposed) are taken from the first one.
 
     Args:
-        out: a file to write when the scope is left, JSON: the totals, and a row per operator.
+        out: a file to write when the scope is left, a row for each operator, as JSON (with the
+            totals) or CSV by its ending.
 
     Raises:
         OSError: it cannot be written there.
+        ValueError: its name ends in something else.
     """
 
     lists_candidates = True
+    row_type = OperatorFlops
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
-        self._document = None if out is None else Document(out, "null\n")
+        self._saved = None if out is None else Saved(out)
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
         self._number = _Numbering()
@@ -109,24 +112,24 @@ class Flops(amanda.Tool):
         Raises:
             OSError: it cannot be written.
         """
-        if self._document is not None:
-            self._document.open()
+        if self._saved is not None:
+            self._saved.open()
 
     def on_exit(self) -> None:
         """Bring the file up to date."""
-        if self._document is not None:
-            total = self.total()
-            written = {
-                "total": {"flops": total.flops, **asdict(total)},
-                "operators": [_flat(row) for row in self.rows()],
-            }
-            self._document.write(json.dumps(written, indent=1) + "\n")
+        if self._saved is not None:
+            self._saved.save(self)
 
     # What was counted
 
     def rows(self) -> list[OperatorFlops]:
         """What each operator did, in the order in which they first ran."""
         return [replace(row) for row in self._rows.values()]
+
+    def totals(self) -> Mapping[str, Any]:
+        """The sum over all operators, as plain values."""
+        total = self.total()
+        return {"flops": total.flops, **asdict(total)}
 
     def total(self) -> TotalFlops:
         """The sum over all operators."""
@@ -166,15 +169,17 @@ class Flops(amanda.Tool):
         ]
         return [column for column in columns if any(column.values.values())]
 
+    def found(self) -> str:
+        """The totals, and how many operators they are of."""
+        total = self.total()
+        return f"{_found(total)}, in {total.calls:,} calls of {total.operators:,} operators"
+
     def report(self) -> str:
         """The totals, and what is not in them."""
         total = self.total()
-        lines = [
-            f"flops: {count(total.forward)} forward, {count(total.backward)} backward, "
-            f"{count(total.params)} parameters"
-        ]
-        if self._document is not None:
-            lines[0] += f"; {self._document.state}"
+        lines = [f"flops: {_found(total)}"]
+        if self._saved is not None:
+            lines[0] += f"; {self._saved.state}"
         if total.uncounted:
             lines.append(f"no formula: {_listed(total.uncounted)}")
         if total.uncounted_backward:
@@ -263,7 +268,7 @@ class Flops(amanda.Tool):
             parameter = None if ctx.inputs[index] is None else ctx.parameter(index)
             if parameter is not None:
                 parameters[self._number(parameter.source)] = _elements(parameter)
-        row = self._rows.setdefault(place, OperatorFlops(place))
+        row = self._rows.setdefault(place, OperatorFlops(*place))
         row.params = sum(parameters.values())
         return row
 
@@ -293,10 +298,11 @@ def _elements(parameter: amanda.Parameter) -> int:
     return prod(size or 0 for size in parameter.info.shape or (0,))
 
 
-def _flat(row: OperatorFlops) -> dict[str, Any]:
-    """A row as plain values, its place among them."""
-    values = {name: value for name, value in vars(row).items() if name != "place"}
-    return {**row.place._asdict(), **values}
+def _found(total: TotalFlops) -> str:
+    return (
+        f"{count(total.forward)} forward, {count(total.backward)} backward, "
+        f"{count(total.params)} parameters"
+    )
 
 
 def _listed(executions: Mapping[str, int]) -> str:

@@ -1,0 +1,97 @@
+"""What a tool found, as data: rows of plain values, for programs, files and notebooks."""
+
+from __future__ import annotations
+
+import abc
+import html
+import importlib
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SHOWN = 100  # rows of a table in a notebook
+
+_Row = TypeVar("_Row")
+
+
+class Findings(abc.ABC, Generic[_Row]):
+    """What a tool has that found rows of a dataclass whose fields are plain values.
+
+    A tool takes it as a second base. It is then shown in a notebook as a table.
+
+    Attributes:
+        row_type: the dataclass.
+        rows_name: what the rows are, in :meth:`to_dict`.
+    """
+
+    row_type: ClassVar[type]
+    rows_name: ClassVar[str] = "operators"
+
+    @abc.abstractmethod
+    def rows(self) -> Sequence[_Row]:
+        """What was found, a row for each operator."""
+
+    @abc.abstractmethod
+    def found(self) -> str:
+        """What was found, in a few words."""
+
+    def totals(self) -> Mapping[str, Any]:
+        """What is to be said of all rows together, as plain values."""
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values: ``total``, and the rows under their name."""
+        rows = [asdict(row) for row in self.rows()]  # type: ignore[call-overload]
+        total = self.totals()
+        return {**({"total": dict(total)} if total else {}), self.rows_name: rows}
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame`` with a row for each row, and a column for each field.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "to_pandas() needs pandas; python -m pip install pandas, or take rows() or "
+                "to_dict(), which need nothing",
+                name="pandas",
+            ) from error
+        rows = [asdict(row) for row in self.rows()]  # type: ignore[call-overload]
+        return pandas.DataFrame(rows, columns=field_names(self.row_type))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.found()}>"
+
+    def _repr_html_(self) -> str:
+        """A table of the first rows, for a notebook."""
+        rows, names = self.rows(), field_names(self.row_type)
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            f"<tr>{''.join(_cell(getattr(row, name)) for name in names)}</tr>"
+            for row in rows[:_SHOWN]
+        )
+        rest = len(rows) - _SHOWN
+        caption = html.escape(f"{type(self).__name__}: {self.found()}")
+        if rest > 0:
+            caption += f"; {rest:,} more rows are in rows()"
+        return (
+            f"<table><caption>{caption}</caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        )
+
+
+def field_names(row_type: type) -> list[str]:
+    """The names of a dataclass's fields, in their order."""
+    return [field.name for field in fields(row_type)]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, (int, float)):
+        shown = f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+        return f'<td style="text-align: right">{shown}</td>'
+    return f"<td>{'' if value is None else html.escape(str(value))}</td>"

@@ -1,0 +1,83 @@
+"""How what tools found is written to files: as JSON or CSV, by the ending of the name."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import asdict, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from amanda_tools.document import Document
+from amanda_tools.findings import field_names
+from amanda_tools.output import same_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from amanda_tools.findings import Findings
+
+
+def ending_of(path: str | os.PathLike[str], known: Sequence[str]) -> str:
+    """The ending of a file's name, one of those that are known; what is thrown away has the first.
+
+    Raises:
+        ValueError: it has another one, or none.
+    """
+    ending = os.path.splitext(path)[1].lower()
+    if ending in known:
+        return ending
+    if same_file(path, os.devnull):
+        return known[0]
+    *some, last = known
+    raise ValueError(
+        f"{os.fspath(path)!r}: what is written goes by the ending, which has to be "
+        f"{', '.join(some)} or {last}"
+    )
+
+
+class Saved(Document):
+    """A file that holds what a tool found, as JSON or CSV.
+
+    JSON is what :meth:`Findings.to_dict` gives; CSV has a line for each row, in which what is
+    neither text nor a number is JSON.
+
+    Args:
+        path: the file, whose name ends in ``.json`` or ``.csv``.
+
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: its name ends in something else.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._ending = ending_of(path, (".json", ".csv"))
+        if self._ending == ".json":
+            self._nothing = b"null\n"
+
+    def save(self, findings: Findings[Any]) -> None:
+        """Have in the file what was found so far."""
+        if self._ending == ".json":
+            self.write(json.dumps(findings.to_dict(), indent=1) + "\n")
+        else:
+            self.write(csv_of(field_names(findings.row_type), findings.rows()))
+
+
+def csv_of(names: Sequence[str], rows: Iterable[object]) -> str:
+    """Lines of comma-separated values, the names first."""
+    return csv_line(names) + "".join(csv_line(getattr(row, n) for n in names) for row in rows)
+
+
+def csv_line(values: Iterable[object]) -> str:
+    """One line of comma-separated values."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(map(_plain, values))
+    return text.getvalue()
+
+
+def _plain(value: object) -> object:
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return json.dumps(asdict(value) if is_dataclass(value) else value)  # type: ignore[arg-type]

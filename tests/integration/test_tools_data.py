@@ -1,0 +1,76 @@
+"""What the tools found, as data, of one model in PyTorch, in Keras and in a session."""
+
+import csv
+import json
+from dataclasses import asdict
+
+import amanda
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from amanda_tools import Flops, Profile, Trace
+
+X = np.ones((2, 3), np.float32)
+
+
+def on_torch():
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 5))
+    return lambda: model(torch.from_numpy(X)).sum().backward()
+
+
+def on_keras():
+    model = keras.Sequential([keras.layers.Dense(4, "relu"), keras.layers.Dense(5)])
+    model.compile("sgd", "mse")
+    model.build((2, 3))
+    return lambda: model.train_on_batch(X, np.zeros((2, 5), np.float32))
+
+
+def in_a_session():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, (None, 3))
+        weights = [
+            tf.compat.v1.get_variable(name, shape)
+            for name, shape in (("w1", (3, 4)), ("b1", (4,)), ("w2", (4, 5)), ("b2", (5,)))
+        ]
+        w1, b1, w2, b2 = weights
+        y = tf.nn.relu(x @ w1 + b1) @ w2 + b2
+        grads = tf.gradients(y, weights)
+        start = tf.compat.v1.global_variables_initializer()
+    session = tf.compat.v1.Session(graph=graph)
+    session.run(start)
+    return lambda: session.run(grads, {x: X})
+
+
+@pytest.fixture(params=[on_torch, on_keras, in_a_session])
+def step(request):
+    return request.param()
+
+
+def test_is_plain_and_written_as_json_and_csv(step, tmp_path):
+    tools = Flops(tmp_path / "flops.json"), Profile(tmp_path / "profile.csv", warmup=1)
+    trace = Trace(tmp_path / "trace.csv")
+    with amanda.apply(*tools, trace):
+        for _ in range(3):
+            step()
+    flops, profile = tools
+
+    written = json.loads((tmp_path / "flops.json").read_text())
+    assert written == flops.to_dict()
+    assert written["total"]["forward"] == 3 * 2 * (2 * 3 * 4 + 2 * 4 * 5)
+    assert written["total"]["params"] == 3 * 4 + 4 + 4 * 5 + 5
+
+    with (tmp_path / "profile.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["id"] for line in lines] == [row.id for row in profile.rows()]
+    slowest = profile.slowest(1)[0]
+    assert slowest.calls == 2 or slowest.backward_calls >= 2
+    assert slowest.least is None or slowest.least <= slowest.median <= slowest.most
+
+    rows = trace.rows()
+    assert {row.direction for row in rows} == {"forward", "backward"}
+    assert json.loads(json.dumps([asdict(row) for row in rows]))
+    assert "<table>" in flops._repr_html_()
+    assert len(repr(profile)) < 100
