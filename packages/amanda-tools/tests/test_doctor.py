@@ -144,3 +144,20 @@ def test_it_tells_what_to_install(monkeypatch):
         console.print(report)
     assert not healthy
     assert "python -m pip install 'amanda-core[torch]'" in capture.get()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "version", "newer"),
+    [
+        ("kiln<2.16,>=2.8", "2.8.0", False),
+        ("kiln<2.16,>=2.8", "2.15.1+cu132", False),
+        ("kiln<2.16,>=2.8", "2.16", True),
+        ("kiln<2.16,>=2.8", "2.16.0.dev20261130", True),
+        ("kiln<2.16,>=2.8", "10.0", True),
+        ("kiln<=2.15", "2.15.3", False),
+        ("kiln<=2.15", "2.16", True),
+        ("kiln>=2.8", "10.0", False),
+    ],
+)
+def test_a_version_newer_than_any_tested_is_told(requirement, version, newer):
+    assert doctor.is_newer(version, requirement) is newer

@@ -37,31 +37,10 @@ from amanda._tool import Tool
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "ActionError",
-    "AmandaError",
-    "AmandaWarning",
-    "DependencyCycleError",
-    "Driver",
-    "IncompatibleVersionError",
-    "MissingContextMapError",
-    "MissingDriverError",
-    "OpContext",
-    "Operator",
-    "Parameter",
-    "RoutineError",
-    "TensorInfo",
-    "Tool",
-    "UnsupportedError",
-    "ValueUnavailableError",
-    "apply",
-    "cache_disabled",
-    "cache_enabled",
-    "clear_cache",
-    "disabled",
-    "enabled",
-    "is_cache_enabled",
-    "is_enabled",
-    "register_driver",
-    "unregister_driver",
-]
+__all__ = ["OpContext", "Operator", "Parameter", "TensorInfo", "Tool"]
+__all__ += ["apply", "cache_disabled", "cache_enabled", "clear_cache"]
+__all__ += ["disabled", "enabled", "is_cache_enabled", "is_enabled"]
+__all__ += ["Driver", "register_driver", "unregister_driver"]
+__all__ += ["ActionError", "AmandaError", "AmandaWarning", "DependencyCycleError"]
+__all__ += ["IncompatibleVersionError", "MissingContextMapError", "MissingDriverError"]
+__all__ += ["RoutineError", "UnsupportedError", "ValueUnavailableError"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from amanda._driver import Driver
 from amanda._operator import Operator
@@ -32,23 +31,16 @@ class Audience:
             else translating.select(s, driver)
             for s in subscriptions
         ]
-        self.wanted: frozenset[str] | None = frozenset()
-        for selection in self.selections:
-            if self.wanted is not None:
-                forward = selection.forward
-                self.wanted = None if forward is None else self.wanted | forward | selection.near
-        self._looking: dict[tuple[Any, ...], list[Selection]] = {}
+        known = [s.forward | s.near for s in self.selections if s.forward is not None]
+        every = len(known) < len(self.selections)
+        self.wanted = None if every else frozenset[str]().union(*known)
 
     def looking(
         self, view: View, operator: Operator, translations: Mapping[str, Translation]
     ) -> list[Selection]:
         """Those that look in this way at an operator that has these translations."""
-        key = (view, operator.type, operator.opt_in, operator.only_in, operator.part_in)
-        if key not in self._looking:
-            self._looking[key] = [
-                s for s in self.selections if s.view is view and _may_look(s, operator)
-            ]
-        return [s for s in self._looking[key] if _wants(s, translations)]
+        there = (s for s in self.selections if s.view is view and _may_look(s, operator))
+        return [s for s in there if _wants(s, translations)]
 
     def without(
         self, type: str, translations: Mapping[str, Translation]

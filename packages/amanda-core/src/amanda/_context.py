@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 from amanda._action import POINTS, Action, Point, checked_indices, checked_options, name_of
 from amanda._errors import ActionError, UnsupportedError
-from amanda._observation import Observation
 from amanda._operator import Execution
 from amanda._published import PublishedMethods
 from amanda._tool import View
@@ -17,7 +16,7 @@ Routine: TypeAlias = Callable[..., Any]
 Indices: TypeAlias = Iterable[int | str] | None
 
 
-class OpContext(Observation, PublishedMethods):
+class OpContext(PublishedMethods):
     """An operator as its analysis routines see it.
 
     It is also a dict, which lives as long as the operator within the outermost scope and is

@@ -18,9 +18,9 @@ from amanda._context import OpContext
 from amanda._driver import Driver
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
-from amanda._plan import Decisions, Plan
+from amanda._plan import Decisions, Plan, Record
 from amanda._tool import Subscription, Tool, View
-from amanda._vocabulary import Selection, Translation
+from amanda._vocabulary import Selection
 
 
 @dataclass(slots=True, eq=False)
@@ -33,25 +33,6 @@ class Scope:
 
     open: bool = True
     seen: dict[str, set[str]] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class Record:
-    """What an engine knows of an operator, or backward operator, as long as that lives.
-
-    Attributes:
-        plan: what to do at its executions; None where that is still to be decided.
-        gradient: the same for its gradient as a whole.
-        parameters: for each input, whether it is a parameter of the model; None if it was not seen.
-        translations: what it is in the vocabularies of tools that do not speak the backend's.
-        decided: what each subscription decided about it.
-    """
-
-    plan: Plan | None = None
-    gradient: Plan | None = None
-    parameters: Sequence[bool] | None = None
-    translations: Mapping[str, Translation] = field(default_factory=dict)
-    decided: dict[Subscription, tuple[Action, ...]] = field(default_factory=dict)
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

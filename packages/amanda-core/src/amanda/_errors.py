@@ -1,18 +1,15 @@
 """The errors of Amanda. Every message names what happened, where, and the way out.
 
-AmandaError                  every error that Amanda raises
-├── RoutineError             a routine of a tool failed, or returned what cannot be used
-├── ActionError              an insertion makes no sense at its operator; a ValueError
-├── UnsupportedError         the backend cannot do what was asked, said before anything runs;
-│                            a NotImplementedError
-├── ValueUnavailableError    a value is not known at this point of the analysis; a LookupError
-├── DependencyCycleError     tools depend on each other in a circle; a ValueError
-├── MissingDriverError       no driver is installed for the framework in use; an ImportError
-├── IncompatibleVersionError a driver lacks something in the installed version of its framework;
-│                            an ImportError
-└── MissingContextMapError   no context map translates the backend's vocabulary into the one
-                             that a tool speaks; an ImportError
-AmandaWarning                every warning of Amanda's: of what tools do not see or do otherwise
+AmandaError
+├── RoutineError
+├── ActionError               also a ValueError
+├── UnsupportedError          also a NotImplementedError
+├── ValueUnavailableError     also a LookupError
+├── DependencyCycleError      also a ValueError
+├── MissingDriverError        also an ImportError
+├── IncompatibleVersionError  also an ImportError
+└── MissingContextMapError    also an ImportError
+AmandaWarning
 """
 
 from __future__ import annotations

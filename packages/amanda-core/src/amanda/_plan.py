@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amanda._action import POINTS, Action, Point, name_of
 from amanda._errors import ActionError
 from amanda._operator import Operator
-from amanda._tool import View
+from amanda._tool import Subscription, View
+from amanda._vocabulary import Selection, Translation
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # which makes plans
     from amanda._engine import Engine
-    from amanda._vocabulary import Selection
 
 # Each action with the rank of the subscription that decided it.
 Decisions: TypeAlias = tuple[tuple[int, Action], ...]
@@ -56,6 +57,25 @@ class Plan:
         self.replace = _only(replace[0], self.decisions, operator) if replace else None
         self.after = _at(after, self.decisions, after=True)
         self.is_noop = not (self.decisions or self.pending or self.backward or self.gradient)
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """What an engine knows of an operator, or backward operator, as long as that lives.
+
+    Attributes:
+        plan: what to do at its executions; None where that is still to be decided.
+        gradient: the same for its gradient as a whole.
+        parameters: for each input, whether it is a parameter of the model; None if it was not seen.
+        translations: what it is in the vocabularies of tools that do not speak the backend's.
+        decided: what each subscription decided about it.
+    """
+
+    plan: Plan | None = None
+    gradient: Plan | None = None
+    parameters: Sequence[bool] | None = None
+    translations: Mapping[str, Translation] = field(default_factory=dict)
+    decided: dict[Subscription, tuple[Action, ...]] = field(default_factory=dict)
 
 
 def _at(point: Point, decisions: Decisions, after: bool = False) -> tuple[Action, ...]:

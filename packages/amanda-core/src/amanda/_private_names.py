@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from amanda._errors import IncompatibleVersionError
 
@@ -37,27 +37,23 @@ class PrivateNames:
         Raises:
             IncompatibleVersionError: the framework has no such name, or the value no such member.
         """
-        module, *names = path.split(".")
-        value: Any = importlib.import_module(module)
-        for name in names:
-            module = f"{module}.{name}"
-            value = self._member(value, name, module)
+        module, _, rest = path.partition(".")
+        value = self._follow(importlib.import_module(module), module, rest)
         for member in members:
-            found, where = value, path
-            for name in member.split("."):
-                where = f"{where}.{name}"
-                found = self._member(found, name, where)
+            self._follow(value, path, member)
         return value
 
-    def _member(self, value: Any, name: str, path: str) -> Any:
-        try:
-            return getattr(value, name)
-        except AttributeError:
-            pass
-        try:
-            return importlib.import_module(path)
-        except ImportError as error:
-            raise self._incompatible(path) from error
+    def _follow(self, value: Any, path: str, names: str) -> Any:
+        for name in filter(None, names.split(".")):
+            path = f"{path}.{name}"
+            try:
+                value = getattr(value, name)
+            except AttributeError:
+                try:
+                    value = importlib.import_module(path)
+                except ImportError as error:
+                    raise self._incompatible(path) from error
+        return value
 
     def _incompatible(self, path: str) -> IncompatibleVersionError:
         from importlib.metadata import PackageNotFoundError, version
@@ -73,32 +69,11 @@ class PrivateNames:
         )
 
 
-class VersionRange(NamedTuple):
-    """The versions of a framework that a driver was tested with.
+def versions_tested(package: str) -> str | None:
+    """The versions of a framework that a driver's package declares by its extra ``tested``.
 
-    Attributes:
-        requirement: as pip understands it, e.g. ``frame<1.5,>=1.2``.
-    """
-
-    requirement: str
-
-    def __str__(self) -> str:
-        return self.requirement
-
-    def ends_before(self, version: str) -> bool:
-        """Whether a version of the framework is newer than all of these."""
-        bound = re.search(r"<(=?)\s*([\d.]+)", self.requirement)
-        if bound is None:
-            return False
-        last = _release(bound[2])
-        release = _release(version)[: len(last)]
-        return release > last or (release == last and not bound[1])
-
-
-def versions_tested(package: str) -> VersionRange | None:
-    """What a driver's package declares by its extra ``tested``; None if it declares nothing.
-
-    Only metadata are read, as in ``tested = ["frame>=1.2,<1.5"]``.
+    They are told as pip understands them, e.g. ``frame<1.5,>=1.2``; None if it declares nothing.
+    Only metadata are read.
     """
     from importlib.metadata import PackageNotFoundError, requires
 
@@ -109,10 +84,5 @@ def versions_tested(package: str) -> VersionRange | None:
     for requirement in requirements:
         versions, _, marker = requirement.partition(";")
         if re.search(r"""extra\s*==\s*['"]tested['"]""", marker):
-            return VersionRange(versions.strip())
+            return versions.strip()
     return None
-
-
-def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version: ``2.15.0+cpu`` is ``(2, 15, 0)``."""
-    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0]))

@@ -6,68 +6,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from amanda._observation import Observation
 from amanda._operator import Operator
 
 # Its namespaces, and the vocabularies they mean: None for that of whatever backend is at hand.
 NAMESPACES = {"amanda": None, "amanda/pytorch": "torch", "amanda/tensorflow": "tensorflow"}
 
 
-class _Properties(Protocol):
-    """The properties that took the place of its methods."""
-
-    @property
-    def op(self) -> Operator: ...
-    @property
-    def op_id(self) -> str: ...
-    @property
-    def backward_op(self) -> Operator | None: ...
-    @property
-    def backward_op_id(self) -> str | None: ...
-    @property
-    def inputs(self) -> Sequence[Any]: ...
-    @property
-    def outputs(self) -> Sequence[Any]: ...
-    @property
-    def grad_outputs(self) -> Sequence[Any]: ...
-    @property
-    def grad_inputs(self) -> Sequence[Any]: ...
-
-
-class PublishedMethods:
+class PublishedMethods(Observation):
     """The methods by which its contexts showed an operator."""
 
     __slots__ = ()
 
-    def get_op(self: _Properties) -> Operator:
+    def get_op(self) -> Operator:
         """Same as :attr:`op`."""
         return self.op
 
-    def get_op_id(self: _Properties) -> str:
+    def get_op_id(self) -> str:
         """Same as :attr:`op_id`."""
         return self.op_id
 
-    def get_backward_op(self: _Properties) -> Operator | None:
+    def get_backward_op(self) -> Operator | None:
         """Same as :attr:`backward_op`."""
         return self.backward_op
 
-    def get_backward_op_id(self: _Properties) -> str | None:
+    def get_backward_op_id(self) -> str | None:
         """Same as :attr:`backward_op_id`."""
         return self.backward_op_id
 
-    def get_inputs(self: _Properties) -> Sequence[Any]:
+    def get_inputs(self) -> Sequence[Any]:
         """Same as :attr:`inputs`."""
         return self.inputs
 
-    def get_outputs(self: _Properties) -> Sequence[Any]:
+    def get_outputs(self) -> Sequence[Any]:
         """Same as :attr:`outputs`."""
         return self.outputs
 
-    def get_grad_outputs(self: _Properties) -> Sequence[Any]:
+    def get_grad_outputs(self) -> Sequence[Any]:
         """Same as :attr:`grad_outputs`."""
         return self.grad_outputs
 
-    def get_grad_inputs(self: _Properties) -> Sequence[Any]:
+    def get_grad_inputs(self) -> Sequence[Any]:
         """Same as :attr:`grad_inputs`."""
         return self.grad_inputs

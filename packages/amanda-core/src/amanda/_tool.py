@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amanda._errors import AmandaError, DependencyCycleError
-from amanda._published import NAMESPACES
 
 if TYPE_CHECKING:
     from amanda._context import OpContext
@@ -82,6 +81,8 @@ class Tool:
     dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
 
     def __init__(self, namespace: str | None = None, *, layout: str = "canonical") -> None:
+        from amanda._published import NAMESPACES  # which shows contexts, and those show tools
+
         if layout not in ("canonical", "native"):
             raise ValueError(f"layout is 'canonical' or 'native', not {layout!r}")
         self.layout = layout

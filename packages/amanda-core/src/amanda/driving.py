@@ -78,44 +78,11 @@ from amanda._tool import Subscription, View
 from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
 
-__all__ = [
-    "Action",
-    "Analysis",
-    "Announcement",
-    "ByOperator",
-    "Call",
-    "Composite",
-    "ContextMap",
-    "Driver",
-    "Engine",
-    "Execution",
-    "Ids",
-    "InForce",
-    "Operator",
-    "Operators",
-    "Parameter",
-    "Patches",
-    "Plan",
-    "Point",
-    "PrivateNames",
-    "Selection",
-    "StagedCall",
-    "Subscription",
-    "TensorInfo",
-    "Translation",
-    "View",
-    "alike",
-    "announced",
-    "calling_instructions",
-    "context_map",
-    "entry_points_of",
-    "frameworks",
-    "in_routine",
-    "install_hint",
-    "known_drivers",
-    "name_of",
-    "numbered",
-    "register_driver",
-    "unregister_driver",
-    "versions_tested",
-]
+__all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
+__all__ += ["ByOperator", "Ids", "InForce", "Operator", "Operators", "Patches"]
+__all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
+__all__ += ["Parameter", "TensorInfo"]
+__all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]
+__all__ += ["Translation", "alike", "context_map", "name_of"]
+__all__ += ["Announcement", "announced", "entry_points_of", "frameworks"]
+__all__ += ["install_hint", "known_drivers", "register_driver", "unregister_driver"]

@@ -94,9 +94,24 @@ def _driver_packages() -> list[str]:
 def _untested(driver: Announcement, installed: str) -> str:
     """What to add where the framework is newer than any that the driver was tested with."""
     tested = versions_tested(driver.package)
-    if tested is None or not tested.ends_before(installed):
+    if tested is None or not is_newer(installed, tested):
         return ""
-    return f", [yellow]newer than any tested ({escape(str(tested))})[/]"
+    return f", [yellow]newer than any tested ({escape(tested)})[/]"
+
+
+def is_newer(version: str, requirement: str) -> bool:
+    """Whether a version is newer than all that a requirement allows, as ``frame<1.5,>=1.2``."""
+    bound = re.search(r"<(=?)\s*([\d.]+)", requirement)
+    if bound is None:
+        return False
+    last = _release(bound[2])
+    release = _release(version)[: len(last)]
+    return release > last or (release == last and not bound[1])
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version: ``2.15.0+cpu`` is ``(2, 15, 0)``."""
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0]))
 
 
 def _version(package: str) -> str | None:
