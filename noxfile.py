@@ -170,6 +170,7 @@ def torch(session: nox.Session) -> None:
     install(
         session,
         *TEST,
+        "expecttest",  # with torch's own samples of its operators
         packages=("core", "torch"),
         frameworks=("torch",),
         weights=("silero-vad",),

@@ -203,7 +203,8 @@ class Action:
         Raises:
             RoutineError: the routine failed, or returned what cannot be used.
         """
-        return self.substituted(self.call(given, operator), like, operator, check)
+        result = self.call(given, operator)
+        return like if result is None else self.substituted(result, like, operator, check)
 
     def substituted(
         self, result: Any, like: Sequence[Any], operator: Operator, check: Check

@@ -33,7 +33,8 @@ def call(routine: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         return routine(*args, **kwargs)
     finally:
         restore, _running.restore = _running.restore, outer
-        restore()
+        if restore is not None and restore is not _nothing_to_restore:
+            restore()
 
 
 def in_routine_first(set_aside: Callable[[], Callable[[], None]]) -> None:

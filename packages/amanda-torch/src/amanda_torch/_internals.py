@@ -39,6 +39,12 @@ keyset_after: Callable[[Any], Any] = _find("torch._C._dispatch_keyset_full_after
 operator_names: Callable[[], list[str]] = _find("torch._C._dispatch_get_all_op_names")
 # An overload's schema, its call, and the handle that runs it from a key on.
 _find("torch.ops.aten.relu.default", "_schema", "_op", "_handle.redispatch_boxed")
+# Where Python's functions for operators stand: those of torch.nn.functional, torch, and tensors.
+BINDINGS: tuple[Any, ...] = (
+    _find("torch._C._nn"),
+    _find("torch._C._VariableFunctions"),
+    _find("torch._C.TensorBase"),
+)
 # A library of kernels is taken back by this alone.
 _find("torch.library.Library._destroy")
 # Where libraries of operators are loaded from a file, and where an operator that takes functions

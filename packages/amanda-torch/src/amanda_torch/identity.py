@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from amanda import Operator
 
     from amanda_torch.frames import Way
-    from amanda_torch.nodes import Node
+    from amanda_torch.nodes import Address, Node
     from amanda_torch.settings import Settings
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
@@ -80,29 +80,32 @@ class Identity:
             thread: the current thread's state.
         """
         entered = thread.entered
+        site: Any
         if entered is None:
             node, way = self._outside(frame, thread)
             if thread.visits is None and node is thread.outside:
                 given = form.settings(args, kwargs)
                 if given is not None:
-                    found = self._by_settings(form, way, frame, node, *given)
-                    return found or self.operator(form, args, kwargs, frame, thread)
+                    return self._by_settings(form, way, frame, node, *given)
+            site = self._site(node, (form.key, way), frame)
         else:
             node = entered[NODE] or self.node(entered, thread)
-            way = call_sites(frame, thread.origin)
-        address = form.key, way
-        site = node.sites.get(address)
-        if site is None:
-            if self._codes.learn(frame):
-                return self.operator(form, args, kwargs, frame, thread)
-            with self.contexts.lock:
-                node.pin(frame, self._codes)
-                site = node.sites.setdefault(address, Site())
+            caller: Any = frame
+            try:
+                site = node.ways[form.key]
+                while True:
+                    site = site[id(caller.f_code)]
+                    if type(site) is Site:
+                        break
+                    site = site[caller.f_lasti]
+                    caller = caller.f_back
+            except (KeyError, AttributeError):  # it is new, or in code that is made anew
+                site = self._site_within(node, form.key, frame, thread)
         turn, visits = 0, thread.visits
         if visits is not None:
             turn = visits.get(site, 0)
             visits[site] = turn + 1
-        operators = site.operators
+        operators: list[Operator] = site.operators
         if turn < len(operators):
             return operators[turn]
         return self._at_turn(turn, site, node, form.type, frame)
@@ -129,6 +132,24 @@ class Identity:
         """The attributes of an operator, without the values of those that differ."""
         return attributes(attrs, operator, self._differing.get(operator.serial))
 
+    def _site_within(self, node: Node, key: object, frame: FrameType, thread: ThreadState) -> Site:
+        """The place within a module from where a frame runs an operator."""
+        way = call_sites(frame, thread.origin)
+        if (key, way) not in node.sites and self._codes.learn(frame):
+            way = call_sites(frame, thread.origin)
+        site = self._site(node, (key, way), frame)
+        with self.contexts.lock:
+            node.lead(key, frame, site)
+        return site
+
+    def _site(self, node: Node, address: Address, frame: FrameType) -> Site:
+        site = node.sites.get(address)
+        if site is None:
+            with self.contexts.lock:
+                node.pin(frame, self._codes)
+                site = node.sites.setdefault(address, Site())
+        return site
+
     def _at_turn(self, turn: int, site: Site, node: Node, type: str, frame: FrameType) -> Operator:
         operators = site.operators
         if turn >= _TURNS:
@@ -146,13 +167,11 @@ class Identity:
         outside: Node,
         settings: Settings,
         names: Sequence[str],
-    ) -> Operator | None:
-        """The operator at a place outside of modules; None if its address has changed."""
+    ) -> Operator:
+        """The operator at a place outside of modules."""
         address = form.key, way
         place = outside.places.get(address)
         if place is None:
-            if self._codes.learn(frame):
-                return None
             with self.contexts.lock:
                 outside.pin(frame, self._codes)
                 place = outside.places.setdefault(address, Place(self._differing))

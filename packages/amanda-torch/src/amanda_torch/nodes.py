@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from amanda_torch.frames import DEEPEST
+from amanda_torch.frames import DEEPEST, ENDS, ROLES, SKIPPED
 
 if TYPE_CHECKING:
     from types import CodeType, FrameType
@@ -45,7 +45,10 @@ class Node:
             common: it may run that module's code without calling the module.
         children: which modules are called from here, as long as they live.
         stateless: what serves for all modules of a class without state, by the place of their call.
-        sites: the places that run operators.
+        sites: the places that run operators, by address.
+        ways: the same places by the frames that lead there, level by level, where no frame's code
+            stands for other code: a key, then in turn the identity of a frame's code and the offset
+            in it, up to the code that calls the module, which leads to the place.
         places: those outside of modules, where no call of a model counts turns.
         methods: whether a function outside of modules is given a module first, as methods are.
         pinned: code whose identities addresses hold, which must not be given to other code.
@@ -63,6 +66,7 @@ class Node:
         "scope",
         "sites",
         "stateless",
+        "ways",
         "wraps",
     )
 
@@ -75,6 +79,7 @@ class Node:
         self.children: dict[Address, Node] = {}
         self.stateless: dict[Address, Node] = {}
         self.sites: dict[Address, Site] = {}
+        self.ways: dict[object, Any] = {}
         self.places: dict[Address, Place] = {}
         self.methods: dict[int, bool] = {}
         self.pinned: dict[int, CodeType] = {}
@@ -88,12 +93,28 @@ class Node:
             self.pinned[id(code)] = code
             frame = frame.f_back
 
+    def lead(self, key: object, frame: FrameType | None, site: Site) -> None:
+        """Have a place found by the frames that lead there, unless code stands for other code."""
+        level = self.ways.setdefault(key, {})
+        for _ in range(DEEPEST):
+            if frame is None:
+                return
+            code = id(frame.f_code)
+            role = ROLES.get(code)
+            if role is ENDS:
+                level[code] = site
+                return
+            if role is not None and role is not SKIPPED:
+                return
+            level = level.setdefault(code, {}).setdefault(frame.f_lasti, {})
+            frame = frame.f_back
+
     def of_wrapper(self, wrapper: torch.nn.Module) -> Node:
         """The context of what wraps this one's module."""
         node = Node(self.scope, self.root, wrapper)
         node.wraps = self
-        node.children, node.stateless, node.sites = self.children, self.stateless, self.sites
-        node.pinned = self.pinned
+        node.children, node.stateless, node.pinned = self.children, self.stateless, self.pinned
+        node.sites, node.ways = self.sites, self.ways
         return node
 
     def holds(self, module: torch.nn.Module | None) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from amanda_torch._internals import set_forward_mode, set_grad_enabled
+from amanda_torch._internals import forward_ad, set_forward_mode, set_grad_enabled
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.higher_order import refuse_substitution
 from amanda_torch.straight import records_tangents, straight_through
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from amanda import Operator
     from amanda.driving import Action
     from torch import Tensor
-
-    from amanda_torch.substitutes import Check
 
 _T = TypeVar("_T")
 _is_grad_enabled = torch.is_grad_enabled
@@ -43,15 +41,16 @@ class Routines:
     def run(self, tensors: Sequence[Tensor], operator: Operator) -> Sequence[Tensor]:
         """``tensors`` itself, or a list with what routines have returned in it."""
         returned = tensors
-        recording = _is_grad_enabled() or records_tangents()
+        recording = _is_grad_enabled() or forward_ad._current_level >= 0
         for differentiable, actions in self._groups:
             if recording and not differentiable:
                 given = returned
-                returned = unrecorded(_in_turn, actions, given, operator, stops_gradient)
+                returned = unrecorded(_in_turn, actions, given, operator)
                 if returned is not given:
                     returned = constant(given, returned)
             else:
-                returned = _in_turn(actions, returned, operator, incompatible)
+                for action in actions:
+                    returned = action.run(returned, returned, operator, incompatible)
         if returned is not tensors:
             refuse_substitution(self._actions, operator)
         return returned
@@ -59,10 +58,10 @@ class Routines:
 
 @not_a_call_site
 def _in_turn(
-    actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator, check: Check
+    actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator
 ) -> Sequence[Tensor]:
     for action in actions:
-        tensors = action.run(tensors, tensors, operator, check)
+        tensors = action.run(tensors, tensors, operator, stops_gradient)
     return tensors
 
 

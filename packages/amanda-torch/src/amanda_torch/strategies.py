@@ -9,13 +9,14 @@ from amanda_torch.frames import not_a_call_site
 from amanda_torch.general import General
 from amanda_torch.routines import Routines
 from amanda_torch.signature import outputs_of, with_outputs
-from amanda_torch.tracing import is_tracing
+from amanda_torch.tracing import is_tracing, may_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from amanda import Operator
     from amanda.driving import Engine, Plan
+    from torch import Tensor
 
     from amanda_torch.identity import Identity
     from amanda_torch.signature import Args, Kwargs
@@ -67,26 +68,42 @@ class Around:
         self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
     ) -> Any:
         """Carry out the plan at one execution."""
-        form = self._form
+        form, inside = self._form, plan.inside
         inputs = form.tensors(args, kwargs)
-        if is_tracing(inputs):
-            return run_inside(plan.inside, form, keys, args, kwargs)
+        if (form.places is None or may_trace()) and is_tracing(inputs):
+            return run_inside(inside, form, keys, args, kwargs)
         given = self._before.run(inputs, operator)
-        if given is inputs:
-            result = run_inside(plan.inside, form, keys, args, kwargs)
+        if given is not inputs:
+            result = self._run_on(given, engine, plan, operator, keys, args, kwargs)
+        elif inside is None:
+            result = form.run(*args, **kwargs)
         else:
-            try:
-                new_args, new_kwargs = form.with_tensors(args, kwargs, given)
-                result = run_inside(plan.inside, form, keys, new_args, new_kwargs)
-            except REFUSALS as error:
-                call = Call(engine, self._identity, operator, form, keys, args, kwargs)
-                call.blame(error, plan.before)
-                raise
+            result = run_inside(inside, form, keys, args, kwargs)
         if self._after is None:
             return result
         outputs = outputs_of(result)
         finished = self._after.run(outputs, operator)
         return result if finished is outputs else with_outputs(result, finished)
+
+    def _run_on(
+        self,
+        given: Sequence[Tensor],
+        engine: Engine,
+        plan: Plan,
+        operator: Operator,
+        keys: Any,
+        args: Args,
+        kwargs: Kwargs,
+    ) -> Any:
+        """Run the operator on what routines have substituted."""
+        form = self._form
+        try:
+            new_args, new_kwargs = form.with_tensors(args, kwargs, given)
+            return run_inside(plan.inside, form, keys, new_args, new_kwargs)
+        except REFUSALS as error:
+            call = Call(engine, self._identity, operator, form, keys, args, kwargs)
+            call.blame(error, plan.before)
+            raise
 
 
 @not_a_call_site

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 
 from amanda_torch.straight import carries_gradient, is_strided_nested
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Check = Callable[[Any, Any], str | None]
 
 
 def incompatible(original: Any, substitute: Any) -> str | None:

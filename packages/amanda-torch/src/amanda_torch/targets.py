@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,10 +47,11 @@ class Form:
         resume: runs it past our kernel, given the dispatch keys with which it arrived there, so
             that what it is made of may arrive at our kernels.
         numeric: whether numbers stand for tensors among the arguments.
-        places: positions of the tensors, where nothing but positional arguments is one; else None.
+        places: positions of the tensors, where nothing but positional arguments is one, none of a
+            subclass; else None.
     """
 
-    __slots__ = ("key", "numeric", "places", "resume", "run", "signature", "type")
+    __slots__ = ("_pick", "key", "numeric", "places", "resume", "run", "signature", "type")
 
     def __init__(
         self,
@@ -68,9 +70,12 @@ class Form:
         self.resume = resume
         self.numeric = numeric
         self.places = places
+        self._pick: Any = itemgetter(*places) if places and len(places) > 1 else None
 
     def tensors(self, args: Args, kwargs: Kwargs) -> Sequence[Tensor]:
         """The tensors among the arguments; see :meth:`Signature.tensors`."""
+        if self._pick is not None:
+            return self._pick(args)  # type: ignore[no-any-return]
         if self.places is None:
             return self.signature.tensors(args, kwargs)
         return [args[i] for i in self.places]
