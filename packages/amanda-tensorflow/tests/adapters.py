@@ -1,5 +1,7 @@
 """How the conformance suite drives TensorFlow: by tf.function and by Session.run."""
 
+import gc
+
 import tensorflow as tf
 from amanda.testing import Adapter, Model, run_step
 
@@ -270,6 +272,7 @@ class SessionAdapter(TensorFlowAdapter):
     none_for_unneeded_inputs = True
 
     def build(self, program, parameters):
+        gc.collect()  # a lost graph is a cycle, and has its ids until then
         return SessionModel(program, parameters, use_resource=True)
 
 
@@ -277,4 +280,5 @@ class ReferenceVariablesAdapter(TensorFlowAdapter):
     none_for_unneeded_inputs = True
 
     def build(self, program, parameters):
+        gc.collect()
         return SessionModel(program, parameters, use_resource=False)

@@ -34,7 +34,7 @@ def test_in_a_session_an_error_has_the_operation_at_fault(tool):
     assert error.op.name == expected.op.name == "layer/mine"
     assert error.node_def == expected.node_def
     assert error.message.splitlines()[0] == expected.message.splitlines()[0]
-    assert "amanda_shadow" not in str(error)
+    assert "amanda_copy" not in str(error)
 
 
 @each_tool

@@ -3,7 +3,7 @@
 import amanda
 import pytest
 import tensorflow as tf
-from amanda_tensorflow import routines
+from amanda_tensorflow.routines import host_threads
 
 
 def opening(run):
@@ -17,7 +17,7 @@ def opening(run):
 
 
 def test_a_scope_that_would_wait_forever_for_a_thread_is_refused(monkeypatch):
-    monkeypatch.setattr(routines, "_threads", lambda: 1)
+    monkeypatch.setattr(host_threads, "_threads", lambda: 1)
     function = tf.function(lambda x: tf.tanh(x))
     ran = []
     with (

@@ -75,9 +75,18 @@ class Patches:
             elif before and not self._holders:
                 self.remove()
 
+    def add(self, patches: Iterable[Patch]) -> None:
+        """Put others in place too, as long as these are held; nothing if nobody holds them."""
+        with self._lock:
+            if self._holders:
+                self._put(patches)
+
     def install(self) -> None:
         """Put them in place."""
-        for owner, name, value in self._patches():
+        self._put(self._patches())
+
+    def _put(self, patches: Iterable[Patch]) -> None:
+        for owner, name, value in patches:
             self._originals.append((owner, name, vars(owner).get(name, _INHERITED)))
             setattr(owner, name, value)
 

@@ -1,6 +1,8 @@
 """The Amanda driver for TensorFlow graphs: sessions and tf.function."""
 
-from amanda_tensorflow import history, recomputed  # first: they note what is built from now on
 from amanda_tensorflow.driver import TensorFlowDriver, driver
+from amanda_tensorflow.patches import install
 
-__all__ = ["TensorFlowDriver", "driver", "history", "recomputed"]
+__all__ = ["TensorFlowDriver", "driver"]
+
+install()  # graphs that are built from now on are noted

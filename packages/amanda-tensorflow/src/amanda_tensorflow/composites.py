@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from amanda import UnsupportedError
 
 from amanda_tensorflow._internals import tensor_util
-from amanda_tensorflow.history import attached
-from amanda_tensorflow.identity import operators_of
-from amanda_tensorflow.routines import read_attrs
+from amanda_tensorflow.graph.attributes import read_attrs
+from amanda_tensorflow.graph.operators import operators_of
+from amanda_tensorflow.notes import attached
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from amanda.driving import Composite, Engine
 
-    from amanda_tensorflow.frames import Frame
-    from amanda_tensorflow.identity import TensorFlowOperator
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
 
     Place = tuple[str, int]  # a tensor: the operation that makes it, and which of its outputs
 

@@ -2,173 +2,114 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
-from amanda import AmandaError, Driver, UnsupportedError, ValueUnavailableError
-from amanda.driving import alike
+from amanda import Driver, UnsupportedError, ValueUnavailableError
+from amanda.driving import Patches, alike
 
-from amanda_tensorflow import namespace, replicas, routines, tracebacks
+from amanda_tensorflow import namespace, patches
 from amanda_tensorflow._internals import context
-from amanda_tensorflow.eager import EagerOperators
-from amanda_tensorflow.frames import Frame
-from amanda_tensorflow.functions import Functions
-from amanda_tensorflow.identity import STRUCTURE, Identities
+from amanda_tensorflow.graph.node_types import STRUCTURE
+from amanda_tensorflow.graph.rows import shown_whole
 from amanda_tensorflow.parameters import describe, is_parameter, parameter
-from amanda_tensorflow.pipelines import Pipelines
-from amanda_tensorflow.rows import shown_whole
-from amanda_tensorflow.sessions import Sessions
+from amanda_tensorflow.routines.host_threads import Waiting
+from amanda_tensorflow.routines.substitutes import incompatible_reason
+from amanda_tensorflow.running import copies, errors, stashed
+from amanda_tensorflow.running.functions import Functions
+from amanda_tensorflow.running.instrumenting import Instrumenter
+from amanda_tensorflow.running.sessions import Sessions
+from amanda_tensorflow.thread import ThreadState, in_force, thread
+from amanda_tensorflow.unseen import Unseen
+from amanda_tensorflow.unseen.eager import EagerOperators
+from amanda_tensorflow.unseen.pipelines import Pipelines
 from amanda_tensorflow.values import ToolVariable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection
 
     from amanda.driving import Action, Engine, Execution, Parameter, TensorInfo
 
-    from amanda_tensorflow.values import Values
 
-    Patch = tuple[Any, str, Any, Any]  # where, which attribute, what it was, what it becomes
+class Suspended(NamedTuple):
+    """What a thread was at when a routine opened a scope."""
 
-
-class _State:
-    """What a thread is at: within a scope that a routine opens, it begins anew.
-
-    Attributes:
-        depth: how many such scopes are open.
-        engine: the tools in force, None for none.
-        showing: what tools are looking at.
-    """
-
-    def __init__(self, depth: int = 0) -> None:
-        self.depth = depth
-        self.engine: Engine | None = None
-        self.showing: tuple[Values, Any] | None = None
-
-
-class _Thread(threading.local):
-    def __init__(self) -> None:
-        self.state = _State()
+    state: ThreadState
+    waiting: Waiting
 
 
 class TensorFlowDriver(Driver):
-    """Instruments what sessions run, and every call of a tf.function.
-
-    Attributes:
-        identities: the operators of all graphs.
-        eager: notices operators that are in no graph.
-        pipelines: notices operators in functions of tf.data.
-        preparing: held while a graph is looked at, decided about and copied. Threads share graphs,
-            functions and what is known of their operators, and may meet a new one at once.
-    """
+    """Instruments what sessions run, and every call of a tf.function."""
 
     backend = "tensorflow"
     vocabulary = "tensorflow"
 
     def __init__(self) -> None:
-        self.identities = Identities()
-        self.preparing = threading.RLock()
-        self._thread = _Thread()
-        self._patches: list[Patch] = []
-        self._active: set[tuple[int, int]] = set()
-        self._lock = threading.RLock()  # tensors may be freed while it is held
-        self._functions = Functions(self)
-        self._sessions = Sessions(self)
-        self.eager = EagerOperators(self)
-        self.pipelines = Pipelines(self)
+        self._unseen = Unseen()
+        self._eager = EagerOperators(self._unseen)
+        pipelines = Pipelines(self._unseen)
+        instrumenter = Instrumenter(self._unseen, pipelines)
+        functions, sessions = Functions(instrumenter, self._failed), Sessions(instrumenter)
+        self._patches = Patches(
+            lambda: patches.while_in_force(functions, sessions, self._eager, pipelines)
+        )
+        stashed.hold_while_alive(self._patches)
 
     @property
     def xp(self) -> Any:
         """The array namespace of its tensors."""
         return namespace
 
+    # What is in force
+
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
-        state = self._thread.state
+        state = thread.state
         before, state.engine = state.engine, engine
         if before is not None and before is not engine:
-            self.eager.left(before)
-        with self._lock:
-            if engine is None:
-                self._active.discard((threading.get_ident(), state.depth))
-            else:
-                self._active.add((threading.get_ident(), state.depth))
-        self.refresh()
+            self._eager.ends(before)
+        if engine is not None:
+            self._eager.begins(engine)
+        self._patches.hold(engine is not None)
+        in_force.put(engine)
 
-    def suspend(self) -> tuple[_State, routines.OwnScope]:
+    def suspend(self) -> Suspended:
         """Begin anew: the routine's scope knows nothing of the ones around it."""
-        own, before = routines.OwnScope(), self._thread.state
-        self._thread.state = _State(before.depth + 1)
-        return before, own
+        suspended = Suspended(thread.state, Waiting())
+        thread.state = ThreadState()
+        in_force.put(None)
+        return suspended
 
-    def resume(self, suspended: tuple[_State, routines.OwnScope], engine: Engine | None) -> None:
+    def resume(self, suspended: Suspended, engine: Engine | None) -> None:
         """Go on in the routine."""
         self.activate(None)
-        self._thread.state, own = suspended
-        own.leave()
-        if engine is not self._thread.state.engine:
-            self.activate(engine)
+        thread.state = suspended.state
+        suspended.waiting.end()
+        self.activate(engine)
+        in_force.put(engine, paused=True)
 
-    def refresh(self) -> None:
-        """Intercept TensorFlow while a thread has tools or a gradient needs what they did."""
-        with self._lock:
-            intercept = bool(self._active) or self._functions.unfinished
-            if intercept == bool(self._patches):
-                return
-            for owner, name, original, _ in self._patches:
-                setattr(owner, name, original)
-            self._patches = []
-            if intercept:
-                self._patches = [
-                    *self._functions.patches(),
-                    *self._sessions.patches(),
-                    *self.eager.patches(),
-                    *self.pipelines.patches(),
-                    *replicas.patches(self),
-                ]
-                for owner, name, _, replacement in self._patches:
-                    setattr(owner, name, replacement)
+    def forgotten(self, engine: Engine) -> None:
+        """Have what runs under these tools decided about anew."""
+        copies.forget(engine)
 
-    def shorten_traceback(self, error: Exception) -> None:
+    def _failed(self, error: Exception) -> None:
         """Have TensorFlow and Keras shorten an error's traceback, and leave the rest of it."""
-        if isinstance(error, AmandaError):
-            tracebacks.mark(error)
-        with self._lock:
-            if self._patches:
-                for patch in tracebacks.patches():
-                    owner, name, _, replacement = patch
-                    setattr(owner, name, replacement)
-                    self._patches.append(patch)
+        errors.mark(error)
+        self._patches.add(errors.shortening())  # only now, since Keras may be imported late
 
-    @contextlib.contextmanager
-    def joined(self, engine: Engine | None) -> Iterator[None]:
-        """Have this thread run under the tools of another one, which waits for it."""
-        self._thread.state.engine = engine
-        try:
-            yield
-        finally:
-            self._thread.state.engine = None
-
-    def engine(self) -> Engine | None:
-        """The engine in force here; none while a tool's own code runs."""
-        return None if routines.inside_routine() else self._thread.state.engine
+    # What tools ask
 
     def unseen(self) -> str | None:
         """Why tools saw nothing of some operators: they ran eagerly."""
-        return self.eager.unseen
+        return self._unseen.reason
 
     def value(self, tensor: Any) -> Any:
         """A tensor that is a variable or a constant, or a copy of one, as a NumPy array."""
         if isinstance(tensor, tf.__internal__.EagerTensor):
             return tensor.numpy()
-        showing = self._thread.state.showing
-        if showing is not None:
-            values, where = showing
-            frame = where if isinstance(where, Frame) else values.home(where)
-            if tensor.graph is frame.graph:
-                return values.of(frame, frame.tensor(tensor.name))
-        raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
+        if thread.state.shown is None:
+            raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
+        return thread.state.shown.value(tensor)
 
     def variable(self, initial: Any, execution: Execution) -> Any:
         """A tf.Variable, outside of all graphs."""
@@ -177,7 +118,7 @@ class TensorFlowDriver(Driver):
 
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
         """Why ``substitute`` cannot stand for ``original``; None if it can."""
-        return routines.incompatible_reason(original, substitute)
+        return incompatible_reason(original, substitute)
 
     def describe(self, tensor: Any) -> TensorInfo:
         """Shape, dtype, size and device of a tensor, as far as a symbolic one has them."""
@@ -224,24 +165,6 @@ class TensorFlowDriver(Driver):
                 f"{action.tool.name}: {operator.id!r} is an argument or carries control flow, "
                 "nothing can be inserted there; choose the operators around it"
             )
-
-    def analyzing(self, values: Values) -> Callable[[Any], contextlib.AbstractContextManager[None]]:
-        """A context manager within which tools look at operators of a frame or graph.
-
-        Args:
-            values: how to find out the values of variables.
-        """
-
-        @contextlib.contextmanager
-        def show(where: Any) -> Iterator[None]:
-            self._thread.state.showing = values, where
-            try:
-                with routines.tools_code():
-                    yield
-            finally:
-                self._thread.state.showing = None
-
-        return show
 
 
 driver = TensorFlowDriver()

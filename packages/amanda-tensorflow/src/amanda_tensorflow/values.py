@@ -15,9 +15,9 @@ from amanda_tensorflow._internals import (
     resource_variable_ops,
     tensor_util,
 )
-from amanda_tensorflow.body import split
-from amanda_tensorflow.frames import Frame
-from amanda_tensorflow.identity import STRUCTURE
+from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.frames import Frame
+from amanda_tensorflow.graph.node_types import STRUCTURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

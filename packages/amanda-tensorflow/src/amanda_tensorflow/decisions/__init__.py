@@ -1,0 +1,59 @@
+"""What the tools decide about the operators behind one call.
+
+The engine is asked about every operator in every frame, and about its gradient. What comes back
+is a list of stages: routines that run together at one point of one operator. The list tells all
+there is to know for rewriting a graph, and two equal lists give the same graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amanda_tensorflow.decisions.asking import Asking
+from amanda_tensorflow.decisions.custom_gradients import keep_to_custom_gradients
+from amanda_tensorflow.decisions.forward import ForwardDecisions
+from amanda_tensorflow.decisions.gradients import GradientDecisions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amanda.driving import Engine
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.routines.stages import Stage
+    from amanda_tensorflow.values import Values
+
+
+def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
+    """Ask the tools about all operators behind one call; the stages, in a stable order.
+
+    Args:
+        root: the outermost frame, whose operators are identified.
+        engine: the tools in force.
+        values: finds out the values of variables and constants.
+
+    Raises:
+        RoutineError: a pure routine cannot be traced, or an analysis routine failed.
+        ActionError, UnsupportedError: an insertion that cannot be.
+    """
+    asking = Asking(root, engine, values)
+    forward, gradients = ForwardDecisions(asking), GradientDecisions(asking)
+    for frame in asking.frames:
+        forward.of_frame(frame)
+    for frame in asking.frames:
+        gradients.of_frame(frame)
+    keep_to_custom_gradients(asking.frames, asking.stages)
+    if root.function is None:
+        _read_variables_in_order(asking.stages)
+    return asking.stages
+
+
+def _read_variables_in_order(stages: Sequence[Stage]) -> None:
+    """Have pure routines see what host routines assign in the same run of a session.
+
+    A session has none of the tools' variables, it is given their values when it begins.
+    """
+    if any(stage.pure is None for stage in stages):
+        for stage in stages:
+            if stage.pure is not None and stage.pure.reads_variables:
+                stage.pure = None

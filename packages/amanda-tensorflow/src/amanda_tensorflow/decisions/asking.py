@@ -1,0 +1,65 @@
+"""What tools are asked about: all operators behind one call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow.decisions.inserting import Inserting
+from amanda_tensorflow.thread import Shown, looking_at
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Sequence
+
+    from amanda.driving import Engine
+
+    from amanda_tensorflow.composites import Anchor
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
+    from amanda_tensorflow.routines.stages import Stage
+    from amanda_tensorflow.values import Values
+
+
+class Asking:
+    """The frames behind one call, and what the tools in force have decided about them so far.
+
+    Attributes:
+        frames: the outermost frame and all below it, whose operators are identified.
+        engine: the tools in force.
+        stages: what they want inserted.
+    """
+
+    def __init__(self, root: Frame, engine: Engine, values: Values) -> None:
+        self.frames = list(root.walk())
+        self.engine = engine
+        self.stages: list[Stage] = []
+        self._values = values
+
+    def looking_at(self, frame: Frame) -> contextlib.AbstractContextManager[None]:
+        """A block in which tools look at an operator of a frame."""
+        return looking_at(Shown(self._values, frame))
+
+    def looking_back_at(self, graph: Any) -> contextlib.AbstractContextManager[None]:
+        """A block in which tools look at the gradient of an operator of a graph."""
+        frame = next((frame for frame in self.frames if frame.graph is graph), graph)
+        return looking_at(Shown(self._values, frame))
+
+    def inserting(
+        self,
+        frame: Frame,
+        anchor: Anchor,
+        operator: TensorFlowOperator,
+        node: str,
+        fixed: Sequence[int] = (),
+    ) -> Inserting:
+        """What makes the stages at an operator or gradient.
+
+        Args:
+            frame: where it is.
+            anchor: at what in that.
+            operator: whose routines they are.
+            node: a node that runs where they do.
+            fixed: positions of the inputs that host routines cannot replace.
+        """
+        number = self.frames.index(frame)
+        return Inserting(self.stages, number, anchor, operator, frame.in_loop(node), fixed)

@@ -1,0 +1,127 @@
+"""Functions with a custom gradient, and what tools may do to their operators.
+
+A custom gradient stands for the gradient of all that its function runs. It is right for what tools
+make of them (S3) where that is the same function of other inputs, or of another result: then it
+reads the inputs that the function takes, and its own result. Anything else would part the function
+from its gradient, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amanda import UnsupportedError
+from amanda.driving import Point
+
+from amanda_tensorflow._internals import attributes
+from amanda_tensorflow.composites import Group
+from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.rewriting.versions import source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.routines.stages import Stage
+
+_FORWARD = frozenset([Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP])
+
+
+def keep_to_custom_gradients(frames: Sequence[Frame], stages: Sequence[Stage]) -> None:
+    """Have no routine part a function from its custom gradient.
+
+    Of routines on the host it is known only as they run whether they replace anything; until then
+    they may look.
+
+    Args:
+        frames: all frames.
+        stages: all that is to be inserted into them; the positions that a routine on the host must
+            not replace are fixed.
+
+    Raises:
+        UnsupportedError: a pure routine, or one in place of an operator, would.
+    """
+    forward = [stage for stage in stages if stage.point in _FORWARD]
+    if not forward:
+        return
+    for index, frame in enumerate(frames):
+        for operator, nodes in frame.gradients.custom.items():
+            if _is_differentiated(frames, frame, operator):
+                part = _ForwardPart(frame, nodes)
+                inner = {frames.index(child) for child in part.called()}
+                for stage in forward:
+                    if stage.frame == index:
+                        _keep(stage, list(part.parted(stage)), operator)
+                    elif stage.frame in inner:
+                        _keep(stage, list(stage.changed), operator)
+
+
+def _is_differentiated(frames: Sequence[Frame], frame: Frame, operator: str) -> bool:
+    definition = frames[0].definition
+    if definition is not None and attributes.BACKWARD_FUNCTION in definition.attr:
+        return True
+    return any(
+        call.forward == operator
+        and call.forward_graph() is frame.graph
+        and not other.running.isdisjoint(other.gradients.nodes_of[call])
+        for other in frames
+        for call in other.gradients.calls
+    )
+
+
+def _keep(stage: Stage, positions: Sequence[int], operator: str) -> None:
+    if not positions:
+        return
+    why = (
+        f"it is a part of {operator!r}, which has a custom gradient, and that would stay the "
+        "gradient of the unchanged function; replace what all of the function takes, or its "
+        "result, exclude the operator by ops=, or write the function without a custom gradient"
+    )
+    if stage.pure is None and not stage.replaces:
+        stage.fix(positions, why)
+    else:
+        tool = stage.actions[0].tool.name
+        raise UnsupportedError(f"{tool}: {stage.operator.id!r} cannot be changed: {why}")
+
+
+class _ForwardPart:
+    """The nodes that a custom gradient stands for."""
+
+    def __init__(self, frame: Frame, nodes: Sequence[str]) -> None:
+        self._frame = frame
+        self._nodes = set(nodes)
+        self._readers: dict[str, set[tuple[str, int]]] = {}
+        for node in nodes:
+            if frame.body.nodes[node].op != "Identity":
+                for position in range(len(frame.inputs[node])):
+                    place = node, position
+                    self._readers.setdefault(self._taken(*place), set()).add(place)
+
+    def called(self) -> Iterator[Frame]:
+        """The frames of the functions that they call."""
+        for node in self._nodes:
+            for child in self._frame.children.get(node, ()):
+                yield from child.walk()
+
+    def parted(self, stage: Stage) -> Iterator[int]:
+        """Positions of the tensors that a stage may replace, and that must stay what they are."""
+        anchor = stage.anchor
+        if isinstance(anchor, Group):
+            root, parts = anchor.root, set(anchor.parts)
+        else:
+            root, parts = str(anchor), {str(anchor)}
+        if self._nodes.isdisjoint(parts):
+            return
+        for position in stage.changed:
+            if stage.point is not Point.BEFORE_OP:
+                if self._readers.get(source_of(self._frame, f"{root}:{position}")):
+                    yield position
+                continue
+            uses = anchor.uses[position] if isinstance(anchor, Group) else ((root, position),)
+            tensor = self._taken(*uses[0])
+            readers = self._readers.get(tensor, set())
+            if split(tensor)[0] in self._nodes or not readers.issubset(uses):
+                yield position
+
+    def _taken(self, node: str, position: int) -> str:
+        return source_of(self._frame, self._frame.inputs[node][position])

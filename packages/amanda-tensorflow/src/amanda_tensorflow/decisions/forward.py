@@ -1,0 +1,143 @@
+"""What the tools decide about forward operators, and about composites of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amanda import UnsupportedError
+from amanda.driving import Execution
+
+from amanda_tensorflow.composites import group_in, parts_of, wholes_of
+from amanda_tensorflow.graph.attributes import read_attrs
+from amanda_tensorflow.graph.body import input_names
+from amanda_tensorflow.graph.operators import operators_of
+from amanda_tensorflow.graph.state import keeps_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from amanda.driving import Plan
+
+    from amanda_tensorflow.composites import Group, Whole
+    from amanda_tensorflow.decisions.asking import Asking
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
+
+
+class ForwardDecisions:
+    """Asks the tools about the forward operators of frames."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._engine = asking.engine
+        self._visited: set[Frame] = set()
+
+    def of_frame(self, frame: Frame) -> None:
+        """Ask about a function's operators, those of a function that it calls where it does."""
+        if frame in self._visited:
+            return
+        self._visited.add(frame)
+        wholes = wholes_of(frame.graph, self._engine)
+        parts = parts_of(wholes)
+        by_root = {
+            group.root: (whole, group)
+            for whole in wholes
+            if (group := group_in(frame, whole)) is not None
+        }
+        for name in frame.forward_nodes():
+            if name not in frame.running:
+                continue
+            for child in frame.children.get(name, ()):
+                self.of_frame(child)
+            if self._engine.wants(frame.body.nodes[name].op):
+                self._operator(frame, name, parts)
+            if name in by_root and self._engine.wants(by_root[name][0].operator.type):
+                self._whole(frame, *by_root[name])
+
+    def _operator(self, frame: Frame, name: str, parts: Mapping[str, frozenset[str]]) -> None:
+        operation = frame.operations[name]
+        operator = operators_of(frame.graph)[operation.name]
+        if operation.name in parts:
+            operator = operator.part(parts[operation.name])
+        inputs, outputs = list(operation.inputs), list(operation.outputs)
+
+        def shown() -> Execution:
+            names = input_names(frame.body.nodes[name], operation.op_def)
+            return Execution(operator, inputs, names, read_attrs(operation))
+
+        plan = self._plan(frame, operator, shown, outputs)
+        fixed = _taken_with_others(frame, operation)
+        early = operation.op_def.allows_uninitialized_input
+        self._asking.inserting(frame, name, operator, name, fixed).around(
+            plan,
+            _with_values(inputs) if early else inputs,
+            outputs if inputs else _with_values(outputs),
+        )
+
+    def _whole(self, frame: Frame, whole: Whole, group: Group) -> None:
+        """A composite, for the tools to which it is one operator."""
+        composite, operator = whole
+        inputs = [frame.graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs]
+        outputs = [frame.operations[group.root].outputs[0]]
+
+        def shown() -> Execution:
+            return Execution(operator, inputs, composite.input_names, composite.attrs)
+
+        plan = self._plan(frame, operator, shown, outputs)
+        if plan.replace is not None:
+            self._check_unwatched(frame, group, plan.replace.tool.name, operator)
+        self._asking.inserting(frame, group, operator, group.root).around(plan, inputs, outputs)
+
+    def _check_unwatched(
+        self, frame: Frame, group: Group, replacing: str, operator: TensorFlowOperator
+    ) -> None:
+        """Refuse to have a tool replace what another one has inserted into."""
+        index = self._asking.frames.index(frame)
+        for stage in self._asking.stages:
+            if stage.frame == index and stage.anchor in group.parts:
+                raise UnsupportedError(
+                    f"{replacing}: {operator.id!r} cannot be replaced while "
+                    f"{stage.actions[0].tool.name} instruments {stage.operator.id!r}, a part of "
+                    "it; apply the tools in scopes of their own"
+                )
+
+    def _plan(
+        self,
+        frame: Frame,
+        operator: TensorFlowOperator,
+        show: Callable[[], Execution],
+        outputs: Sequence[Any],
+    ) -> Plan:
+        """What the tools decide about an operator of a frame."""
+        plan = self._engine.plan(operator)
+        if plan is None or plan.pending:
+            shown = show()
+            with self._asking.looking_at(frame):
+                if plan is None:
+                    plan = self._engine.analyze(shown)
+                if plan.pending:
+                    shown.outputs = outputs
+                    plan = self._engine.complete(plan, shown)
+        return plan
+
+
+def _with_values(tensors: Sequence[Any]) -> list[Any]:
+    """Tensors where variables of version 1 may have no value yet: None in their place."""
+    return [None if tensor.dtype._is_ref_dtype else tensor for tensor in tensors]
+
+
+def _taken_with_others(frame: Frame, operation: Any) -> list[int]:
+    """The inputs of an operator that no routine may replace.
+
+    An operator that holds state of its own runs as it is, in a session, and what it takes is then
+    exchanged for all who take it. That cannot be done for what is fed, or what several of them
+    take.
+    """
+    if frame.function is not None or frame.parent is not None or not keeps_state(operation.type):
+        return []
+    return [
+        position
+        for position, tensor in enumerate(operation.inputs)
+        if tensor.name in frame.fed
+        or any(keeps_state(o.type) and o is not operation for o in tensor.consumers())
+    ]

@@ -1,0 +1,1 @@
+"""What a call runs: frames of nodes, which operators they are, and which gradients they compute."""

@@ -1,0 +1,110 @@
+"""Which nodes of a graph compute gradients, and of which operators."""
+
+from __future__ import annotations
+
+import bisect
+import collections
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.gradients_by_name import calls_by_name, is_gradient
+from amanda_tensorflow.graph.operators import operators_of
+from amanda_tensorflow.notes import GradientCall, notes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
+
+
+class Gradients:
+    """Which nodes of a graph compute gradients, and of which operators.
+
+    Attributes:
+        calls: the gradient functions that made nodes.
+        nodes_of: the nodes that each of them made.
+        of_node: the call that made a node.
+        nodes: all nodes that have to do with gradients.
+        custom: for the operator that a custom gradient is the gradient of, the forward nodes whose
+            gradient it stands for.
+    """
+
+    def __init__(self, graph: Any, operations: Mapping[str, Any]) -> None:
+        self.calls: list[GradientCall] = []
+        self.nodes_of: dict[GradientCall, list[str]] = {}
+        self.of_node: dict[str, GradientCall] = {}
+        self.nodes: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        self._counts: collections.Counter[Any] = collections.Counter()
+        notes = notes_of(graph)
+        by_id = sorted((operation._id, name) for name, operation in operations.items())
+        ids = [id for id, _ in by_id]
+
+        def made(first: int, last: int) -> list[tuple[int, str]]:
+            return by_id[bisect.bisect_right(ids, first) : bisect.bisect_right(ids, last)]
+
+        computes_gradients = notes.computes_gradients()
+        self.nodes = {name for id, name in by_id if computes_gradients(id)}
+        for call in notes.calls:  # inner calls first: the innermost owns a node
+            names = [name for id, name in made(*call.made) if id not in notes.recomputed]
+            owned = [name for name in names if self.of_node.setdefault(name, call) is call]
+            if owned:
+                self.calls.append(call)
+                self.nodes_of[call] = owned
+        self._add_by_names(graph, operations)
+        self.custom = {
+            operator: [name for _, name in made(*nodes)] for operator, nodes in notes.custom.items()
+        }
+
+    def _add_by_names(self, graph: Any, operations: Mapping[str, Any]) -> None:
+        """Add what was built before anybody took notes."""
+        unknown = {
+            name: operation
+            for name, operation in operations.items()
+            if name not in self.nodes
+            and is_gradient(operation.name)
+            and operation._id not in notes_of(graph).recomputed
+        }
+        self.nodes.update(unknown)
+        if unknown:
+            for call, names in calls_by_name(graph, unknown):
+                self.calls.append(call)
+                self.nodes_of[call] = names
+                self.of_node.update(dict.fromkeys(names, call))
+
+    def operators(self) -> Iterator[TensorFlowOperator]:
+        """The operators known so far whose gradients they are."""
+        for call in self.calls:
+            graph = call.forward_graph()
+            operator = None if graph is None else operators_of(graph).get(call.forward)
+            if operator is not None:
+                yield operator
+
+    def number_of(self, name: str, op: str) -> int:
+        """Which one of its type a node is, from 1, among those for one forward operator."""
+        if name not in self._numbers:
+            call = self.of_node[name]
+            kind = (call.forward_graph, call.forward, op)
+            self._counts[kind] += 1
+            self._numbers[name] = self._counts[kind]
+        return self._numbers[name]
+
+
+def carrying(frame: Frame, call: GradientCall) -> Iterator[tuple[str, list[int]]]:
+    """The nodes of a gradient function that depend on the gradients which came in.
+
+    Yields:
+        Name of the node, and the positions of its inputs that are gradients.
+    """
+    reached = {frame.tensor(gradient) for gradient in call.grad_outputs if gradient is not None}
+    nodes: set[str] = set()
+    for name in frame.gradients.nodes_of[call]:
+        positions = [
+            position
+            for position, tensor in enumerate(frame.inputs[name])
+            if tensor in reached or split(tensor)[0] in nodes
+        ]
+        if positions:
+            nodes.add(name)
+            yield name, positions

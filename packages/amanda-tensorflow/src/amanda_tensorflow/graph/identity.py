@@ -1,0 +1,121 @@
+"""Which operator a node is: its id, its scope, and the same operator again in another graph.
+
+The train, eval and predict functions of one model, and each of its retraced versions, are graphs
+of their own that hold the same layers. A node is the operator of an earlier graph when it has the
+same place (scope and type, and number among those) and its graph comes from the same Python
+function, or, inside a name scope, when the two graphs have a variable in common. Two models side
+by side have neither.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from amanda.driving import Ids
+
+from amanda_tensorflow.graph.node_types import OPT_IN
+from amanda_tensorflow.graph.operators import TensorFlowOperator, finder, keep_alive, operators_of
+from amanda_tensorflow.notes import notes_of
+from amanda_tensorflow.notes.name_scopes import declared_scope, is_update, within, without_gradients
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Hashable, Iterable
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """An operator that was met, and by what to recognize it in another graph."""
+
+    operator: weakref.ref[TensorFlowOperator]
+    keys: frozenset[Hashable]
+
+
+class Identities:
+    """The operators of all graphs that are alive."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[str, tuple[_Known, ...]] = {}
+        self._ids = Ids()
+
+    def identify(
+        self,
+        owner: Any,
+        graphs: Iterable[tuple[Any, str, Iterable[tuple[str, str]]]],
+        variables: Iterable[Hashable],
+    ) -> None:
+        """Make or find the operators of graphs that are run as one.
+
+        Args:
+            owner: the function that runs them; the graph, where sessions run it.
+            graphs: each graph with the scope that it is called in, and name and type of its forward
+                nodes; what is called comes after its caller.
+            variables: what tells the variables that they use from all others.
+        """
+        counts: collections.Counter[str] = collections.Counter()
+        taken: dict[int, TensorFlowOperator] = {}
+        function: Hashable = None
+        for index, (graph, around, nodes) in enumerate(graphs):
+            if index == 0:
+                notes = notes_of(graph)
+                function = ("graph", notes.number) if notes.function is None else notes.function
+            operators = operators_of(graph)
+            for name, op in nodes:
+                scope, place = _place(graph, around, name, op)
+                counts[place] += 1
+                if counts[place] > 1:
+                    place += f"#{counts[place]}"
+                operator = operators.get(name)
+                if operator is None:
+                    keys = frozenset([function, *(variables if scope else ())])
+                    operator = self._recognize(place, keys, taken)
+                    if operator is None:
+                        operator = self._new(graph, name, op, scope, place, keys)
+                    operators[name] = operator
+                taken[operator.serial] = operator
+        keep_alive(owner, taken.values())
+
+    def _recognize(
+        self, place: str, keys: frozenset[Hashable], taken: Container[int]
+    ) -> TensorFlowOperator | None:
+        for known in self._by_place.get(place, ()):
+            operator = known.operator()
+            if operator is not None and operator.serial not in taken and known.keys & keys:
+                known.keys |= keys
+                return operator
+        return None
+
+    def _new(
+        self, graph: Any, name: str, op: str, scope: str, place: str, keys: frozenset[Hashable]
+    ) -> TensorFlowOperator:
+        id = place if place not in self._ids else self._ids.free(place.partition("#")[0], first=2)
+        operator = TensorFlowOperator(
+            finder(graph, name),
+            id=id,
+            type=op,
+            name=name,
+            scope=scope,
+            opt_in=op in OPT_IN or is_update(graph, name.rpartition("/")[0]),
+        )
+        self._ids.give(operator.id, operator)
+        reference = weakref.ref(operator, functools.partial(self._forget, place))
+        self._by_place[place] = (*self._by_place.get(place, ()), _Known(reference, keys))
+        return operator
+
+    def _forget(self, place: str, _: object) -> None:
+        """An operator at a place is gone."""
+        known = tuple(k for k in self._by_place.pop(place, ()) if k.operator() is not None)
+        if known:
+            self._by_place[place] = known
+
+
+def _place(graph: Any, around: str, name: str, op: str) -> tuple[str, str]:
+    """The scope of a node as the program knows it, and its place there."""
+    scope = within(around, declared_scope(graph, name.rpartition("/")[0]))
+    if graph.get_operation_by_name(name)._id not in notes_of(graph).recomputed:
+        return scope, f"{scope}/{op}" if scope else op
+    scope = without_gradients(scope)
+    return scope, f"{scope}/{op}/recomputed" if scope else f"{op}/recomputed"

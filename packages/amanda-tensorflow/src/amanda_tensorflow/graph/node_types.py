@@ -1,0 +1,25 @@
+"""Types of nodes that tools see only on request, or can do nothing to."""
+
+from __future__ import annotations
+
+# They stand for arguments or carry control flow: nothing can be put before or after them.
+STRUCTURE = frozenset(
+    [
+        *("Placeholder", "PlaceholderWithDefault", "_Arg", "_Retval"),
+        *("Enter", "RefEnter", "Exit", "RefExit", "Switch", "RefSwitch", "Merge", "RefMerge"),
+        *("NextIteration", "RefNextIteration", "LoopCond", "ControlTrigger"),
+    ]
+)
+# Plumbing of every graph: only tools that name these types see them.
+OPT_IN = frozenset(
+    [
+        *("Const", "Identity", "IdentityN", "NoOp", "StopGradient", "PreventGradient"),
+        *("VarHandleOp", "VariableV2", "Variable", "ReadVariableOp", "Assign"),
+        *("AssignVariableOp", "VarIsInitializedOp", "MergeV2Checkpoints", "SaveV2", "RestoreV2"),
+        *("PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "Case"),
+        *("StatelessCase", "While", "StatelessWhile", "FakeParam"),
+        *("StackV2", "StackPushV2", "StackPopV2", "EmptyTensorList", "TensorListPushBack"),
+        *("TensorListPopBack", "OptionalFromValue", "OptionalGetValue", "OptionalNone"),
+        *("IteratorV2", "IteratorGetNext", "HashTableV2", "CheckNumerics", "Assert"),
+    ]
+)

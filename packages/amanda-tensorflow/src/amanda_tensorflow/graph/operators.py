@@ -1,0 +1,126 @@
+"""Operators that are nodes of a graph, and live as long as what can run them."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from amanda import AmandaError, Operator
+
+from amanda_tensorflow.graph.node_types import OPT_IN
+from amanda_tensorflow.notes import attached
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+
+class TensorFlowOperator(Operator):
+    """An operator that is a node of a graph.
+
+    ``type`` is the node's ``op``, ``name`` its name in the graph where it was seen first.
+    """
+
+    __slots__ = ("_node", "_tied")
+
+    def __init__(self, node: Callable[[], Any], **description: Any) -> None:
+        super().__init__(backend="tensorflow", **description)
+        self._node = node
+        self._tied: dict[Hashable, TensorFlowOperator] = {}  # others, which live as long
+
+    def snapshot(self) -> TensorFlowOperator:
+        """An equal operator for tools to keep."""
+        record = copy.copy(self)
+        record._tied = {}  # plans live as long as these
+        return record
+
+    @property
+    def node_def(self) -> Any:
+        """The NodeDef.
+
+        Raises:
+            AmandaError: its graph is gone.
+        """
+        operation = self._node()
+        if operation is None:
+            raise AmandaError(f"operator {self.id!r} is gone with its graph")
+        return operation.node_def
+
+    def gradient_operator(self, operation: Any, number: int) -> TensorFlowOperator:
+        """The operator that computes this one's gradient.
+
+        Args:
+            operation: where it was seen first.
+            number: which one of its type it is, from 1, among those for this operator.
+        """
+        op = operation.type
+        place = f"gradient/{op}" if number == 1 else f"gradient/{op}#{number}"
+        if place not in self._tied:
+            self._tied[place] = TensorFlowOperator(
+                finder(operation.graph, operation.name),
+                id=f"{self.id}/{place}",
+                type=op,
+                name=operation.name,
+                scope=self.scope,
+                opt_in=op in OPT_IN,
+            )
+        return self._tied[place]
+
+    def composite(self, type: str, vocabulary: str) -> TensorFlowOperator:
+        """The operator of a vocabulary that this one gives the result of."""
+        return self._again(
+            ("composite", type, vocabulary),
+            id=f"{self.id}/{type}",
+            type=type,
+            opt_in=self.opt_in and self.type not in OPT_IN,
+            only_in=vocabulary,
+        )
+
+    def part(self, vocabularies: frozenset[str]) -> TensorFlowOperator:
+        """This operator where it is a part of a composite; what is decided about it is apart."""
+        return self._again(
+            ("part", vocabularies),
+            id=self.id,
+            type=self.type,
+            opt_in=self.opt_in,
+            part_in=vocabularies,
+        )
+
+    def _again(self, key: Hashable, **description: Any) -> TensorFlowOperator:
+        if key not in self._tied:
+            self._tied[key] = TensorFlowOperator(
+                self._node, name=self.name, scope=self.scope, **description
+            )
+        return self._tied[key]
+
+
+def operators_of(graph: Any) -> weakref.WeakValueDictionary[str, TensorFlowOperator]:
+    """The operators known so far in a graph, by the names of their nodes."""
+    operators: weakref.WeakValueDictionary[str, TensorFlowOperator]
+    operators = attached(graph, "_amanda_operators", weakref.WeakValueDictionary)
+    return operators
+
+
+def keep_alive(owner: Any, operators: Iterable[TensorFlowOperator]) -> None:
+    """Have operators live as long as an owner.
+
+    A lost graph is a cycle, and would keep them until Python's garbage collector finds it; what
+    runs a function is gone with the function.
+
+    Args:
+        owner: the function that runs them; the graph, where sessions run it.
+        operators: some operators.
+    """
+    kept: set[TensorFlowOperator] = attached(owner, "_amanda_kept", set)
+    kept.update(operators)
+
+
+def finder(graph: Any, name: str) -> Callable[[], Any]:
+    """A function that gives an operation while its graph is alive."""
+    reference = weakref.ref(graph)
+
+    def find() -> Any:
+        graph = reference()
+        return None if graph is None else graph.get_operation_by_name(name)
+
+    return find

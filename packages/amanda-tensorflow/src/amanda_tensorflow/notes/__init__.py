@@ -1,0 +1,155 @@
+"""What is known of a graph that TensorFlow does not keep with it.
+
+The notes are taken while a graph is built, by the functions of TensorFlow that
+:mod:`amanda_tensorflow.patches` wraps. They are attributes of the graph, so that they live exactly
+as long.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from amanda_tensorflow._internals import indexed_slices, tensor_lib
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Range = tuple[int, int]
+    """Ids of nodes: above the first number, and up to the second."""
+
+_Attached = TypeVar("_Attached")
+
+
+class GradientCall:
+    """One call of a registered gradient function: the gradient of one operator.
+
+    Attributes:
+        forward_graph: weak reference to the graph that the forward operator is in.
+        forward: name of the forward operator.
+        grad_outputs: names of the gradients that came in, aligned with the operator's outputs.
+        grad_inputs: names of the gradients it returned, aligned with its inputs.
+        made: range of the ids of the nodes that were made for it.
+        repeated: names of nodes through which it reads an input that is the same tensor as an
+            earlier one, with how many of those there are.
+    """
+
+    def __init__(
+        self,
+        forward: Any,
+        grad_outputs: Sequence[Any],
+        grad_inputs: Sequence[Any],
+        made: Range = (0, 0),
+    ) -> None:
+        self.forward_graph = weakref.ref(forward.graph)
+        self.forward: str = forward.name
+        self.grad_outputs = [name_of(gradient) for gradient in grad_outputs]
+        self.grad_inputs = [name_of(gradient) for gradient in grad_inputs]
+        self.made = made
+        self.repeated: dict[str, int] = {}
+
+
+def name_of(gradient: Any) -> str | None:
+    """The name of a gradient, of its rows if there are only some; None for one that is none."""
+    if isinstance(gradient, indexed_slices.IndexedSlices):
+        gradient = gradient.values
+    return gradient.name if isinstance(gradient, tensor_lib.Tensor) else None
+
+
+_numbers_of_graphs = itertools.count()
+
+
+@dataclass(slots=True, eq=False)
+class Notes:
+    """What is known of one graph.
+
+    Attributes:
+        number: one that no other graph ever has.
+        function: a number for the Python function it was traced from, if it was.
+        calls: the gradient functions that made nodes in it, inner calls before outer ones.
+        sections: ranges of the nodes that were made by computing gradients.
+        copies: ranges of the nodes that this driver has put there.
+        recomputed: ids of the nodes among all these that are forward code all the same.
+        custom: for the operator that a custom gradient is the gradient of, the range of the forward
+            nodes whose gradient it stands for.
+        recorded: the operators that a tape has seen, by the identity of their attributes, which
+            is all that a tape keeps of each of them.
+        rows: for a gradient of which there are some rows (``IndexedSlices``), by the name of these,
+            the names of their indices and of the shape of the whole, if that was told.
+        scopes: for a name scope, the scope around it and the name it was opened by.
+        updates: the name scopes that an optimizer opened.
+        functions: graphs of functions that it calls and of which only definitions are known.
+        warned: whether it was said that some of its operators cannot be told apart.
+    """
+
+    number: int = field(default_factory=lambda: next(_numbers_of_graphs))
+    function: int | None = None
+    calls: list[GradientCall] = field(default_factory=list)
+    sections: list[Range] = field(default_factory=list)
+    copies: list[Range] = field(default_factory=list)
+    recomputed: set[int] = field(default_factory=set)
+    custom: dict[str, Range] = field(default_factory=dict)
+    recorded: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    rows: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    scopes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    updates: set[str] = field(default_factory=set)
+    functions: dict[str, Any] = field(default_factory=dict)
+    warned: bool = False
+
+    def computes_gradients(self) -> Callable[[int], bool]:
+        """Tells by its id whether a node computes gradients, or was put there by this driver."""
+        starts, ends = _united([*self.sections, *self.copies, *(call.made for call in self.calls)])
+
+        def check(id: int) -> bool:
+            place = bisect.bisect_left(starts, id) - 1
+            return place >= 0 and id <= ends[place] and id not in self.recomputed
+
+        return check
+
+
+def _united(ranges: Iterable[Range]) -> tuple[list[int], list[int]]:
+    """The beginnings and the ends of ranges, in order, where overlapping ones are one."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for first, last in sorted(ranges):
+        if ends and first <= ends[-1]:
+            ends[-1] = max(ends[-1], last)
+        else:
+            starts.append(first)
+            ends.append(last)
+    return starts, ends
+
+
+def notes_of(graph: Any) -> Notes:
+    """The notes on a graph."""
+    return attached(graph, "_amanda_notes", Notes)
+
+
+_attaching = threading.RLock()
+
+
+def attached(owner: Any, name: str, make: Callable[[], _Attached]) -> _Attached:
+    """What a graph, function or session carries under a name; whoever asks first has it made.
+
+    Args:
+        owner: the graph, function or session, as long as which it lives.
+        name: the attribute.
+        make: makes it; threads that ask at once get the same one.
+    """
+    try:
+        found: _Attached = getattr(owner, name)
+    except AttributeError:
+        with _attaching:
+            if not hasattr(owner, name):
+                setattr(owner, name, make())
+            found = getattr(owner, name)
+    return found
+
+
+def last_id(graph: Any) -> int:
+    """The id of the node that was made last."""
+    return int(graph.version) + 1  # ids begin at 2

@@ -1,0 +1,177 @@
+"""Forward code that runs in the backward pass, noted while graphs are built.
+
+A custom gradient is a function of the program's own, and what it runs may be forward code once
+more, as all that ``tf.recompute_grad`` wraps. Such nodes are operators of the model, and what is
+differentiated there are their gradients. Forward is what runs under a tape that the custom gradient
+opens, once the tape watches what it is to watch. What runs between opening the tape and that
+prepares it: ``tf.recompute_grad`` adds a zero to its inputs there, so that they wait for the
+gradients. All else serves the gradient alone, whether it needs the gradients that come in or not.
+
+What the custom gradient stands for is noted too: those nodes have no gradient of their own, so what
+tools do to them must not part them from it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from amanda_tensorflow._internals import context, ops, tensor_lib, tf_decorator
+from amanda_tensorflow.notes import last_id, notes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+class _CustomGradient:
+    """A custom gradient that is being built.
+
+    Attributes:
+        first: ids of its nodes are above this.
+        taped: ranges of ids, exclusive and inclusive, that ran under a tape it opened.
+        open: the tapes that it has opened, by identity, with the id after which they record.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.first = last_id(graph)
+        self.taped: list[tuple[int, int]] = []
+        self.open: dict[int, int] = {}
+
+
+class _Differentiated:
+    """What a custom gradient is the gradient of.
+
+    Attributes:
+        nodes: the range of ids of the forward nodes.
+        operator: name of the operator that gives their results, once it is there.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = weakref.ref(graph)
+        self.nodes = (last_id(graph),) * 2
+        self.operator = ""
+
+    def note(self, result: Any) -> None:
+        """Note it on the graph, as its result is made."""
+        graph = self.graph()
+        for tensor in tf.nest.flatten(result, expand_composites=True):
+            if isinstance(tensor, tensor_lib.Tensor) and tensor.graph is graph:
+                self.operator = tensor.op.name
+                notes_of(graph).custom[self.operator] = self.nodes
+                return
+
+    def forget(self) -> None:
+        """The gradient runs the nodes again, and then sees what tools do to them."""
+        if (graph := self.graph()) is not None:
+            notes_of(graph).custom.pop(self.operator, None)
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.building: list[_CustomGradient] = []
+
+
+_thread = _Thread()
+
+
+def noting_custom_gradients(decorate: Callable[..., Any]) -> Callable[..., Any]:
+    """``_graph_mode_decorator``: what a custom gradient stands for, and what it runs again."""
+
+    @functools.wraps(decorate)
+    def wrapped(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        differentiated = _Differentiated(ops.get_default_graph())
+
+        @functools.wraps(function)
+        def noted(*inputs: Any, **options: Any) -> Any:
+            graph = ops.get_default_graph()
+            first = last_id(graph)
+            result, gradient = function(*inputs, **options)
+            differentiated.nodes = first, last_id(graph)
+            noting = _noting(gradient, differentiated)
+            return result, tf_decorator.make_decorator(gradient, noting)
+
+        result = decorate(noted, args, kwargs)
+        differentiated.note(result)
+        return result
+
+    return wrapped
+
+
+def _noting(gradient: Callable[..., Any], differentiated: _Differentiated) -> Callable[..., Any]:
+    """A custom gradient that notes which of its nodes are forward code."""
+
+    @functools.wraps(gradient)
+    def noting(*grad_outputs: Any, **kwargs: Any) -> Any:
+        if context.executing_eagerly():
+            return gradient(*grad_outputs, **kwargs)
+        custom = _CustomGradient(ops.get_default_graph())
+        _thread.building.append(custom)
+        try:
+            grad_inputs = gradient(*grad_outputs, **kwargs)
+        finally:
+            _thread.building.remove(custom)
+        if again := _forward_ids(custom):
+            notes_of(custom.graph).recomputed.update(again)
+            differentiated.forget()
+        return grad_inputs
+
+    return noting
+
+
+def _forward_ids(custom: _CustomGradient) -> set[int]:
+    notes = notes_of(custom.graph)
+    gradients = [section for section in notes.sections if section[0] >= custom.first]
+    gradients += [call.made for call in notes.calls if call.made[0] >= custom.first]
+    return {
+        id
+        for first, last in custom.taped
+        for id in range(first + 1, last + 1)
+        if not _within(id, gradients)
+    }
+
+
+def _within(id: int, ranges: Iterable[tuple[int, int]]) -> bool:
+    return any(first < id <= last for first, last in ranges)
+
+
+# Tapes
+
+
+def noting_opened(push: Callable[..., Any]) -> Callable[..., Any]:
+    """``GradientTape._push_tape``: a tape starts to record."""
+    return _noting_start(push, opens=True)
+
+
+def noting_watched(watch: Callable[..., Any]) -> Callable[..., Any]:
+    """``GradientTape.watch``: what ran before is not what the tape is there for."""
+    return _noting_start(watch, opens=False)
+
+
+def _noting_start(begin: Callable[..., Any], opens: bool) -> Callable[..., Any]:
+    @functools.wraps(begin)
+    def wrapped(tape: Any, *args: Any, **kwargs: Any) -> Any:
+        result = begin(tape, *args, **kwargs)
+        for custom in _thread.building[-1:]:
+            if opens or id(tape) in custom.open:
+                custom.open[id(tape)] = last_id(custom.graph)
+        return result
+
+    return wrapped
+
+
+def noting_closed(pop: Callable[..., Any]) -> Callable[..., Any]:
+    """``GradientTape._pop_tape``: what the tape has recorded until now is forward code."""
+
+    @functools.wraps(pop)
+    def wrapped(tape: Any, *args: Any, **kwargs: Any) -> Any:
+        for custom in _thread.building[-1:]:
+            if (start := custom.open.pop(id(tape), None)) is not None:
+                custom.taped.append((start, last_id(custom.graph)))
+        return pop(tape, *args, **kwargs)
+
+    return wrapped

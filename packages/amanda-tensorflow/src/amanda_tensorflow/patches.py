@@ -1,0 +1,122 @@
+"""What the driver changes in TensorFlow: for good, and only while tools are in force.
+
+The two tables here are all of it, but for how tracebacks are shortened once an error has left a
+function (:func:`amanda_tensorflow.running.errors.shortening`). What the driver knows of a graph,
+function or session it keeps in attributes of that (:func:`amanda_tensorflow.notes.attached`).
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from amanda.driving import Patches
+
+from amanda_tensorflow._internals import (
+    atomic_function,
+    backprop,
+    custom_gradient,
+    dataset_ops,
+    execute,
+    func_graph,
+    gradients_util,
+    imperative_grad,
+    iterator_ops,
+    mirrored_run,
+    ops,
+    pywrap_tfe,
+    record,
+    registry,
+    session_lib,
+)
+from amanda_tensorflow.notes import custom_gradients, functions, gradients, name_scopes
+from amanda_tensorflow.running import replicas, session_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from amanda_tensorflow.running.functions import Functions
+    from amanda_tensorflow.running.sessions import Sessions
+    from amanda_tensorflow.unseen.eager import EagerOperators
+    from amanda_tensorflow.unseen.pipelines import Pipelines
+
+    Change = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
+    """Owner and name of a function of TensorFlow, and what makes its replacement of it."""
+
+
+# They run while graphs are built, never while they run, and note what TensorFlow forgets: a graph
+# that is built outside of all scopes may be run in one later.
+_FOR_GOOD: tuple[Change, ...] = (
+    # Which operator a gradient belongs to, where tf.gradients and tapes find gradient functions.
+    (registry.Registry, "lookup", gradients.noting_lookups),
+    # The same for custom gradients, which a tape calls without looking them up.
+    (record, "record_operation", gradients.noting_custom_calls),
+    # Which operator a tape has seen, as it keeps nothing of it but the attributes.
+    (execute, "record_gradient", gradients.noting_records),
+    # Which nodes compute gradients: by tf.gradients, by a tape, and of a Jacobian.
+    (gradients_util, "_GradientsHelper", gradients.noting_sections),
+    (imperative_grad, "imperative_grad", gradients.noting_sections),
+    (backprop.GradientTape, "jacobian", gradients.noting_jacobians),
+    (backprop.GradientTape, "batch_jacobian", gradients.noting_jacobians),
+    # What a custom gradient stands for, and which of its nodes are forward code once more: what
+    # runs under the tapes that it opens.
+    (custom_gradient, "_graph_mode_decorator", custom_gradients.noting_custom_gradients),
+    (backprop.GradientTape, "_push_tape", custom_gradients.noting_opened),
+    (backprop.GradientTape, "watch", custom_gradients.noting_watched),
+    (backprop.GradientTape, "_pop_tape", custom_gradients.noting_closed),
+    # By which name the program, or a layer, opened a name scope.
+    (ops.Graph, "name_scope", name_scopes.noting_scopes),
+    # Which Python function a graph was traced from.
+    (func_graph, "func_graph_from_py_func", functions.noting_functions),
+    # Exports of a graph in which sessions ran under tools are what they would be without.
+    (ops.Graph, "as_graph_def", session_nodes.leaving_out_copies),
+)
+
+
+def _replacements(changes: Iterable[Change]) -> Iterator[tuple[Any, str, Any]]:
+    for owner, name, change in changes:
+        yield owner, name, change(getattr(owner, name))
+
+
+_for_good = Patches(lambda: _replacements(_FOR_GOOD))
+
+
+def install() -> None:
+    """Put those in place that stay for good."""
+    _for_good.hold(True, "for good")
+
+
+def while_in_force(
+    calls: Functions, sessions: Sessions, eager: EagerOperators, pipelines: Pipelines
+) -> Iterator[tuple[Any, str, Any]]:
+    """What is changed while any thread has tools in force."""
+    session, replica = session_lib.BaseSession, mirrored_run._MirroredReplicaThread
+    yield from _replacements(
+        [
+            # A rewritten copy runs: all that calls a traced function, and a session's run, end in
+            # these. What hands out something to be run later is refused.
+            (atomic_function.AtomicFunction, "call_flat", calls.calling),
+            (session, "_call_tf_sessionrun", sessions.running),
+            (session, "partial_run_setup", sessions.refusing),
+            (session, "partial_run", sessions.refusing),
+            (session, "_make_callable_from_options", sessions.refusing),
+            # The threads of a strategy run under the tools of the one that starts them.
+            (replica, "start", replicas.starting),
+            (replica, "run", replicas.running),
+            # It is noticed what tools do not see: operators that run eagerly, models of Keras that
+            # are told to, and functions that pipelines of data run.
+            (pywrap_tfe, "TFE_Py_FastPathExecute", eager.noticing_operators),
+            (pywrap_tfe, "TFE_Py_FastPathExecute", pipelines.noticing_reductions),
+            *_trainers(eager),
+            (iterator_ops.OwnedIterator, "_create_iterator", pipelines.noticing_datasets_at(1)),
+            (dataset_ops.DatasetV2, "reduce", pipelines.noticing_datasets_at(0)),
+        ]
+    )
+
+
+def _trainers(eager: EagerOperators) -> Iterator[Change]:
+    """Where models of Keras become graphs, if it is imported."""
+    trainers = sys.modules.get("keras.src.backend.tensorflow.trainer")
+    if trainers is not None:
+        for name in ("make_train_function", "make_test_function", "make_predict_function"):
+            yield trainers.TensorFlowTrainer, name, eager.noticing_models

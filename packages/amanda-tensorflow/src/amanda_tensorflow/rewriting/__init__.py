@@ -1,0 +1,1 @@
+"""Inserts stages into frames, and has every node read what S3 says."""

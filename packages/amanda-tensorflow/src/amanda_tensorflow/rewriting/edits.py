@@ -1,0 +1,172 @@
+"""What is inserted into one frame, and what its tensors are after that."""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from amanda.driving import Point
+
+from amanda_tensorflow.composites import Group
+from amanda_tensorflow.graph.body import control_inputs, data_inputs, set_inputs, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.notes import GradientCall
+    from amanda_tensorflow.routines.stages import Stage
+
+    Place = tuple[int, int]
+    """Where a node runs: of a composite, where that gives its result, and then where it is."""
+
+_MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
+
+# A node that calls functions runs after the routines before it, and before all others there.
+_CALL = 1
+
+
+def _runnable(frame: Frame) -> list[str]:
+    """The nodes of a frame in an order in which they can run, else in that of the program."""
+    order: dict[str, None] = {}
+    waiting = list(reversed(frame.inputs))
+    while waiting:
+        name = waiting[-1]
+        controls = [frame.node(o.name) for o in frame.operations[name].control_inputs]
+        before = [*(split(tensor)[0] for tensor in frame.inputs[name]), *controls]
+        missing = [n for n in before if n in frame.inputs and n not in order]
+        if missing and name not in order:
+            waiting += [n for n in missing if n is not None]
+        else:
+            order[waiting.pop()] = None
+    return list(order)
+
+
+def _needed(node: Any) -> set[str]:
+    """The nodes that a node depends on."""
+    return {split(tensor)[0] for tensor in data_inputs(node)} | set(control_inputs(node))
+
+
+class Edits:
+    """What is inserted into one frame.
+
+    Attributes:
+        after: what an output of a node is once the routines after it have run.
+        outer: what a gradient of a call is for everyone outside it.
+        grad_outputs: what a gradient that comes into a call is inside it.
+        inputs_of: what a node takes, if routines run before it.
+        waits: stages that must run before a node does.
+        last: the last stage at a node, for those who wait for the node.
+        replaced: nodes that are kept only for their own gradients.
+        groups: the composites that routines run around.
+        hosts: the stages that call back into Python, with their nodes.
+        ordered: these, and those that read what they may assign.
+    """
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.after: dict[str, str] = {}
+        self.outer: dict[str, str] = {}
+        self.grad_outputs: dict[tuple[GradientCall, str], str] = {}
+        self.inputs_of: dict[str, list[str]] = {}
+        self.waits: dict[str, list[str]] = collections.defaultdict(list)
+        self.last: dict[str, str] = {}
+        self.replaced: set[str] = set()
+        self.groups: list[Group] = []
+        self.hosts: list[tuple[Stage, str]] = []
+        self.ordered: list[tuple[Stage, str]] = []
+
+    def current(self, tensor: str) -> str:
+        """What a tensor is for the rest of the graph."""
+        if tensor in self.frame.fed:
+            return tensor
+        return self.outer.get(tensor) or self.after.get(tensor, tensor)
+
+    def tensors(self, names: Iterable[str | None]) -> list[str | None]:
+        """Tensors of the graph as those of the body."""
+        return [None if name is None else self.frame.tensor(name) for name in names]
+
+    def taken(self, node: str) -> list[str]:
+        """What a node takes."""
+        return self.inputs_of.get(node) or [self.current(t) for t in self.frame.inputs[node]]
+
+    def run_in_order(self) -> None:
+        """Have routines run in the order of the program, also where data leaves it open.
+
+        In the control flow of version 1 a node may be dead, and would take the next one with it.
+        """
+        body, frame = self.frame.body, self.frame
+        if not frame.ordered or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
+            return
+        places: dict[str, Place] = {name: (at, at) for at, name in enumerate(_runnable(frame))}
+        for group in self.groups:  # what runs around its parts runs where it gives its result
+            at = places[group.root][0]
+            places.update({part: (at, places[part][1]) for part in group.parts})
+        order = {name: self._place_of(stage, places) for stage, name in self.ordered}
+        order |= {
+            call: (*places[call], _CALL)
+            for call, children in frame.children.items()
+            if any(child.ordered for child in children)
+        }
+        for earlier, later in itertools.pairwise(self._sorted(order)):
+            node = body.nodes[later]
+            set_inputs(node, data_inputs(node), [*control_inputs(node), earlier])
+
+    def _place_of(self, stage: Stage, places: Mapping[str, Place]) -> tuple[int, int, int]:
+        before = stage.point in (Point.BEFORE_OP, Point.BEFORE_BACKWARD_OP)
+        rank = 0 if before else _CALL + 1 + list(Point).index(stage.point)
+        anchor = stage.anchor
+        if isinstance(anchor, Group):
+            at = places[anchor.root][0]
+            return (at, -1, rank) if before else (at, at + 1, rank)
+        if isinstance(anchor, str):
+            return (*places[anchor], rank)
+        gradients = self.frame.gradients
+        calls = {anchor} if isinstance(anchor, int) else anchor.calls()
+        nodes = [
+            places[node][0]
+            for number in calls
+            for node in gradients.nodes_of[gradients.calls[number]]
+        ]
+        if stage.point is Point.ON_GRAD_OUTPUTS:
+            return min(nodes), -1, -1
+        return max(nodes), max(nodes), rank
+
+    def _sorted(self, order: Mapping[str, tuple[int, int, int]]) -> Iterable[str]:
+        """Nodes by their places, but none before another that it depends on."""
+        nodes = self.frame.body.nodes
+        needs = {name: {n for n in _needed(node) if n in nodes} for name, node in nodes.items()}
+        readers: dict[str, list[str]] = collections.defaultdict(list)
+        for name, needed in needs.items():
+            for other in needed:
+                readers[other].append(name)
+        turns = {name: turn for turn, name in enumerate(order)}  # at one place, as inserted
+
+        def entry(name: str) -> tuple[tuple[int, ...], int, str]:
+            return order.get(name, ()), turns.get(name, -1), name
+
+        waiting = {name: len(needed) for name, needed in needs.items()}
+        ready = [entry(name) for name, count in waiting.items() if not count]
+        heapq.heapify(ready)
+        while ready:
+            name = heapq.heappop(ready)[-1]
+            if name in order:
+                yield name
+            for reader in readers[name]:
+                waiting[reader] -= 1
+                if not waiting[reader]:
+                    heapq.heappush(ready, entry(reader))
+
+    def drop_unread(self) -> None:
+        """Take out the replaced nodes that no gradient needs."""
+        if self.replaced:
+            body = self.frame.body
+            read = {split(t)[0] for node in body.nodes.values() for t in data_inputs(node)}
+            for name in self.replaced - read - {split(t)[0] for t in body.outputs}:
+                del body.nodes[name]
+
+    def controls(self, node: str) -> list[str]:
+        """What a node waits for."""
+        return [self.last.get(n, n) for n in control_inputs(self.frame.body.nodes[node])]

@@ -1,0 +1,304 @@
+"""Another version of a tensor, brought to where a gradient needs it.
+
+The gradient of an operator may sit in another frame than the operator: in the backward function
+of a pair, or in the backward loop of a loop. The tensors it takes have come there by arguments,
+results, lists that a loop fills, or optionals that a branch returns, in the version that everybody
+sees (S3: the substituted outputs). When the gradient needs another one, the way is followed back
+to the operator, and the other version is sent along the same way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amanda_tensorflow.graph.body import data_inputs, set_inputs, split
+from amanda_tensorflow.notes import notes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.notes import GradientCall
+
+
+class Wanted(NamedTuple):
+    """Which version of a tensor is wanted: the one that the gradient of an operator reads.
+
+    Attributes:
+        graph: number of the operator's graph.
+        operator: its name there.
+        again: for an operator that takes the tensor several times, which time, from 0.
+    """
+
+    graph: int
+    operator: str
+    again: int = 0
+
+
+def source_of(frame: Frame, tensor: str) -> str:
+    """What a tensor is a copy of, before anything is edited."""
+    name = split(tensor)[0]
+    while name in frame.inputs and frame.body.nodes[name].op == "Identity":
+        tensor = frame.inputs[name][0]
+        name = split(tensor)[0]
+    return tensor
+
+
+class Versions:
+    """Finds and brings versions of tensors.
+
+    Args:
+        edits: what is inserted into each frame.
+        root: the outermost frame.
+        stashed: another version of an argument of the outermost frame, if the caller has it.
+    """
+
+    def __init__(
+        self,
+        edits: Mapping[Frame, Any],
+        root: Frame,
+        stashed: Callable[[int, Wanted], str | None],
+    ) -> None:
+        self._edits = edits
+        self._root = root
+        self._stashed = stashed
+        self._found: dict[tuple[Frame, str, Wanted], str | None] = {}
+
+    def of_call(self, frame: Frame, reader: str, tensor: str, call: GradientCall) -> str | None:
+        """What the gradient of an operator reads for a tensor; None for what everybody reads."""
+        graph = call.forward_graph()
+        if graph is None:
+            return None
+        producer = frame.operations.get(split(tensor)[0])
+        if producer is not None and producer.name in call.repeated:
+            return None  # the copy has been given the version that is wanted
+        again = call.repeated.get(frame.operations[reader].name, 0)
+        return self.find(frame, tensor, Wanted(notes_of(graph).number, call.forward, again))
+
+    def find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """The version of a tensor that an operator's own gradient needs.
+
+        Returns:
+            A tensor of this frame; None for the one that everybody reads.
+        """
+        key = (frame, tensor, operator)
+        if key not in self._found:
+            self._found[key] = None  # a way that leads in a circle leads nowhere
+            self._found[key] = self._find(frame, tensor, operator)
+        return self._found[key]
+
+    def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
+        """The operators whose gradients need another version of a tensor of this frame."""
+        edits = self._edits[frame]
+        number = notes_of(frame.graph).number
+        name, index = split(tensor)
+        if tensor in edits.after:
+            yield Wanted(number, frame.operations[name].name)
+        for node in edits.inputs_of:
+            times = sum(self._same(frame, t, tensor) for t in frame.inputs[node])
+            for again in range(times):
+                yield Wanted(number, frame.operations[node].name, again)
+        for operator, nodes in frame.gradients.custom.items():
+            if self._in_forward_part(frame, tensor, nodes):
+                yield Wanted(number, operator)
+        node_def = frame.body.nodes.get(name)
+        if node_def is None:
+            return
+        if node_def.op in ("OptionalFromValue", "TensorListPushBack"):
+            yield from self.operators(frame, frame.inputs[name][-1])
+        for child in frame.children.get(name, ()):
+            if child.attr != "cond" and index < len(child.outputs):
+                yield from self.operators(child, child.outputs[index])
+
+    # Backward
+
+    def _find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        if operator.graph == notes_of(frame.graph).number:
+            node = frame.node(operator.operator)
+            version = node and self._at(frame, tensor, node, operator.again)
+            if version:
+                return version
+        argument = frame.body.argument(tensor)
+        if argument is not None:
+            return self._argument(frame, argument, operator)
+        name, index = split(tensor)
+        node_def = frame.body.nodes.get(name)
+        if node_def is None:
+            return None
+        if node_def.op == "Identity":
+            return self.find(frame, frame.inputs[name][0], operator)
+        if node_def.op == "TensorListPopBack" and index == 1:
+            return self._popped(frame, name, operator)
+        if node_def.op == "StackPopV2":
+            return self._unstacked(frame, name, operator)
+        if node_def.op in ("OptionalFromValue", "OptionalGetValue"):
+            value = self.find(frame, frame.inputs[name][0], operator)
+            return value and self._again(frame, name, [value], operator)
+        if name in frame.children:
+            return self._result(frame, name, index, operator)
+        return None
+
+    def _at(self, frame: Frame, tensor: str, operator: str, again: int) -> str | None:
+        """In the operator's own frame: one of its outputs, or what it takes for an input."""
+        edits = self._edits[frame]
+        if split(tensor)[0] == operator:
+            return tensor if tensor in edits.after else None
+        custom = frame.gradients.custom.get(frame.operations[operator].name)
+        if custom is not None:
+            return self._in_forward_part(frame, tensor, custom)
+        if operator not in edits.inputs_of:
+            return None
+        taken = [
+            (original, str(substituted))
+            for original, substituted in zip(
+                frame.inputs[operator], edits.inputs_of[operator], strict=True
+            )
+            if self._same(frame, original, tensor)
+        ]
+        if again >= len(taken):
+            return None
+        original, substituted = taken[again]
+        return None if substituted == edits.current(original) else substituted
+
+    def _in_forward_part(self, frame: Frame, tensor: str, nodes: Sequence[str]) -> str | None:
+        """For a custom gradient: what the nodes that it stands for take, or one of them gives.
+
+        All that take a tensor take the same for it, see
+        :mod:`amanda_tensorflow.decisions.custom_gradients`.
+        """
+        edits = self._edits[frame]
+        if tensor in edits.after and split(tensor)[0] in nodes:
+            return tensor
+        for node in nodes:
+            for original, substituted in zip(
+                frame.inputs[node], edits.inputs_of.get(node, ()), strict=False
+            ):
+                if substituted != edits.current(original) and self._same(frame, original, tensor):
+                    return str(substituted)
+        return None
+
+    def _same(self, frame: Frame, one: str, other: str) -> bool:
+        return source_of(frame, one) == source_of(frame, other)
+
+    def _argument(self, frame: Frame, argument: int, operator: Wanted) -> str | None:
+        if frame.parent is None:
+            return self._stashed(argument, operator)
+        if not frame.keeps(argument):
+            return None
+        above = self.find(frame.parent, frame.caller_tensor(argument), operator)
+        return above and frame.pass_down(above)
+
+    def _result(self, frame: Frame, call: str, index: int, operator: Wanted) -> str | None:
+        for child in frame.children[call]:
+            if child.attr == "cond" or index >= len(child.outputs):
+                continue
+            output = child.outputs[index]
+            if child.attr != "body":
+                version = self.find(child, output, operator)
+                if version is not None:
+                    return child.pass_up(version, output)
+            elif child.keeps(index):
+                return self.find(frame, frame.inputs[call][index], operator)
+            else:
+                return self._pushed(child, output, operator)
+        return None
+
+    def _pushed(self, body: Frame, output: str, operator: Wanted) -> str | None:
+        """A list that a loop has filled, filled with the other version."""
+        assert body.parent is not None
+        push = split(output)[0]
+        if push not in body.inputs or body.body.nodes[push].op != "TensorListPushBack":
+            return None
+        tensor_list, tensor = body.inputs[push]
+        version = self.find(body, tensor, operator)
+        argument = body.body.argument(tensor_list)
+        if version is None or argument is None:
+            return None
+
+        def update(argument: str) -> str:
+            return self._again(body, push, [argument, version], operator)
+
+        return body.add_loop_variable(body.caller_tensor(argument), update)[1]
+
+    def _popped(self, body: Frame, pop: str, operator: Wanted) -> str | None:
+        """What a loop takes from a list, taken from one with the other version."""
+        tensor_list = body.inputs[pop][0]
+        argument = body.body.argument(tensor_list)
+        if argument is None or body.parent is None or body.attr != "body":
+            return None
+        above = self.find(body.parent, body.caller_tensor(argument), operator)
+        if above is None:
+            return None
+        popped: list[str] = []
+
+        def update(argument: str) -> str:
+            again = self._again(body, pop, [argument, body.inputs[pop][1]], operator)
+            popped.append(again)
+            return again
+
+        body.add_loop_variable(above, update)
+        return f"{split(popped[0])[0]}:1"
+
+    def _unstacked(self, frame: Frame, pop: str, operator: Wanted) -> str | None:
+        """What a loop of version 1 takes from a stack, from one with the other version."""
+        stack = self._source_of_handle(frame, frame.inputs[pop][0])
+        for push, inputs in frame.inputs.items():
+            if frame.body.nodes[push].op != "StackPushV2":
+                continue
+            if self._source_of_handle(frame, inputs[0]) != stack:
+                continue
+            version = self.find(frame, inputs[1], operator)
+            if version is None:
+                return None
+            handles: dict[str, str] = {}
+            handle = self._copied_handle(frame, inputs[0], operator, handles)
+            again = self._again(frame, push, [handle, version], operator)
+            self._keep_step(frame, push, split(again)[0])
+            handle = self._copied_handle(frame, frame.inputs[pop][0], operator, handles)
+            popped = self._again(frame, pop, [handle], operator)
+            self._keep_step(frame, pop, split(popped)[0])
+            return popped
+        return None
+
+    def _source_of_handle(self, frame: Frame, tensor: str) -> str:
+        name = split(tensor)[0]
+        while frame.body.nodes[name].op in ("Enter", "Identity"):
+            name = split(frame.inputs[name][0])[0]
+        return name
+
+    def _copied_handle(
+        self, frame: Frame, tensor: str, operator: Wanted, copies: dict[str, str]
+    ) -> str:
+        """A stack like another one, as it is seen inside a loop."""
+        name = split(tensor)[0]
+        if name not in copies:
+            node = frame.body.nodes[name]
+            inputs = (
+                [self._copied_handle(frame, frame.inputs[name][0], operator, copies)]
+                if node.op in ("Enter", "Identity")
+                else frame.inputs[name]
+            )
+            copies[name] = self._again(frame, name, inputs, operator)
+        return copies[name]
+
+    def _keep_step(self, frame: Frame, node: str, twin: str) -> None:
+        """Whoever waits for a push or a pop waits for its twin too."""
+        for name in frame.inputs:
+            waiting = frame.body.nodes[name]
+            controls = [n[1:] for n in waiting.input if n.startswith("^")]
+            if node in controls:
+                set_inputs(waiting, data_inputs(waiting), [*controls, twin])
+
+    def _again(self, frame: Frame, node: str, inputs: list[str], operator: Wanted) -> str:
+        """The same node with other inputs; its first output."""
+        frame.mark_edited()
+        original = frame.body.nodes[node]
+        name = f"{node}/amanda/{operator.graph}/{operator.again}/{operator.operator}"
+        controls = [n[1:] for n in original.input if n.startswith("^")]
+        again = frame.body.add(name, original.op, inputs, controls)
+        for key, value in original.attr.items():
+            if key != "_class":
+                again.attr[key].CopyFrom(value)
+        if original.op == "StackV2":
+            again.attr["stack_name"].s = name.encode()
+        return f"{name}:0"

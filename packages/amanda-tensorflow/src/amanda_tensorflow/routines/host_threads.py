@@ -1,0 +1,72 @@
+"""TensorFlow's threads that run operators, each held by the host routine that it is running.
+
+There are only so many of them. A routine that opens a scope waits for what runs in it, which needs
+such a thread too.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import tensorflow as tf
+from amanda import UnsupportedError
+
+
+class _Held(threading.local):
+    """Whether TensorFlow has called a host routine in this thread, which it holds meanwhile."""
+
+    held = False
+
+
+_thread = _Held()
+_lock = threading.Lock()
+_waiting = 0  # how many threads are held by routines that have opened a scope
+
+
+def hold() -> bool:
+    """A host routine begins in this thread; what :func:`release` is given when it ends."""
+    before, _thread.held = _thread.held, True
+    return before
+
+
+def release(before: bool) -> None:
+    """A host routine has ended."""
+    _thread.held = before
+
+
+class Waiting:
+    """A routine that has opened a scope, until the routine goes on.
+
+    Raises:
+        UnsupportedError: it would wait forever for one of TensorFlow's threads.
+    """
+
+    def __init__(self) -> None:
+        global _waiting
+        self._held = _thread.held
+        if self._held:
+            with _lock:
+                if _waiting + 1 >= _threads():
+                    raise UnsupportedError(
+                        f"a scope in a host routine holds one of TensorFlow's {_threads()} threads "
+                        "that run operators, and none would be left for those in the scope; call "
+                        "tf.config.threading.set_inter_op_parallelism_threads(n) with a larger n "
+                        "at the start of the program"
+                    )
+                _waiting += 1
+        _thread.held = False
+
+    def end(self) -> None:
+        """Go on with the routine."""
+        global _waiting
+        _thread.held = self._held
+        if self._held:
+            with _lock:
+                _waiting -= 1
+
+
+def _threads() -> int:
+    """How many operators TensorFlow runs at a time."""
+    chosen: int = tf.config.threading.get_inter_op_parallelism_threads()
+    return chosen or len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))

@@ -1,0 +1,195 @@
+"""Stages: routines that run together at one point of one operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import tensorflow as tf
+from amanda.driving import Point
+
+from amanda_tensorflow.graph.rows import State
+from amanda_tensorflow.routines.substitutes import (
+    incompatible_reason,
+    incompatible_shape,
+    is_replaceable,
+)
+from amanda_tensorflow.thread import in_force
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from amanda.driving import Action
+
+    from amanda_tensorflow.composites import Anchor
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
+    from amanda_tensorflow.graph.rows import Rows
+    from amanda_tensorflow.routines.pure import PureRoutine
+
+_FIXED = (
+    "this input is fed, or taken by other operators that hold state, so it cannot be replaced in a "
+    "session; replace the operator's outputs, or insert the routine with pure=True"
+)
+_RESOURCE = "the variable or resource that the operator works on cannot be replaced"
+
+
+class Spec(NamedTuple):
+    """What is known of a tensor while its graph does not run."""
+
+    dtype: Any
+    shape: Any
+
+    @classmethod
+    def of(cls, tensor: Any) -> Spec:
+        """That of a symbolic tensor, without keeping its graph alive."""
+        return cls(tensor.dtype, tensor.shape)
+
+
+class Stage:
+    """Routines that run together at one point of one operator.
+
+    Attributes:
+        frame: number of the frame that it is in.
+        anchor: name of the node, number of the gradient call among those of the frame, or what
+            these are of a composite.
+        point: where they run.
+        given: the tensors that the routines get, by their positions among all at that point; for a
+            gradient that does not flow, and for a list or dataset, which Python cannot see, they
+            get None.
+        results: the tensors that they may replace, by their positions, or all outputs.
+        rows: which of them are gradients of which there are some rows, and routines get the whole.
+        replaces: whether it takes the place of the operator.
+        pure: the traced routines, None for host routines.
+    """
+
+    def __init__(
+        self,
+        frame: int,
+        anchor: Anchor,
+        actions: Sequence[Action],
+        tensors: Sequence[Any],
+        outputs: Sequence[Any] | None,
+        operator: TensorFlowOperator,
+        rows: Mapping[int, Rows],
+    ) -> None:
+        self.frame = frame
+        self.anchor = anchor
+        self.point = actions[0].point
+        self.actions = actions
+        self.operator = operator.snapshot()  # a traced routine, which is a cycle, refers to it
+        self.pure: PureRoutine | None = None
+        self.replaces = outputs is not None
+        self._count = len(tensors) - 2 * len(rows)
+        self._fixed: dict[int, str] = {}
+        given = [
+            position
+            for position in sorted(self._chosen(actions))
+            if position < self._count
+            and tensors[position] is not None
+            and tensors[position].dtype != tf.variant
+        ]
+        whole = self._chosen(action for action in actions if action.whole).intersection(given)
+        self.rows = {position: rows[position] for position in sorted(whole & rows.keys())}
+        for of in self.rows.values():
+            given += [of.indices] if of.number is not None else [of.indices, of.shape]
+        self.given = {position: Spec.of(tensors[position]) for position in given}
+        if outputs is None:
+            shapes = {of.shape for of in self.rows.values()}
+            self.results = {
+                position: spec
+                for position, spec in self.given.items()
+                if is_replaceable(spec.dtype) and position not in shapes
+            }
+        else:
+            self.results = {position: Spec.of(output) for position, output in enumerate(outputs)}
+
+    def _chosen(self, actions: Iterable[Action]) -> set[int]:
+        """Positions of the tensors that some routines select."""
+        every = range(self._count)
+        return {i for a in actions for i in (every if a.indices is None else a.indices)}
+
+    def fix(self, positions: Sequence[int], why: str = _FIXED) -> None:
+        """Have no routine before or after the operator replace the tensors at some positions."""
+        if not self.replaces:
+            self._fixed |= dict.fromkeys(positions, why)
+            self.results = {p: spec for p, spec in self.results.items() if p not in self._fixed}
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for stages that lead to the same nodes."""
+        kind = "host" if self.pure is None else self.pure.digest
+        return (
+            self.frame,
+            self.anchor,
+            self.point,
+            tuple(self.given),
+            tuple(self.results),
+            self.replaces,
+            kind,
+        )
+
+    @property
+    def changed(self) -> Iterable[int]:
+        """Positions of the tensors that its node returns."""
+        return self.results if self.pure is None else self.pure.changed
+
+    def run(self, given: Sequence[Any]) -> list[Any]:
+        """Run the routines.
+
+        Args:
+            given: the tensors at the positions of :attr:`given`.
+
+        Returns:
+            The tensors at the positions of :attr:`results`.
+
+        Raises:
+            RoutineError: a routine failed, or returned what cannot be used.
+        """
+        at = dict(zip(self.given, given, strict=True))
+        with in_force.paused():
+            return self._replacement(at) if self.replaces else self._chain(at)
+
+    def _chain(self, given: Mapping[int, Any]) -> list[Any]:
+        """Run the routines one after the other."""
+        fixed = {id(given.get(i)): why for i, why in self._fixed.items() if i < self._count}
+        for position, spec in self.given.items():
+            if not is_replaceable(spec.dtype):
+                fixed[id(given[position])] = _RESOURCE
+
+        def reason(original: Any, substitute: Any) -> str | None:
+            return fixed.get(id(original)) or incompatible_reason(original, substitute)
+
+        state = State(given, self._count, self.rows)
+        for action in self.actions:
+            before = state.shown(action.whole)
+            after = action.run(before, before, self.operator, reason)
+            self._check_shapes(action, before, after)
+            state.replace(before, after, action.whole)
+        return [state.result(position) for position in self.results]
+
+    def _check_shapes(self, action: Action, before: Sequence[Any], after: Sequence[Any]) -> None:
+        """Refuse a substitute that nodes behind it were not made for.
+
+        A gradient has exactly the shape of the gradient that it replaces.
+        """
+        on_gradient = self.point not in (Point.BEFORE_OP, Point.AFTER_OP)
+        for position, spec in self.results.items():
+            if position < self._count and after[position] is not before[position]:
+                shape = before[position].shape if on_gradient else spec.shape
+                reason = incompatible_shape(shape, after[position])
+                if reason is not None:
+                    raise action.error(reason, self.operator)
+
+    def _replacement(self, given: Mapping[int, Any]) -> list[Any]:
+        """Run the one routine that takes the place of the operator."""
+        (action,) = self.actions
+        tensors = [given.get(position) for position in range(self._count)]
+
+        def reason(original: Spec, substitute: Any) -> str | None:
+            return incompatible_reason(original, substitute) or incompatible_shape(
+                original.shape, substitute
+            )
+
+        values = action.run(tensors, list(self.results.values()), self.operator, reason)
+        if any(isinstance(value, Spec) for value in values):
+            raise action.error("returned None, which is no tensor", self.operator)
+        return list(values)

@@ -1,0 +1,98 @@
+"""Errors that leave what is run: those of routines with their causes, others as without tools.
+
+TensorFlow turns the exception of a host routine into an error of its own, and names in others the
+nodes and functions that were added. It shortens the tracebacks of errors, as Keras does: for that
+they raise an error again ``from None``, and a routine's error would lose the exception that it
+comes from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+from amanda import AmandaError
+
+from amanda_tensorflow._internals import errors, traceback_utils
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import TracebackType
+
+    from amanda_tensorflow.routines.host import HostRoutine
+
+    _Shorten = Callable[[TracebackType | None], TracebackType | None]
+
+# What is added to the names of functions and of a session's nodes.
+_ADDED_TO_NAMES = re.compile(r"__amanda_\d+_\d+|amanda_copy_\d+/")
+
+
+@contextlib.contextmanager
+def explained(routines: Iterable[HostRoutine]) -> Iterator[None]:
+    """Raise the errors of routines in place of what TensorFlow makes of them.
+
+    Args:
+        routines: the host routines that what runs may call.
+
+    Raises:
+        RoutineError: a routine failed.
+    """
+    try:
+        yield
+    except errors.OpError as error:
+        failures = [failure for routine in routines for failure in routine.failures]
+        for routine in routines:
+            routine.failures.clear()
+        if failures:
+            raise failures[0] from failures[0].__cause__
+        error._message = _ADDED_TO_NAMES.sub("", error.message)
+        raise
+
+
+def shortening() -> Iterator[tuple[Any, str, Any]]:
+    """What shortens tracebacks in TensorFlow, and in Keras if it is imported, replaced."""
+    name = "_process_traceback_frames"
+    for module in (traceback_utils, sys.modules.get("keras.src.utils.traceback_utils")):
+        shorten = getattr(module, name, None)
+        if shorten is not None and not hasattr(shorten, "__wrapped__"):
+            yield module, name, _keeping_causes(shorten)
+
+
+def mark(error: Exception) -> None:
+    """Have Keras leave an error as it is, where it would raise one like it with a longer text."""
+    if isinstance(error, AmandaError):
+        error._keras_call_info_injected = True  # type: ignore[attr-defined]
+
+
+def _keeping_causes(shorten: _Shorten) -> _Shorten:
+    @functools.wraps(shorten)
+    def shortened(traceback: TracebackType | None) -> TracebackType | None:
+        error = sys.exc_info()[1]
+        if isinstance(error, AmandaError):
+            # raised here, and not where its cause would be taken away
+            raise error.with_traceback(shorten(traceback))
+        return shorten(_without_ours(traceback))
+
+    return shortened
+
+
+def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of the driver, unless there are no others."""
+    frames = []
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    package = __name__.partition(".")[0]
+    others = [
+        frame
+        for frame in frames
+        if frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] != package
+    ]
+    rest = None
+    for frame in reversed(others or frames):
+        rest = types.TracebackType(rest, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return rest

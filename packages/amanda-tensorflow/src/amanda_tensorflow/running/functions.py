@@ -1,0 +1,235 @@
+"""The front end for tf.function: runs a rewritten copy of each function that is called.
+
+Every call of a traced function that runs, its forward and its backward under a tape included,
+goes through ``AtomicFunction.call_flat``.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow._internals import atomic_function, attributes, context, handle_data_util
+from amanda_tensorflow.graph.frames import Frame
+from amanda_tensorflow.graph.operators import keep_alive
+from amanda_tensorflow.graph.state import is_reproducible, note_new_streams
+from amanda_tensorflow.notes import attached
+from amanda_tensorflow.rewriting.arguments import Capture
+from amanda_tensorflow.rewriting.compiled import under_xla
+from amanda_tensorflow.rewriting.definitions import definitions_of, for_graphs, register
+from amanda_tensorflow.rewriting.rewriter import Rewriter
+from amanda_tensorflow.running import stashed
+from amanda_tensorflow.running.copies import Copies, Copy
+from amanda_tensorflow.running.instrumenting import Runnable
+from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.values import FunctionValues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from amanda_tensorflow.graph.identity import Identities
+    from amanda_tensorflow.rewriting.arguments import Stashed
+    from amanda_tensorflow.routines.stages import Stage
+    from amanda_tensorflow.running.instrumenting import Instrumenter
+    from amanda_tensorflow.values import Values
+
+_log = logging.getLogger("amanda_tensorflow")
+
+_LEAVES_XLA = (
+    "%s runs without XLA while tools call back into Python from it: it may round differently, and "
+    "its stateful random operators draw other numbers (stateless random numbers are still XLA's); "
+    "routines inserted with pure=True leave it compiled"
+)
+
+
+class FunctionCopy(Copy):
+    """A rewritten copy of a function and of all it calls.
+
+    Args:
+        root: the frame of the function, which is edited.
+        stages: what is inserted.
+        args: arguments of a call.
+        versions: which of these have other versions.
+    """
+
+    def __init__(
+        self,
+        root: Frame,
+        stages: Sequence[Stage],
+        args: Sequence[Any],
+        versions: stashed.Signature,
+    ) -> None:
+        rewriter = Rewriter(root, stages, stashed.dtypes_of(args, versions))
+        has_backward = attributes.BACKWARD_FUNCTION in root.function.definition.attr
+        rewriter.run(returning_versions=has_backward)
+        super().__init__(rewriter)
+        self._arguments = rewriter.arguments.sources
+        self._returned = rewriter.returned
+        self._count = len(root.body.outputs)
+        self._called = [stage.pure for stage in rewriter.functions.values()]  # kept alive
+        self._name = register(definitions_of(rewriter), self).encode()
+
+    def __call__(self, args: Sequence[Any], count: int) -> list[Any]:
+        """Run it.
+
+        Args:
+            args: arguments of the original.
+            count: how many outputs the original has.
+
+        Raises:
+            RoutineError: from a host routine.
+        """
+        added = [self._value(source, args) for source in self._arguments]
+        with self.explained():
+            results = context.context().call_function(self._name, [*args, *added], self._count)
+        outputs = list(results[:count]) if self._count else []
+        for (index, operator), version in zip(self._returned, (results or ())[count:], strict=True):
+            stashed.put_beside(outputs[index], operator, version)
+        return outputs
+
+    def _value(self, source: Capture | Stashed, args: Sequence[Any]) -> Any:
+        if isinstance(source, Capture):
+            return self.pure(source).captures[source.number]
+        return stashed.beside(args[source.argument], source.operator)
+
+
+@dataclass(slots=True, eq=False)
+class _Said:
+    """What was said about a function, once."""
+
+    leaves_xla: bool = False
+    which_streams: bool = False
+
+
+class FunctionCall(Runnable[FunctionCopy]):
+    """A call of an AtomicFunction with flat arguments."""
+
+    def __init__(self, function: Any, args: Sequence[Any], versions: stashed.Signature) -> None:
+        self._function = function
+        self._args = args
+        self.copies = attached(function, "_amanda_copies", Copies)
+        self.versions: stashed.Signature = versions
+
+    def frame(self) -> Frame:
+        """All that it runs, as the outermost frame."""
+        return Frame.of_function(self._function)
+
+    def identify(self, root: Frame, identities: Identities) -> None:
+        """Have the operators be known of the function and of all it calls."""
+        identities.identify(
+            self._function,
+            ((frame.graph, frame.scope, frame.forward_operations()) for frame in root.walk()),
+            [("variable", arg._id) for arg in self._args if arg.dtype.name == "resource"],
+        )
+        for frame in root.walk():  # those whose gradients it computes may be another function's
+            keep_alive(self._function, frame.gradients.operators())
+
+    def values(self) -> Values:
+        """Finds out the values of its captures."""
+        return FunctionValues(self._args, self._function)
+
+    def rewritten(self, root: Frame, stages: Sequence[Stage]) -> FunctionCopy:
+        """A copy with stages in it; what it does in another way is said once."""
+        copy = FunctionCopy(root, stages, self._args, self.versions)
+        said = attached(self._function, "_amanda_said", _Said)
+        if not said.leaves_xla and _leaves_xla(root):
+            said.leaves_xla = True
+            _log.warning(_LEAVES_XLA, root.graph.name)
+        if not said.which_streams:
+            said.which_streams = True
+            note_new_streams(root.graph.name, _streams(root))
+        return copy
+
+    def without_tools(self) -> FunctionCopy:
+        """What runs outside of scopes: a backward function that is given other versions."""
+        return self.copies.take(None, (), self.versions, lambda: self.rewritten(self.frame(), ()))
+
+    def in_graph(self) -> tuple[Any, list[Any]]:
+        """The function to call while a graph is built, and the arguments to add."""
+        rewriter = Rewriter(self.frame(), (), stashed.dtypes_of(self._args, self.versions))
+        rewriter.run()
+        added = []
+        for source in rewriter.arguments.sources:
+            assert not isinstance(source, Capture)  # there are no routines
+            added.append(stashed.beside(self._args[source.argument], source.operator))
+        return for_graphs(definitions_of(rewriter), self._function), added
+
+
+class Functions:
+    """Calls functions as the tools want it.
+
+    Args:
+        instrumenter: finds what runs in their place.
+        failed: called with each error that leaves one.
+    """
+
+    def __init__(self, instrumenter: Instrumenter, failed: Callable[[Exception], None]) -> None:
+        self._instrumenter = instrumenter
+        self._failed = failed
+
+    def calling(self, call_flat: Callable[..., Any]) -> Callable[..., Any]:
+        """``AtomicFunction.call_flat``: a rewritten copy is called."""
+
+        @functools.wraps(call_flat)
+        def wrapped(function: Any, *args: Any) -> Any:
+            versions = stashed.signature_of(args)
+            if function._bound_context.executing_eagerly():
+                if versions or in_force.engine is not None:
+                    try:
+                        copy = self._copy(function, args, versions)
+                        if copy is not None:
+                            return _run(copy, function, args)
+                    except Exception as error:
+                        self._failed(error)
+                        raise
+            elif versions:  # as that of a Jacobian is
+                with self._instrumenter.preparing:
+                    function, added = FunctionCall(function, args, versions).in_graph()
+                return call_flat(function, *args, *added)
+            return call_flat(function, *args)
+
+        return wrapped
+
+    def _copy(
+        self, function: Any, args: Sequence[Any], versions: stashed.Signature
+    ) -> FunctionCopy | None:
+        """What runs in place of a function; None for itself."""
+        call, engine = FunctionCall(function, args, versions), in_force.engine
+        if engine is not None:
+            return self._instrumenter.copy_of(call, engine)
+        with self._instrumenter.preparing:
+            return call.without_tools()
+
+
+def _run(copy: FunctionCopy, function: Any, args: Sequence[Any]) -> list[Any]:
+    """Run a copy with the arguments of the original, for the results of the original."""
+    types = function.function_type.flat_outputs
+    with atomic_function.InterpolateRuntimeError(function):
+        outputs = copy(args, len(types))
+    for output, output_type in zip(outputs, types, strict=True):
+        handle_data = output_type.dtype._handle_data
+        if handle_data:
+            handle_data_util.set_handle_data(output, handle_data.shape_inference)
+    return outputs
+
+
+def _leaves_xla(root: Frame) -> bool:
+    """Whether XLA compiled a function, or a part of it, which it cannot any more."""
+    return root.host and any(
+        frame.host and frame.definition is not None and under_xla(frame.definition)
+        for frame in root.walk()
+    )
+
+
+def _streams(root: Frame) -> list[str]:
+    """The seeded random operators of a function that XLA, which has no seeds, does not compile."""
+    if root.definition is not None and under_xla(root.definition):
+        return []
+    return [
+        frame.operations[name].name
+        for frame in root.walk()
+        for name in frame.running & frame.body.nodes.keys() & frame.inputs.keys()
+        if is_reproducible(frame.body.nodes[name])
+    ]

@@ -1,0 +1,99 @@
+"""What runs in place of what a program calls: the same for functions and for sessions."""
+
+from __future__ import annotations
+
+import abc
+import threading
+from typing import TYPE_CHECKING, Generic
+
+from amanda_tensorflow.decisions import decide
+from amanda_tensorflow.graph.identity import Identities
+from amanda_tensorflow.running.copies import AnyCopy, Copies, InUse, decided
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amanda.driving import Engine
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.routines.stages import Stage
+    from amanda_tensorflow.running.stashed import Signature
+    from amanda_tensorflow.unseen import Unseen
+    from amanda_tensorflow.unseen.pipelines import Pipelines
+    from amanda_tensorflow.values import Values
+
+
+class Runnable(abc.ABC, Generic[AnyCopy]):
+    """Something that is called: a function with its arguments, or a request to a session.
+
+    Attributes:
+        copies: its rewritten copies.
+        versions: which of its arguments come with other versions, for which operators; its backward
+            function runs a copy that takes them even if no tool wants anything.
+    """
+
+    copies: Copies[AnyCopy]
+    versions: Signature = ()
+
+    @abc.abstractmethod
+    def frame(self) -> Frame:
+        """All that it runs, as the outermost frame."""
+
+    @abc.abstractmethod
+    def identify(self, root: Frame, identities: Identities) -> None:
+        """Have the operators be known that it runs."""
+
+    @abc.abstractmethod
+    def values(self) -> Values:
+        """Finds out the values of its variables and constants."""
+
+    @abc.abstractmethod
+    def rewritten(self, root: Frame, stages: Sequence[Stage]) -> AnyCopy:
+        """A copy with stages in it.
+
+        Args:
+            root: its outermost frame, which is edited.
+            stages: what is inserted.
+        """
+
+
+class Instrumenter:
+    """Asks the tools about what is called, and has it rewritten as they want.
+
+    Attributes:
+        preparing: held while a graph is looked at, decided about and copied. Threads share graphs,
+            functions and what is known of their operators, and may meet a new one at once.
+    """
+
+    def __init__(self, unseen: Unseen, pipelines: Pipelines) -> None:
+        self.preparing = threading.RLock()
+        self._identities = Identities()
+        self._unseen = unseen
+        self._pipelines = pipelines
+
+    def copy_of(self, runnable: Runnable[AnyCopy], engine: Engine) -> AnyCopy | None:
+        """What runs instead under these tools; None for what is called itself.
+
+        Raises:
+            RoutineError, ActionError, UnsupportedError: see :func:`decide`.
+        """
+        used = runnable.copies.used_by(engine, runnable.versions)
+        if used is None:
+            with self.preparing:
+                used = self._ask(runnable, engine)
+                runnable.copies.use(engine, used)
+        return used.copy
+
+    def _ask(self, runnable: Runnable[AnyCopy], engine: Engine) -> InUse[AnyCopy]:
+        since = decided(engine)
+        self._unseen.met_by(engine).graphs = True
+        root = runnable.frame()
+        runnable.identify(root, self._identities)
+        stages = decide(root, engine, runnable.values())
+        self._pipelines.look_at(root, engine)
+        copy = None
+        if stages or runnable.versions:
+            copy = runnable.copies.take(
+                engine, stages, runnable.versions, lambda: runnable.rewritten(root, stages)
+            )
+        return InUse(copy, runnable.versions, since)

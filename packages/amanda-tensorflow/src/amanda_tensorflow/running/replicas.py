@@ -1,0 +1,38 @@
+"""Replicas of a strategy: threads that do a part of the work of the one that starts them."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow.thread import in_force
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ENGINE = "_amanda_engine"
+
+
+def starting(start: Callable[..., None]) -> Callable[..., None]:
+    """``_MirroredReplicaThread.start``: the new thread is told the tools of this one."""
+
+    @functools.wraps(start)
+    def wrapped(replica: Any) -> None:
+        setattr(replica, _ENGINE, in_force.engine)
+        start(replica)
+
+    return wrapped
+
+
+def running(run: Callable[..., None]) -> Callable[..., None]:
+    """``_MirroredReplicaThread.run``: it runs under them, while their own thread waits for it."""
+
+    @functools.wraps(run)
+    def wrapped(replica: Any) -> None:
+        in_force.put(getattr(replica, _ENGINE, None))
+        try:
+            run(replica)
+        finally:
+            in_force.put(None)
+
+    return wrapped

@@ -1,0 +1,268 @@
+"""The front end for sessions: runs rewritten copies of nodes beside the originals.
+
+A session cannot take back nodes that it has run, and its variables live inside it. But it can be
+extended. What depends on an inserted routine is imported a second time into the same graph, next to
+everything else: variables, iterators, tables, and random operators with their streams are shared.
+"""
+
+from __future__ import annotations
+
+import bisect
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from amanda import UnsupportedError
+
+from amanda_tensorflow._internals import pywrap_tf_session
+from amanda_tensorflow.graph.body import Body, split
+from amanda_tensorflow.graph.frames import Frame
+from amanda_tensorflow.graph.gradients_by_name import is_gradient
+from amanda_tensorflow.graph.node_types import STRUCTURE
+from amanda_tensorflow.graph.state import note_new_streams
+from amanda_tensorflow.notes import attached, last_id, notes_of
+from amanda_tensorflow.rewriting.arguments import Capture
+from amanda_tensorflow.rewriting.definitions import definitions_of
+from amanda_tensorflow.rewriting.rewriter import Rewriter
+from amanda_tensorflow.running.connected import run_connected, tensor_name
+from amanda_tensorflow.running.copies import Copies, Copy
+from amanda_tensorflow.running.instrumenting import Runnable
+from amanda_tensorflow.running.lowered import Below
+from amanda_tensorflow.running.session_nodes import SCOPE, CopiedNodes, behind
+from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.values import SessionValues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from amanda_tensorflow.graph.identity import Identities
+    from amanda_tensorflow.routines.stages import Stage
+    from amanda_tensorflow.running.instrumenting import Instrumenter
+    from amanda_tensorflow.values import Values
+
+
+class SessionCopy(Copy):
+    """Rewritten copies of what a session is asked to run.
+
+    Args:
+        root: what it runs, which is edited.
+        fetches: names of the tensors that it is asked for.
+        targets: names of the operations that it is asked to run.
+        stages: what is inserted.
+
+    Attributes:
+        fetches: the tensors to ask the session for instead.
+        target_names: the operations to ask for.
+        scope: the name scope that the copies are in.
+        connections: what the session is to connect while it runs them: from, and to.
+        below: what holds state in the functions that they call.
+        alone: seeded random operators whose streams begin anew.
+    """
+
+    def __init__(
+        self, root: Frame, fetches: Sequence[str], targets: Sequence[str], stages: Sequence[Stage]
+    ) -> None:
+        rewriter = Rewriter(root, stages)
+        rewriter.run()
+        super().__init__(rewriter)
+        self._captures = [
+            source for source in rewriter.arguments.sources if isinstance(source, Capture)
+        ]
+        self._called = [stage.pure for stage in rewriter.functions.values()]  # kept alive
+        library = definitions_of(rewriter)
+        nodes = CopiedNodes(root)
+        self.scope = f"{SCOPE}{rewriter.serial}"
+        self.below = Below(root, nodes)
+        self.below.add_dead_tensors()
+        nodes.names.update(root.body.nodes.keys() - root.inputs.keys())
+        nodes.import_into(root.graph, self.scope, library)
+        self.connections = nodes.connections(self.scope)
+        self.alone = [*nodes.alone, *self.below.alone]
+
+        def operation(name: str) -> Any:
+            is_copy = name in nodes.names and name not in nodes.grafted
+            return root.graph.get_operation_by_name(f"{self.scope}/{name}" if is_copy else name)
+
+        def tensor(name: str) -> Any:
+            node, index = split(name)
+            return operation(node).outputs[index]
+
+        self.fetches = [tensor(rewriter.read(name))._as_tf_output() for name in fetches]
+        done = [rewriter.last_stage(name) or name for name in targets]
+        # whatever runs here runs all its routines, also those that return nothing to anyone
+        done += rewriter.host_nodes()
+        self.target_names = [operation(name).name for name in done]
+        self._feeds = [
+            tensor(f"amanda/argument_{index}:0")._as_tf_output()
+            for index in range(1, len(self._captures) + 1)
+        ]
+
+    def __call__(
+        self,
+        run: Callable[..., Any],
+        session: Any,
+        options: Any,
+        feeds: Mapping[Any, Any],
+        metadata: Any,
+    ) -> Any:
+        """Have a session run it.
+
+        Args:
+            run: runs what a session is asked for.
+            session: the session.
+            options: a buffer with RunOptions, or None.
+            feeds: what the program feeds.
+            metadata: a buffer for RunMetadata, or None.
+
+        Raises:
+            RoutineError: from a host routine.
+        """
+        feeds = {**feeds, **self._captured()}
+        with self.explained():
+            if self.connections or self.below.held:
+                return run_connected(session, options, feeds, self, metadata)
+            # by their names, since to keep them would keep the graph
+            targets = [session.graph.get_operation_by_name(n)._c_op for n in self.target_names]
+            return run(session, options, feeds, self.fetches, targets, metadata)
+
+    def _captured(self) -> dict[Any, Any]:
+        """The values of what the pure routines captured, as they are now."""
+        return {
+            feed: self.pure(capture).capture_value(capture.number)
+            for feed, capture in zip(self._feeds, self._captures, strict=True)
+        }
+
+
+@dataclass(slots=True, eq=False)
+class _InGraph:
+    """What sessions have run under tools in one graph.
+
+    Attributes:
+        identified: the id of the last node when its operators were identified.
+        copies: those of what a session was asked to run, by that.
+    """
+
+    identified: int = 0
+    copies: dict[Any, Copies[SessionCopy]] = field(default_factory=dict)
+
+
+class Request(Runnable[SessionCopy]):
+    """What a session is asked to run, by names."""
+
+    def __init__(
+        self, session: Any, feeds: Mapping[Any, Any], fetches: Sequence[Any], targets: Sequence[Any]
+    ) -> None:
+        self._session = session
+        self._feeds = frozenset(tensor_name(feed) for feed in feeds)
+        self._fetches = tuple(tensor_name(fetch) for fetch in fetches)
+        self._targets = tuple(pywrap_tf_session.TF_OperationName(target) for target in targets)
+        self._in_graph = attached(session.graph, "_amanda_sessions", _InGraph)
+        key = self._feeds, self._fetches, self._targets
+        self.copies = self._in_graph.copies.setdefault(key, Copies())
+
+    def frame(self) -> Frame:
+        """All that it runs, as the outermost frame."""
+        graph, fed = self._session.graph, self._feeds
+        asked = [graph.get_operation_by_name(name) for name in self._targets]
+        asked += [
+            graph.get_operation_by_name(split(name)[0]) for name in self._fetches if name not in fed
+        ]
+        running = behind(asked, fed)
+        while missing := _differentiated(graph, running) - running:
+            # routines before them have a part in their gradients, even where they do not run
+            running |= behind(list(missing), fed)
+        nodes = {
+            operation.name: operation.node_def
+            for operation in sorted(running, key=lambda operation: operation._id)
+        }
+
+        def dtype_of(tensor: str) -> int:
+            return int(graph.get_tensor_by_name(tensor).dtype.as_datatype_enum)
+
+        return Frame(Body(nodes, dtype_of=dtype_of), graph, fed=fed)
+
+    def identify(self, root: Frame, identities: Identities) -> None:
+        """Have all operators of the graph be known: what else it runs is not to matter."""
+        if self._in_graph.identified != last_id(root.graph):
+            self._in_graph.identified = last_id(root.graph)
+            notes = notes_of(root.graph)
+            computes_gradients = notes.computes_gradients()
+            nodes = [
+                (operation.name, operation.type)
+                for operation in root.graph.get_operations()
+                if operation.type not in STRUCTURE
+                and not computes_gradients(operation._id)
+                and (operation._id in notes.recomputed or not is_gradient(operation.name))
+            ]
+            identities.identify(root.graph, [(root.graph, "", nodes)], ())
+        for frames in root.children.values():
+            for child in frames:
+                below = [(f.graph, f.scope, f.forward_operations()) for f in child.walk()]
+                identities.identify(root.graph, below, ())
+
+    def values(self) -> Values:
+        """Finds out the values of variables by asking the session."""
+        return SessionValues(self._session)
+
+    def rewritten(self, root: Frame, stages: Sequence[Stage]) -> SessionCopy:
+        """Copies with stages in them, in the graph of the session."""
+        copy = SessionCopy(root, self._fetches, self._targets, stages)
+        note_new_streams("a session", copy.alone)
+        self._session._extend_graph()
+        return copy
+
+
+def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
+    """The operators of a graph whose gradients run."""
+    ids = sorted(operation._id for operation in running)
+    found = set()
+    for call in notes_of(graph).calls:
+        first, last = call.made
+        place = bisect.bisect_right(ids, first)
+        is_here = call.forward_graph() is graph
+        if is_here and place < len(ids) and ids[place] <= last:
+            found.add(graph.get_operation_by_name(call.forward))
+    return found
+
+
+class Sessions:
+    """Runs sessions as the tools want it.
+
+    Args:
+        instrumenter: finds what runs in place of what they are asked for.
+    """
+
+    def __init__(self, instrumenter: Instrumenter) -> None:
+        self._instrumenter = instrumenter
+
+    def running(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """``BaseSession._call_tf_sessionrun``: rewritten copies of nodes run."""
+
+        @functools.wraps(run)
+        def wrapped(
+            session: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any
+        ) -> Any:
+            engine = in_force.engine
+            if engine is not None:
+                request = Request(session, feeds, fetches, targets)
+                copy = self._instrumenter.copy_of(request, engine)
+                if copy is not None:
+                    return copy(run, session, options, feeds, metadata)
+            return run(session, options, feeds, fetches, targets, metadata)
+
+        return wrapped
+
+    def refusing(self, hand_out: Callable[..., Any]) -> Callable[..., Any]:
+        """``Session.partial_run`` and its like, which cannot be instrumented."""
+
+        @functools.wraps(hand_out)
+        def wrapped(session: Any, *args: Any, **kwargs: Any) -> Any:
+            if in_force.engine is not None:
+                raise UnsupportedError(
+                    f"Session.{hand_out.__name__} cannot be instrumented, since it hands out what "
+                    "runs before tools can look at it; use Session.run or Session.make_callable, "
+                    "or wrap the call in amanda.disabled()"
+                )
+            return hand_out(session, *args, **kwargs)
+
+        return wrapped

@@ -1,0 +1,77 @@
+"""What a thread is at: the tools in force in it, and what they are looking at."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amanda import ValueUnavailableError
+from amanda.driving import InForce
+
+from amanda_tensorflow.graph.frames import Frame
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from amanda.driving import Engine
+
+    from amanda_tensorflow.values import Values
+
+in_force = InForce()
+
+
+class Shown(NamedTuple):
+    """What an analysis routine is looking at, and may ask for the values of.
+
+    Attributes:
+        values: what finds out the values of variables and constants.
+        where: the frame whose tensors it sees, or the graph, where that does not run now.
+    """
+
+    values: Values
+    where: Any
+
+    def value(self, tensor: Any) -> Any:
+        """The value of a tensor as a NumPy array.
+
+        Raises:
+            ValueUnavailableError: it is known only when the graph runs.
+        """
+        frame = self.where if isinstance(self.where, Frame) else self.values.home(self.where)
+        if tensor.graph is frame.graph:
+            return self.values.of(frame, frame.tensor(tensor.name))
+        raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
+
+
+class ThreadState:
+    """What a thread is at; within a scope that a routine opens, it begins anew.
+
+    Attributes:
+        engine: the tools that were put in force, None for none.
+        shown: what tools are looking at.
+    """
+
+    def __init__(self) -> None:
+        self.engine: Engine | None = None
+        self.shown: Shown | None = None
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.state = ThreadState()
+
+
+thread = _Thread()
+
+
+@contextlib.contextmanager
+def looking_at(shown: Shown) -> Iterator[None]:
+    """Run analysis routines, which nobody sees, and which may ask for the values of tensors."""
+    state = thread.state
+    state.shown = shown
+    try:
+        with in_force.paused():
+            yield
+    finally:
+        state.shown = None

@@ -1,0 +1,72 @@
+"""What tools in force did not see, which is said once in each scope."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from amanda import AmandaWarning
+
+if TYPE_CHECKING:
+    from amanda.driving import Engine
+
+# What models are made of. Programs do much else around graphs: data, metrics, losses.
+OF_MODELS = (
+    *("AvgPool", "BatchMatMul", "BiasAdd", "Conv", "CudnnRNN", "DepthwiseConv", "Einsum", "Elu"),
+    *("FusedBatchNorm", "LeakyRelu", "LogSoftmax", "MatMul", "MaxPool", "Relu", "Selu", "Softmax"),
+    *("Softplus", "SparseSoftmaxCross", "Sigmoid", "Tanh"),
+)
+_NOT_THE_PROGRAM = ("amanda", "amanda_tensorflow", "contextlib", "functools", "keras", "tensorflow")
+
+
+@dataclass(slots=True, eq=False)
+class Met:
+    """What the tools of one scope have met.
+
+    Attributes:
+        graphs: whether they saw a graph.
+        eager: the type of an operator that ran eagerly, and may be of interest to them.
+        told_of_eager, told_of_functions: whether it was said that they see nothing of operators
+            that run eagerly, and of those in functions that other operators than calls run.
+    """
+
+    graphs: bool = False
+    eager: str | None = None
+    told_of_eager: bool = False
+    told_of_functions: bool = False
+
+
+class Unseen:
+    """What was not seen in the scopes so far.
+
+    Attributes:
+        reason: why, None as long as there was nothing.
+    """
+
+    def __init__(self) -> None:
+        self._met: weakref.WeakKeyDictionary[Engine, Met] = weakref.WeakKeyDictionary()
+        self.reason: str | None = None
+
+    def met_by(self, engine: Engine) -> Met:
+        """What these tools have met, to be written to."""
+        return self._met.setdefault(engine, Met())
+
+    def tell(self, reason: str) -> None:
+        """Say why tools see nothing of something that the program does."""
+        self.reason = reason
+        warnings.warn(reason, AmandaWarning, stacklevel=_depth_of_program())
+
+
+def _depth_of_program() -> int:
+    """Where the program is on the stack, as a warning in the caller counts it."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None:
+        name = frame.f_globals.get("__name__", "").partition(".")[0]
+        made = "__autograph_generated" in frame.f_code.co_filename
+        if name not in _NOT_THE_PROGRAM and not made:
+            return depth
+        depth, frame = depth + 1, frame.f_back
+    return depth

@@ -1,0 +1,146 @@
+"""Functions that run where tools do not see them, as those of tf.data pipelines do."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow._internals import errors, op_def_registry
+from amanda_tensorflow.graph.called_functions import calls_functions, definition_of
+from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
+from amanda_tensorflow.notes import attached
+from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.unseen import OF_MODELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from amanda.driving import Engine
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.unseen import Unseen
+
+
+class Pipelines:
+    """Notices functions that are not instrumented.
+
+    Args:
+        unseen: is told of them.
+    """
+
+    def __init__(self, unseen: Unseen) -> None:
+        self._unseen = unseen
+
+    def noticing_datasets_at(
+        self, position: int
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """What begins to read a dataset, which it is given at a position."""
+
+        def noticing(read: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(read)
+            def reading(*args: Any, **kwargs: Any) -> Any:
+                engine = in_force.engine
+                if engine is not None:
+                    self._read(args[position], engine)
+                return read(*args, **kwargs)
+
+            return reading
+
+        return noticing
+
+    def noticing_reductions(self, execute: Callable[..., Any]) -> Callable[..., Any]:
+        """``TFE_Py_FastPathExecute``: a loop over a dataset is one operator that runs eagerly."""
+
+        @functools.wraps(execute)
+        def noticing(runtime: Any, operator: str, *args: Any) -> Any:
+            if operator == "ReduceDataset" and (engine := in_force.engine) is not None:
+                for graph in (getattr(argument, "graph", None) for argument in args):
+                    if graph is not None:
+                        self._called(graph, engine)
+            return execute(runtime, operator, *args)
+
+        return noticing
+
+    def look_at(self, root: Frame, engine: Engine) -> None:
+        """Look for functions that nodes of a graph call, and that are no frames of it."""
+        if self._unseen.met_by(engine).told_of_functions:
+            return
+        for frame in root.walk():
+            for name in frame.running & frame.body.nodes.keys():
+                node: Any = frame.body.nodes[name]
+                if not calls_functions(node.op):
+                    for function in _functions_of(node):
+                        self._look(_types_of(frame.graph, function, set()), engine, node.op)
+
+    def _read(self, dataset: Any, engine: Engine) -> None:
+        """A program begins to read a dataset."""
+        waiting = [dataset]
+        while waiting and not self._unseen.met_by(engine).told_of_functions:
+            dataset = waiting.pop()
+            waiting += dataset._inputs()
+            for wrapper in dataset._functions():
+                self._called(wrapper.function.graph, engine)
+
+    def _called(self, graph: Any, engine: Engine) -> None:
+        self._look(_types_in(graph), engine, "tf.data")
+
+    def _look(self, types: frozenset[str], engine: Engine, where: str) -> None:
+        met = self._unseen.met_by(engine)
+        if met.told_of_functions:
+            return
+        for type in sorted(types):
+            wanted = type.startswith(OF_MODELS) if engine.wanted is None else engine.wants(type)
+            if wanted and type not in STRUCTURE and type not in OPT_IN:
+                met.told_of_functions = True
+                self._unseen.tell(
+                    f"tools see nothing of {type} and other operators in functions that {where} "
+                    "runs; loop over the dataset in Python, and call them in a tf.function there"
+                )
+                return
+
+
+def _types_in(graph: Any) -> frozenset[str]:
+    """The types of the operators of a function's graph, and of the functions that it calls."""
+
+    def find() -> frozenset[str]:
+        known: set[str] = set()
+        types: set[str] = set()
+        for operation in graph.get_operations():
+            types.add(operation.type)
+            if _function_attributes(operation.type):
+                for name in _functions_of(operation.node_def):
+                    types |= _types_of(graph, name, known)
+        return frozenset(types)
+
+    return attached(graph, "_amanda_types", find)
+
+
+def _types_of(graph: Any, name: str, known: set[str]) -> frozenset[str]:
+    """The types of the operators of a function that a graph calls, and of those that it calls."""
+    types: set[str] = set()
+    if name not in known:
+        known.add(name)
+        try:
+            definition = definition_of(graph, name)
+        except errors.NotFoundError:
+            return frozenset()
+        for node in definition.node_def:
+            types.add(node.op)
+            for called in _functions_of(node):
+                types |= _types_of(graph, called, known)
+    return frozenset(types)
+
+
+def _functions_of(node: Any) -> Iterator[str]:
+    for attribute in _function_attributes(node.op):
+        value = node.attr[attribute]
+        for function in (value.func, *value.list.func):
+            if function.name:
+                yield function.name
+
+
+@functools.cache
+def _function_attributes(op: str) -> tuple[str, ...]:
+    op_def = op_def_registry.get(op)
+    attributes: Any = () if op_def is None else op_def.attr
+    return tuple(attr.name for attr in attributes if attr.type in ("func", "list(func)"))
