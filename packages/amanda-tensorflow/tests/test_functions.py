@@ -368,6 +368,7 @@ class TestScopes:
                 f(tf.constant(X))
 
         run()
+        gc.collect()  # functions of other tests
         before = len(context.context().list_function_names())
         for _ in range(1000):
             run()
