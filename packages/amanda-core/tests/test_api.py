@@ -25,13 +25,13 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
-    *("Action", "Analysis", "Announcement", "ByOperator", "Call", "Composite", "ContextMap"),
-    *("Driver", "Engine", "Execution", "Ids", "InForce", "Operator", "Operators", "Parameter"),
-    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "StagedCall"),
-    *("Subscription", "TensorInfo"),
-    *("Translation", "View", "alike", "announced", "calling_instructions", "context_map"),
-    *("entry_points_of", "frameworks", "in_routine", "install_hint", "known_drivers"),
-    *("name_of", "numbered", "register_driver", "unregister_driver", "versions_tested"),
+    *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
+    *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
+    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "StagedCall", "Subscription"),
+    *("TensorInfo", "Translation", "View", "alike", "announced", "calling_instructions"),
+    *("context_map", "entry_points_of", "frameworks", "in_routine", "install_hint"),
+    *("known_drivers", "name_of", "numbered", "register_driver", "unregister_driver"),
+    "versions_tested",
 ]
 SUITE = [
     *("Adapter", "Backward", "Beside", "Caching", "Conformance", "Contexts", "Descriptions"),

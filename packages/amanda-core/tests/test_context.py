@@ -276,18 +276,18 @@ class TestState:
     def test_it_is_there_after_the_analysis_and_for_the_next(self):
         tool, contexts = Tool(), []
         tool.add_inst_for_op(contexts.append)
-        of, in_force = operator(), engine(tool)
-        in_force.analyze(execution(of))
+        of, active = operator(), engine(tool)
+        active.analyze(execution(of))
         contexts[0].state(tool)["count"] = 1
-        in_force.forget()
-        in_force.analyze(execution(of))
+        active.forget()
+        active.analyze(execution(of))
         assert contexts[1].state(tool) == {"count": 1}
 
     def test_it_goes_with_the_tool(self):
         contexts, outer = [], Tool()
         outer.add_inst_for_op(contexts.append)
-        in_force = engine(outer)
-        in_force.analyze(execution(operator()))
+        active = engine(outer)
+        active.analyze(execution(operator()))
         kept = weakref.ref(marker := Marker())
         contexts[0].state(tool := Tool())["marker"] = marker
         del marker

@@ -37,17 +37,17 @@ def test_they_stay_until_the_last_thread_lets_go():
     framework = SimpleNamespace(call="original")
     patches = Patches(lambda: [(framework, "call", "patched")])
     patches.hold(True)
-    in_force = []
+    active = []
 
     def other():
         patches.hold(True)
         patches.hold(False)
-        in_force.append(framework.call)
+        active.append(framework.call)
 
     thread = threading.Thread(target=other)
     thread.start()
     thread.join()
-    assert in_force == ["patched"]
+    assert active == ["patched"]
     patches.hold(False)
     assert framework.call == "original"
 

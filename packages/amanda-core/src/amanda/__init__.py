@@ -1,7 +1,7 @@
 """Amanda: instrument deep neural networks, operator by operator, without touching them.
 
 A :class:`Tool` registers analysis routines that look at each operator of a model once and insert
-instrumentation routines before, after or instead of it; :func:`apply` puts tools in force.
+instrumentation routines before, after or instead of it; :func:`apply` makes tools active.
 """
 
 from amanda import driver as driver  # names that were published as modules

@@ -1,4 +1,4 @@
-"""The audience of an operator: which of the tools in force look at it."""
+"""The audience of an operator: which of the active tools look at it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amanda._vocabulary import ContextMap, Selection, Translation, context_map, 
 
 
 class Audience:
-    """The subscriptions of the tools in force, as they look at the operators of one backend.
+    """The subscriptions of the active tools, as they look at the operators of one backend.
 
     Attributes:
         context_maps: those to the vocabularies that tools speak and the backend does not.

@@ -40,7 +40,7 @@ class Driver(abc.ABC):
         """From now on this thread runs under ``engine``; None for no tools at all."""
 
     def suspend(self) -> Any:
-        """Set aside what is in force in this thread, as a routine is about to open a scope.
+        """Set aside what is active in this thread, as a routine is about to open a scope.
 
         From now on the thread is as if it had never had tools, nor were running a routine.
         Returns what :meth:`resume` is given when the routine has ended.
@@ -52,7 +52,7 @@ class Driver(abc.ABC):
 
         Args:
             suspended: what :meth:`suspend` returned.
-            engine: as for :meth:`activate`; what was in force before unless the routine left a
+            engine: as for :meth:`activate`; what was active before unless the routine left a
                 scope that it had not entered, or did not leave one that it had.
         """
         self.activate(engine)

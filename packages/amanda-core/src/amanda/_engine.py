@@ -1,7 +1,7 @@
 """The engine: asks the tools once about each operator, caches and composes what they decide.
 
 Data flows one way: the framework runs an operator, its driver asks the engine for the plan, and
-carries it out. An engine serves one driver, one thread and one set of tools in force.
+carries it out. An engine serves one driver, one thread and one set of active tools.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 class Engine:
-    """The tools in force in one thread, as one driver sees them.
+    """The active tools of one thread, as one driver sees them.
 
     A driver calls, with interception paused wherever tools' code runs:
 
@@ -182,14 +182,14 @@ class Engine:
         return tensors
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Those of ``actions`` whose tools are still in force."""
+        """Those of ``actions`` whose tools are still active."""
         if self._scope.open:
             return actions
         return tuple(a for a in actions if self._owners[a.tool].open)
 
     @property
     def open(self) -> bool:
-        """Whether any of the tools is still in force."""
+        """Whether any of the tools is still active."""
         return self._scope.open or any(scope.open for scope in self._owners.values())
 
     # Caching
@@ -293,7 +293,7 @@ class Engine:
     def _decide(self, selections: Iterable[Selection], execution: Execution) -> Decisions:
         """Ask each subscription, or take what it decided before and has not been forgotten.
 
-        A tool that is no longer in force is not asked: a backward may run after its scope.
+        A tool that is no longer active is not asked: a backward may run after its scope.
         """
         decided = self._record(execution.runs).decided if self.caching else {}
         ranked: list[tuple[int, Action]] = []
@@ -333,6 +333,6 @@ def invalidate(tool: Tool) -> None:
 
 
 def clear_cache() -> None:
-    """Forget every decision of every tool in force: each operator is analyzed anew."""
+    """Forget every decision of every active tool: each operator is analyzed anew."""
     for engine in list(_engines):
         engine.forget()

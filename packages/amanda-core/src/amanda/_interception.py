@@ -13,7 +13,7 @@ Patch: TypeAlias = tuple[Any, str, Any]
 _INHERITED = object()  # stands for an attribute that a class has from another one
 
 
-class InForce(threading.local):
+class ActiveEngine(threading.local):
     """What a driver's threads run under, each its own; nobody sees what the code of tools runs.
 
     Attributes:
@@ -25,18 +25,18 @@ class InForce(threading.local):
 
     def __init__(self, changed: Callable[[Engine | None], Any] = lambda engine: None) -> None:
         self._changed = changed
-        self._put_in_force: Engine | None = None
+        self._active: Engine | None = None
         self._paused = False
         self.engine: Engine | None = None
 
     def put(self, engine: Engine | None, paused: bool = False) -> None:
-        """Put an engine in force, seen by nobody yet if the code of tools is at work."""
-        self._put_in_force, self._paused = engine, paused
+        """Make an engine active, seen by nobody yet if the code of tools is at work."""
+        self._active, self._paused = engine, paused
         self.refresh()
 
     def refresh(self) -> None:
         """Have ``changed`` called."""
-        self.engine = None if self._paused else self._put_in_force
+        self.engine = None if self._paused else self._active
         self._changed(self.engine)
 
     @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Calling the code of tools: what it runs is none of the program's.
 
-A scope that a routine opens is its own: its tools, and only they, are in force there.
+A scope that a routine opens is its own: its tools, and only they, are active there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def _nothing_to_restore() -> None:
 
 
 class _Running(threading.local):
-    """What puts back in force, when a thread's routine ends, what was set aside for it.
+    """What makes active again, when a thread's routine ends, what was set aside for it.
 
     It is ``_nothing_to_restore`` in a routine that has opened no scope, and None in none.
     """
@@ -41,7 +41,7 @@ def in_routine_first(set_aside: Callable[[], Callable[[], None]]) -> None:
     """Call ``set_aside`` if this thread is in a routine that has not called it yet.
 
     Args:
-        set_aside: takes out of force what is; what it returns is called when the routine ends.
+        set_aside: sets aside what is active; what it returns is called when the routine ends.
     """
     if in_routine():
         _running.restore = set_aside()

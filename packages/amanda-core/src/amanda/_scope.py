@@ -1,4 +1,4 @@
-"""Scopes: which tools are in force in a thread."""
+"""Scopes: which tools are active in a thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from amanda._vocabulary import check_understood, is_understood
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """What is in force in a thread; never changed, only exchanged for another.
+    """What is active in a thread; never changed, only exchanged for another.
 
     States that differ in their switches alone share the engines.
     """
@@ -37,7 +37,7 @@ class _State:
     engines: dict[Driver, Engine | None] = field(default_factory=dict)
 
     def engine(self, driver: Driver) -> Engine | None:
-        """The engine for a driver, None when no tool is in force on it."""
+        """The engine for a driver, None when no tool is active on it."""
         if driver not in self.engines:
             understood = [tool for tool in self.tools if is_understood(tool, driver)]
             subscriptions = [s for tool in understood for s in tool.subscriptions]
@@ -53,7 +53,7 @@ class _State:
 
 @dataclass(slots=True, eq=False)
 class _Layer:
-    """A block that was entered: how it changes what is in force, and what was before it."""
+    """A block that was entered: how it changes what is active, and what was before it."""
 
     change: Callable[[_State], _State]
     before: _State
@@ -71,12 +71,12 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def apply(*tools: Tool) -> Iterator[None]:
-    """Put tools in force in this thread, with all they depend on, for a ``with`` block.
+    """Make tools active in this thread, with all they depend on, for a ``with`` block.
 
     Scopes nest: inside, the tools of the outer scope come first. Leaving restores exactly what
     was before. Usable as a decorator too. What takes turns in a thread (tasks of asyncio, a
     generator that holds a scope) runs under the tools of all scopes that are open then. In a
-    scope that a routine opens its tools, and only they, are in force.
+    scope that a routine opens its tools, and only they, are active.
 
     Raises:
         TypeError: an argument is not a tool.
@@ -121,7 +121,7 @@ def apply(*tools: Tool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
-    """Have the tools in force at work again within a ``disabled()`` block."""
+    """Have the active tools at work again within a ``disabled()`` block."""
     with _switched(lambda state: replace(state, enabled=True)):
         yield
 
@@ -134,7 +134,7 @@ def disabled() -> Iterator[None]:
 
 
 def is_enabled() -> bool:
-    """Whether tools in force in this thread are at work."""
+    """Whether the active tools of this thread are at work."""
     return _thread.state.enabled
 
 
@@ -178,7 +178,7 @@ def _put_on(change: Callable[[_State], _State]) -> _Layer:
 
 
 def _set_aside() -> Callable[[], None]:
-    """Take all tools out of force; what is returned puts them back."""
+    """Have no tool active; what is returned undoes that."""
     layer = _put_on(lambda state: _State((), state.owners, Scope(), ByOperator()))
     drivers = list(known_drivers())
     suspended: dict[Driver, Any] = {}
@@ -211,7 +211,7 @@ def _take_off(layer: _Layer) -> None:
     if layer not in layers:
         raise AmandaError(
             "a block of Amanda's is left in another thread than it was entered in, where it stays "
-            "in force; leave it in the thread that entered it"
+            "active; leave it in the thread that entered it"
         )
     index = layers.index(layer)
     state = layer.before
@@ -223,7 +223,7 @@ def _take_off(layer: _Layer) -> None:
 
 
 def _refresh() -> None:
-    """Tell the drivers what is in force in this thread."""
+    """Tell the drivers what is active in this thread."""
     state = _thread.state
     drivers = loaded_drivers() if state.tools else known_drivers()
     for tool in state.tools:

@@ -57,7 +57,7 @@ class _SetByInit:
 class Tool:
     """Base class of every tool.
 
-    A subclass registers analysis routines in its ``__init__`` and is put in force by
+    A subclass registers analysis routines in its ``__init__`` and is made active by
     :func:`amanda.apply`. What it registers later holds in scopes that are opened after that.
 
     Args:
@@ -69,7 +69,7 @@ class Tool:
 
     Attributes:
         innermost: its routines run next to the operator, the last ones before it and the first
-            ones after it, whatever else is in force. It is for tools that measure the operator.
+            ones after it, whatever else is active. It is for tools that measure the operator.
         lists_candidates: the types that it names are all that it knows, of which a model has few;
             by default one that never runs in a scope is taken for a mistake, and warned of.
     """
@@ -135,7 +135,7 @@ class Tool:
         self._subscribe(callback, View.GRADIENT, ops)
 
     def depends_on(self, *tools: Tool | type[Tool]) -> None:
-        """Have other tools in force, ahead of this one, whenever this one is.
+        """Have other tools active, ahead of this one, whenever this one is.
 
         A dependency given as a class is the tool of that class that is in the scope anyway, or
         is built (without arguments) when a scope first needs one. All tools of a scope that ask
@@ -175,9 +175,9 @@ class Tool:
         self.only = frozenset(ops)
 
     def on_exit(self) -> None:
-        """Called when the scope that put this tool in force has been left; does nothing here.
+        """Called when the scope that made this tool active has been left; does nothing here.
 
-        A tool that writes files completes them here. It may be put in force again afterwards. A
+        A tool that writes files completes them here. It may be active again afterwards. A
         process that was forked within the scope does not call it.
         """
 
@@ -206,7 +206,7 @@ def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
 
     Args:
         roots: tools in the order in which they were applied.
-        present: tools already in force; they come first and serve as dependencies.
+        present: tools active already; they come first and serve as dependencies.
 
     Raises:
         DependencyCycleError: naming the tools along the cycle.

@@ -25,10 +25,10 @@ What a driver promises:
   ``amanda_contextmap.Graph`` says. Each :class:`Composite` that they find becomes an operator of
   its own, whose ``only_in`` is the map's vocabulary, and its parts operators with that in
   ``part_in``.
-- It calls the code of tools through the engine (:meth:`Engine.run`) or, in
-  a graph, by :meth:`Action.run`, which both check what comes back. While such
-  code runs (:func:`in_routine`) nothing is intercepted; :class:`InForce` keeps count of that for
-  each thread, with the engine that the thread runs under.
+- It calls the code of tools through the engine (:meth:`Engine.run`) or, in a graph, by
+  :meth:`Action.run`; both check what comes back. While such code runs (:func:`in_routine`) nothing
+  is intercepted; :class:`ActiveEngine` keeps count of that for each thread, with the engine that
+  the thread runs under.
 - Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
   of S1 and with the gradients of S3, given what only the framework can do.
 - Where its framework stages functions (runs them once on placeholders, and then as a program), it
@@ -56,7 +56,7 @@ from amanda._call import Call
 from amanda._driver import Driver
 from amanda._engine import Engine
 from amanda._installed import entry_points_of
-from amanda._interception import InForce, Patches
+from amanda._interception import ActiveEngine, Patches
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._places import Ids, Operators, calling_instructions, numbered
@@ -79,7 +79,7 @@ from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
 
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
-__all__ += ["ByOperator", "Ids", "InForce", "Operator", "Operators", "Patches"]
+__all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
 __all__ += ["Parameter", "TensorInfo"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]

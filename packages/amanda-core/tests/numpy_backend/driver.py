@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from amanda import Driver
 from amanda.driving import (
+    ActiveEngine,
     Call,
-    InForce,
     Operators,
     Parameter,
     TensorInfo,
@@ -41,9 +41,9 @@ class KernelCall(Call):
         detached, run = list(map(framework.detached, outputs)), node.backward
 
         def watched(grads: Grads) -> Grads:  # maybe long after the forward
-            if driver.in_force.engine is None:  # no active tools, or inside a routine
+            if driver.active.engine is None:  # no active tools, or inside a routine
                 return run(grads)
-            with driver.in_force.paused():
+            with driver.active.paused():
                 return self.backward(backward_operator, grads, detached, run)
 
         node.backward = watched
@@ -71,10 +71,10 @@ class NumpyDriver(Driver):
 
     def __init__(self) -> None:
         self.operators = Operators(self.backend)
-        self.in_force = InForce(self._changed)
+        self.active = ActiveEngine(self._changed)
 
     def activate(self, engine: Engine | None) -> None:
-        self.in_force.put(engine)
+        self.active.put(engine)
 
     def _changed(self, engine: Engine | None) -> None:
         framework.thread.interceptor = engine and functools.partial(self._intercept, engine)
@@ -88,7 +88,7 @@ class NumpyDriver(Driver):
         self, suspended: tuple[tuple[Module, ...], Run | None], engine: Engine | None
     ) -> None:
         framework.thread.modules, framework.thread.run = suspended
-        self.in_force.put(engine, paused=True)
+        self.active.put(engine, paused=True)
 
     def value(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         return tensor.array
@@ -133,7 +133,7 @@ class NumpyDriver(Driver):
         plan = engine.plan(operator)
         if plan is not None and plan.is_noop:
             return framework.execute(kernel, inputs, attrs)
-        with self.in_force.paused():
+        with self.active.paused():
             run = functools.partial(framework.execute, kernel, attrs=attrs)
             return self.call(engine, operator, inputs, kernel.inputs, attrs, run).execute()
 

@@ -13,7 +13,7 @@ from jax.experimental import io_callback
 from amanda_jax import model
 from amanda_jax._internals import core, source
 from amanda_jax.interception import patches
-from amanda_jax.tracing import in_force, is_known, primal, staging
+from amanda_jax.tracing import active, is_known, primal, staging
 
 
 class Variable:
@@ -46,7 +46,7 @@ class JaxDriver(Driver):
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``."""
         patches.hold(engine is not None)
-        in_force.put(engine)
+        active.put(engine)
 
     def suspend(self) -> Any:
         """Begin anew, outside of all models and of all that is being traced."""
@@ -54,7 +54,7 @@ class JaxDriver(Driver):
         tracing.enter_context(core.eval_context())
         tracing.enter_context(source.reset_name_stack())
         run, model.thread.run = model.thread.run, None
-        in_force.put(None)
+        active.put(None)
         return run, tracing
 
     def resume(self, suspended: Any, engine: Engine | None) -> None:
@@ -62,7 +62,7 @@ class JaxDriver(Driver):
         model.thread.run, tracing = suspended
         tracing.close()
         patches.hold(engine is not None)
-        in_force.put(engine, paused=True)
+        active.put(engine, paused=True)
 
     def value(self, tensor: Any) -> Any:
         """A tensor as a NumPy array, unless it is being traced."""

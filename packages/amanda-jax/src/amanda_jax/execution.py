@@ -15,7 +15,7 @@ from jax.experimental import io_callback
 
 from amanda_jax._internals import batching, source
 from amanda_jax.model import operators
-from amanda_jax.tracing import in_force, is_known, primal, staging
+from amanda_jax.tracing import active, is_known, primal, staging
 
 Tensors = Sequence[Any]
 
@@ -56,7 +56,7 @@ class OperatorCall(StagedCall):
         def forward(*inputs: Any) -> Any:
             wanted[:] = [tensor.perturbed for tensor in inputs]
             values = [tensor.value for tensor in inputs]
-            with in_force.paused():
+            with active.paused():
                 outputs, vjp = jax.vjp(lambda *tensors: tuple(self.run(tensors)), *values)
             return outputs, (vjp, values, outputs)
 
@@ -72,10 +72,10 @@ class OperatorCall(StagedCall):
                 return [g if want and g.dtype != jax.dtypes.float0 else None for g, want in found]
 
             grads = [None if isinstance(grad, SymbolicZero) else grad for grad in incoming]
-            if in_force.engine is None:  # the scope was left, or tools are at work
+            if active.engine is None:  # the scope was left, or tools are at work
                 return tuple(run(grads))
             call = dataclasses.replace(self, inputs=values)
-            with in_force.paused():
+            with active.paused():
                 try:
                     return tuple(call.backward(backward_operator, grads, outputs, run))
                 except AmandaError as error:

@@ -18,7 +18,7 @@ from amanda.driving import Engine, Patches
 from amanda_jax._internals import core, pjit
 from amanda_jax.execution import OperatorCall, failures
 from amanda_jax.model import identify, mark_form
-from amanda_jax.tracing import in_force, in_program, is_known, is_library
+from amanda_jax.tracing import active, in_program, is_known, is_library
 
 Tensors = Sequence[Any]
 Runner = Callable[[Tensors], Tensors]
@@ -32,13 +32,13 @@ _FORMS = frozenset({"convert_element_type", "copy", "reshape", "squeeze", "trans
 
 
 def _look_up_jitted(*args: Any) -> Any:
-    in_force.refresh()  # another thread may have had decisions forgotten
+    active.refresh()  # another thread may have had decisions forgotten
     return _infer_params(*args)
 
 
 def _run_jitted(found: Any, flat: Tensors, fun: Any, args: Any, kwargs: Any) -> Any:
     """Call a jitted function by its primitive, without the short cuts by which none is called."""
-    if in_force.engine is None:
+    if active.engine is None:
         return _run_python_pjit(found, flat, fun, args, kwargs)
     if is_library(found.params["jaxpr"].jaxpr.debug_info.func_filename) and in_program():
         result = jax.tree.map(jnp.asarray, fun(*args, **kwargs))
@@ -48,7 +48,7 @@ def _run_jitted(found: Any, flat: Tensors, fun: Any, args: Any, kwargs: Any) -> 
 
 
 def _intercept(primitive: Any, *args: Any, **params: Any) -> Any:
-    engine = in_force.engine
+    engine = active.engine
     if engine is None:
         return _bind(primitive, *args, **params)
     outputs = _run_primitive(engine, primitive, args, params)
@@ -56,11 +56,11 @@ def _intercept(primitive: Any, *args: Any, **params: Any) -> Any:
 
 
 def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
-    engine, call = in_force.engine, functools.partial(_calls[type(function)], function)
+    engine, call = active.engine, functools.partial(_calls[type(function)], function)
     if engine is None:
         return call(*args, **kwargs)
     if not (engine.wants(function.__name__) and in_program()):
-        with in_force.paused():
+        with active.paused():
             return call(*args, **kwargs)
     leaves, tree = jax.tree.flatten((args, kwargs))
     result_tree = None
@@ -96,7 +96,7 @@ def _run_primitive(engine: Engine, primitive: Any, args: Tensors, params: Any) -
     type = primitive.name
     if type not in _AUXILIARY and engine.wants(type) and in_program():
         return _run_operator(engine, type, run, args, params)
-    with in_force.paused():
+    with active.paused():
         try:
             outputs = run(args)
             if _has_callbacks(params) and all(map(is_known, outputs)):
@@ -121,7 +121,7 @@ def _has_callbacks(params: dict[str, Any]) -> bool:
 def _run_operator(engine: Engine, type: str, run: Runner, args: Tensors, params: Any) -> Tensors:
     """Run an operator under the tools, its tensors apart from its other arguments."""
     operator = identify(type)
-    with in_force.paused():
+    with active.paused():
         names = {1: ["operand"], 2: ["lhs", "rhs"]}.get(len(args))
         names = names or [f"operand{i}" for i in range(len(args))]
         places = [i for i, arg in enumerate(args) if isinstance(arg, (jax.Array, np.ndarray))]

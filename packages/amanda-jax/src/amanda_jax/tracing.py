@@ -7,7 +7,7 @@ from typing import Any
 
 import amanda
 import jax
-from amanda.driving import Engine, InForce
+from amanda.driving import ActiveEngine, Engine
 
 from amanda_jax._internals import ad, core
 
@@ -22,7 +22,7 @@ def _put_into_key(engine: Engine | None) -> None:
     _key(engine and engine.stamp).__enter__()  # and is never left: the next one takes its place
 
 
-in_force = InForce(_put_into_key)
+active = ActiveEngine(_put_into_key)
 
 
 def primal(tensor: Any) -> Any:
