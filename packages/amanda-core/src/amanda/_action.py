@@ -134,7 +134,8 @@ class Action:
 
     ``indices`` chooses the tensors it is given (all of them for None), in that order. It only
     ``observes`` if its routine is annotated to return None; a driver may then leave out what
-    would be needed to substitute something. A gradient of which the backend has some rows is given
+    would be needed to substitute something. At two points it ``replaces`` the operator, so that its
+    results stand for the outputs. A gradient of which the backend has some rows is given
     to it ``whole``, as other backends have it, or else as the backend does.
     """
 
@@ -147,15 +148,12 @@ class Action:
     differentiable: bool = False
     whole: bool = False
     observes: bool = field(init=False)
+    replaces: bool = field(init=False)
 
     def __post_init__(self) -> None:
         annotations = getattr(self.routine, "__annotations__", {})
         self.observes = annotations.get("return", ...) in (None, "None")
-
-    @property
-    def replaces(self) -> bool:
-        """Whether it runs instead of the operator, so that its results stand for the outputs."""
-        return self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
+        self.replaces = self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
 
     def error(self, reason: str, operator: Operator) -> RoutineError:
         """An error that names this action at an operator."""

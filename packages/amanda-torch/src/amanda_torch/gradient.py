@@ -18,7 +18,7 @@ from torch.autograd.graph import GradientEdge
 from amanda_torch._internals import current_node, node_of, share_memory
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.batches import Batches, layers
-from amanda_torch.straight import in_graph, is_strided_nested, straight_through
+from amanda_torch.straight import in_graph, is_strided_nested, watched
 from amanda_torch.thread import unwatched
 from amanda_torch.unshown import unshown
 
@@ -54,7 +54,7 @@ class Gradient:
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """The inputs behind the boundary ahead of the operator."""
-        return straight_through(inputs, inputs, self._on_inputs)
+        return watched(inputs, self._on_inputs)
 
     def leave(
         self,
@@ -74,7 +74,7 @@ class Gradient:
         """
         execution = self._execution(shown, outputs)
         if execution is None:
-            return straight_through(outputs, outputs, self._on_outputs)
+            return watched(outputs, self._on_outputs)
 
         behind = edges(outputs)
         batches, ins, outs = _batches(given, outputs)
@@ -87,7 +87,7 @@ class Gradient:
 
             return self._on_outputs(grads, execution, grad_inputs)
 
-        return straight_through(outputs, outputs, analyzed)
+        return watched(outputs, analyzed)
 
     def hook(
         self,

@@ -10,7 +10,7 @@ import torch
 from amanda_torch._internals import forward_ad, set_forward_mode, set_grad_enabled
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.higher_order import refuse_substitution
-from amanda_torch.straight import records_tangents, straight_through
+from amanda_torch.straight import straight_through
 from amanda_torch.substitutes import incompatible, stops_gradient
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _in_turn(
 def unrecorded(run: Callable[..., _T], *args: Any) -> _T:
     """Run what is not differentiated, but stands for something that is."""
     recording = _is_grad_enabled()
-    forward_mode = set_forward_mode(False) if records_tangents() else None
+    forward_mode = set_forward_mode(False) if forward_ad._current_level >= 0 else None
     set_grad_enabled(False)
     try:
         return run(*args)
@@ -81,8 +81,8 @@ def unrecorded(run: Callable[..., _T], *args: Any) -> _T:
 
 def constant(originals: Sequence[Tensor], substitutes: Sequence[Tensor]) -> Sequence[Tensor]:
     """Substitutes that are not differentiated: their gradients pass straight to the originals."""
-    detached = [
-        s if s is t or not s.requires_grad else s.detach()
-        for s, t in zip(substitutes, originals, strict=True)
-    ]
+    detached = list(substitutes)
+    for i, substitute in enumerate(substitutes):
+        if substitute.requires_grad and substitute is not originals[i]:
+            detached[i] = substitute.detach()
     return straight_through(originals, detached)

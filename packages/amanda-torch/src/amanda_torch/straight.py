@@ -8,9 +8,14 @@ import torch
 from torch import Tensor
 
 from amanda_torch._internals import (
+    FunctionBase,
+    count_modes,
     forward_ad,
+    is_profiled,
     is_wrapped,
     keeping_version,
+    transforms_active,
+    unwrap_if_dead,
     unwrapped,
 )
 from amanda_torch.unshown import unshown
@@ -34,13 +39,14 @@ class _Boundary(torch.autograd.Function):
         watch: Callable[[Grads], Grads] | None, count: int, *tensors: Tensor
     ) -> tuple[Tensor, ...]:
         # A detached tensor is no view for autograd, so that the model may write to it.
-        return tuple(tensor.detach() for tensor in tensors[count:])
+        return tuple(map(Tensor.detach, tensors[count:]))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.watch, ctx.count = inputs[:2]
-        ctx.kinds = [(tensor.shape, tensor.dtype, tensor.device) for tensor in output]
-        ctx.set_materialize_grads(False)
+        ctx.materialize_grads = False
+        if forward_ad._current_level >= 0:
+            ctx.kinds = [(tensor.shape, tensor.dtype, tensor.device) for tensor in output]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> Any:
@@ -85,6 +91,7 @@ class _Rebase(torch.autograd.Function):
         return _Rebase.apply(*tensors), in_dims[0]  # type: ignore[no-untyped-call]
 
 
+_apply_boundary = vars(FunctionBase)["apply"].__get__(None, _Boundary)
 _nodes = (vars(_Boundary)["_backward_cls"], vars(_Rebase)["_backward_cls"])
 
 
@@ -110,7 +117,7 @@ def in_graph(tensor: Tensor) -> Tensor:
 
 def carries_gradient(tensor: Tensor) -> bool:
     """Whether a gradient flows through a tensor, in either mode."""
-    if in_graph(tensor).requires_grad:
+    if tensor.requires_grad or (is_wrapped(tensor) and in_graph(tensor).requires_grad):
         return True
     return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
 
@@ -121,50 +128,76 @@ def is_strided_nested(tensor: Tensor) -> bool:
 
 
 def straight_through(
-    originals: Sequence[Tensor],
-    substitutes: Sequence[Tensor],
-    watch: Callable[[list[Tensor | None]], Sequence[Tensor | None]] | None = None,
+    originals: Sequence[Tensor], substitutes: Sequence[Tensor]
 ) -> Sequence[Tensor]:
     """The substitutes, with their gradients passing straight to the originals.
 
     Args:
         originals: what they stand for.
-        substitutes: the same tensors or others; those that are the same stay so without
-            ``watch``.
-        watch: called in the backward pass with the gradients of all substitutes, None where none
+        substitutes: the same tensors, which stay so, or others.
+    """
+    chosen = []
+    for i, original in enumerate(originals):
+        if original is not substitutes[i] and _can_be_bound(original):
+            chosen.append(i)
+    return _bound(None, chosen, originals, substitutes)
+
+
+def watched(
+    tensors: Sequence[Tensor], watch: Callable[[list[Tensor | None]], Sequence[Tensor | None]]
+) -> Sequence[Tensor]:
+    """The same tensors, past a watch on their gradients.
+
+    Args:
+        tensors: what is watched.
+        watch: called in the backward pass with the gradients of all of them, None where none
             flows or none can; what it returns flows on instead.
     """
-    chosen = [
-        i
-        for i, (original, substitute) in enumerate(zip(originals, substitutes, strict=True))
-        if carries_gradient(original)
-        and (watch is not None or original is not substitute)
-        and not is_strided_nested(original)
-    ]
-    if not chosen:
-        return substitutes
-
-    count = len(originals)
+    count = len(tensors)
+    chosen = [i for i, tensor in enumerate(tensors) if _can_be_bound(tensor)]
 
     def watch_chosen(grads: Grads) -> Grads:  # which must not keep the tensors: one may be written
-        assert watch is not None
         every: list[Tensor | None] = [None] * count
         for i, grad in zip(chosen, grads, strict=True):
             every[i] = grad
         passed = watch(every)
         return [passed[i] for i in chosen]
 
-    with unshown():
-        bound = _Boundary.apply(  # type: ignore[no-untyped-call]
-            None if watch is None else watch_chosen,
-            len(chosen),
-            *(originals[i] for i in chosen),
-            *(substitutes[i] for i in chosen),
-        )
+    return _bound(watch_chosen, chosen, tensors, tensors)
+
+
+def _can_be_bound(tensor: Tensor) -> bool:
+    return carries_gradient(tensor) and not (tensor.is_nested and is_strided_nested(tensor))
+
+
+def _bound(
+    watch: Callable[[Grads], Grads] | None,
+    chosen: Sequence[int],
+    originals: Sequence[Tensor],
+    substitutes: Sequence[Tensor],
+) -> Sequence[Tensor]:
+    if not chosen:
+        return substitutes
+    tensors = [*map(originals.__getitem__, chosen), *map(substitutes.__getitem__, chosen)]
+    if count_modes() or is_profiled():
+        with unshown():
+            bound = _apply(watch, len(chosen), tensors)
+    else:
+        bound = _apply(watch, len(chosen), tensors)
     result = list(substitutes)
     for i, tensor in zip(chosen, bound, strict=True):
         result[i] = tensor
     return result
+
+
+def _apply(watch: Any, count: int, tensors: list[Tensor]) -> Sequence[Tensor]:
+    """What ``_Boundary.apply`` does, less the search for defaults of arguments."""
+    bound: Sequence[Tensor]
+    if transforms_active():
+        bound = _Boundary.apply(watch, count, *tensors)  # type: ignore[no-untyped-call]
+    else:
+        bound = _apply_boundary(watch, count, *map(unwrap_if_dead, tensors))
+    return bound
 
 
 def rebase(target: Tensor, source: Tensor) -> None:

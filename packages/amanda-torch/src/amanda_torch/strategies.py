@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amanda_torch._internals import count_modes, is_jit_tracing
 from amanda_torch.call import REFUSALS, Call, run_inside
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.general import General
 from amanda_torch.routines import Routines
 from amanda_torch.signature import outputs_of, with_outputs
-from amanda_torch.tracing import is_tracing, may_trace
+from amanda_torch.tracing import is_tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from amanda import Operator
     from amanda.driving import Engine, Plan
-    from torch import Tensor
 
     from amanda_torch.identity import Identity
     from amanda_torch.signature import Args, Kwargs
@@ -70,40 +70,27 @@ class Around:
         """Carry out the plan at one execution."""
         form, inside = self._form, plan.inside
         inputs = form.tensors(args, kwargs)
-        if (form.places is None or may_trace()) and is_tracing(inputs):
+        if (form.places is None or count_modes() or is_jit_tracing()) and is_tracing(inputs):
             return run_inside(inside, form, keys, args, kwargs)
         given = self._before.run(inputs, operator)
+        new_args, new_kwargs = args, kwargs
         if given is not inputs:
-            result = self._run_on(given, engine, plan, operator, keys, args, kwargs)
-        elif inside is None:
-            result = form.run(*args, **kwargs)
-        else:
-            result = run_inside(inside, form, keys, args, kwargs)
+            new_args, new_kwargs = form.with_tensors(args, kwargs, given)
+        try:
+            if inside is None:
+                result = form.run(*new_args, **new_kwargs)
+            else:
+                result = run_inside(inside, form, keys, new_args, new_kwargs)
+        except REFUSALS as error:
+            if given is not inputs:
+                call = Call(engine, self._identity, operator, form, keys, args, kwargs)
+                call.blame(error, plan.before)
+            raise
         if self._after is None:
             return result
         outputs = outputs_of(result)
         finished = self._after.run(outputs, operator)
         return result if finished is outputs else with_outputs(result, finished)
-
-    def _run_on(
-        self,
-        given: Sequence[Tensor],
-        engine: Engine,
-        plan: Plan,
-        operator: Operator,
-        keys: Any,
-        args: Args,
-        kwargs: Kwargs,
-    ) -> Any:
-        """Run the operator on what routines have substituted."""
-        form = self._form
-        try:
-            new_args, new_kwargs = form.with_tensors(args, kwargs, given)
-            return run_inside(plan.inside, form, keys, new_args, new_kwargs)
-        except REFUSALS as error:
-            call = Call(engine, self._identity, operator, form, keys, args, kwargs)
-            call.blame(error, plan.before)
-            raise
 
 
 @not_a_call_site

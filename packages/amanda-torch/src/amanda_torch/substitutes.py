@@ -18,10 +18,10 @@ def incompatible(original: Any, substitute: Any) -> str | None:
         return f"returned {type(substitute).__name__}, not a tensor"
     if original is None:
         return None
-    for what in ("dtype", "device"):
-        expected, given = getattr(original, what), getattr(substitute, what)
-        if expected != given:
-            return f"returned {what} {given} for {expected}"
+    if original.dtype != substitute.dtype:
+        return f"returned dtype {substitute.dtype} for {original.dtype}"
+    if original.device != substitute.device:
+        return f"returned device {substitute.device} for {original.device}"
     return None
 
 
@@ -39,7 +39,7 @@ def stops_gradient(original: Any, substitute: Any) -> str | None:
     reason = incompatible(original, substitute)
     if reason is not None or original is None or not carries_gradient(original):
         return reason
-    if is_strided_nested(original):
+    if original.is_nested and is_strided_nested(original):
         return (
             "returned a substitute for a nested tensor of the strided layout, through which "
             "no gradient passes; use layout=torch.jagged"

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 _plain: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
 
 
-def may_trace() -> bool:
-    """Whether an execution on plain tensors may be part of tracing."""
-    return count_modes() > 0 or is_jit_tracing()
-
-
 def is_tracing(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether an execution is part of tracing (fake tensors, ``torch.export``, ``jit.trace``)."""
     for tensor in tensors:
