@@ -15,7 +15,7 @@ from amanda_tensorflow.graph.rows import shown_whole
 from amanda_tensorflow.parameters import describe, is_parameter, parameter
 from amanda_tensorflow.routines.host_threads import Waiting
 from amanda_tensorflow.routines.substitutes import incompatible_reason
-from amanda_tensorflow.running import copies, errors, stashed
+from amanda_tensorflow.running import errors, stashed
 from amanda_tensorflow.running.functions import Functions
 from amanda_tensorflow.running.instrumenting import Instrumenter
 from amanda_tensorflow.running.sessions import Sessions
@@ -87,10 +87,6 @@ class TensorFlowDriver(Driver):
         suspended.waiting.end()
         self.activate(engine)
         in_force.put(engine, paused=True)
-
-    def forgotten(self, engine: Engine) -> None:
-        """Have what runs under these tools decided about anew."""
-        copies.forget(engine)
 
     def _failed(self, error: Exception) -> None:
         """Have TensorFlow and Keras shorten an error's traceback, and leave the rest of it."""

@@ -8,7 +8,6 @@ other tools that decide the same.
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -64,19 +63,6 @@ class Copy:
 
 AnyCopy = TypeVar("AnyCopy", bound=Copy)
 
-_decided: weakref.WeakKeyDictionary[Engine, int] = weakref.WeakKeyDictionary()
-_numbers = itertools.count(1)
-
-
-def forget(engine: Engine) -> None:
-    """The decisions of these tools were dropped: they are to be asked again."""
-    _decided[engine] = next(_numbers)
-
-
-def decided(engine: Engine) -> int:
-    """A number that is another one once decisions of these tools were dropped."""
-    return _decided.get(engine, 0)
-
 
 @dataclass(slots=True, eq=False)
 class InUse(Generic[AnyCopy]):
@@ -85,12 +71,12 @@ class InUse(Generic[AnyCopy]):
     Attributes:
         copy: what runs instead; None where nothing is to be done.
         versions: which other versions of its arguments it was given.
-        decided: see the function of this name.
+        stamp: that of the engine when it was asked.
     """
 
     copy: AnyCopy | None
     versions: Hashable
-    decided: int
+    stamp: object
 
 
 class Copies(Generic[AnyCopy]):
@@ -108,12 +94,7 @@ class Copies(Generic[AnyCopy]):
     def used_by(self, engine: Engine, versions: Hashable) -> InUse[AnyCopy] | None:
         """What tools have decided; None where they are to be asked."""
         found = self._in_use.get(engine)
-        if (
-            found is None
-            or found.versions != versions
-            or not engine.caching
-            or found.decided != decided(engine)
-        ):
+        if found is None or found.versions != versions or found.stamp is not engine.stamp:
             return None
         return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic
 
 from amanda_tensorflow.decisions import decide
 from amanda_tensorflow.graph.identity import Identities
-from amanda_tensorflow.running.copies import AnyCopy, Copies, InUse, decided
+from amanda_tensorflow.running.copies import AnyCopy, Copies, InUse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ class Instrumenter:
         return used.copy
 
     def _ask(self, runnable: Runnable[AnyCopy], engine: Engine) -> InUse[AnyCopy]:
-        since = decided(engine)
+        stamp = engine.stamp
         self._unseen.met_by(engine).graphs = True
         root = runnable.frame()
         runnable.identify(root, self._identities)
@@ -96,4 +96,4 @@ class Instrumenter:
             copy = runnable.copies.take(
                 engine, stages, runnable.versions, lambda: runnable.rewritten(root, stages)
             )
-        return InUse(copy, runnable.versions, since)
+        return InUse(copy, runnable.versions, stamp)
