@@ -92,16 +92,16 @@ def reference(
     given: dict[str, dict[int, Array]] = {}
     for role, array in zip(roles, arrays, strict=True):
         given.setdefault(_base(role), {})[_index(role)] = array
-    own = {}
+    own, numbers = {}, {}
     for name, value in attrs.items():
         if _base(name) in schema.attributes:
             tensor = schema.attributes[name].type == defs.OpSchema.AttrType.TENSOR
             own[name] = numpy_helper.from_array(_tensor(value)) if tensor else value
         else:
-            array = np.array(
-                value, _dtype(schema, _base(name), value, given), ndmin=_base(name) == "K"
-            )
-            given.setdefault(_base(name), {})[_index(name)] = array
+            dtype = _dtype(schema, _base(name), attrs, dict(zip(roles, arrays, strict=True)))
+            numbers[name] = _number(name, value, dtype)
+    for name, array in numbers.items():
+        given.setdefault(_base(name), {})[_index(name)] = array
     feeds: dict[str, Array] = {}
     places: list[str] = []
     for parameter in schema.inputs:
@@ -176,18 +176,37 @@ def _index(name: str) -> int:
 
 
 def _dtype(
-    schema: defs.OpSchema, name: str, value: Any, given: Mapping[str, Mapping[int, Array]]
+    schema: defs.OpSchema, name: str, numbers: Mapping[str, Any], tensors: Mapping[str, Array]
 ) -> Any:
-    """The data type of a number: that of its relatives if it has any, else its own."""
+    """The data type of a number: that of a related tensor if there is one, else of all related
+    numbers together."""
     kinds = {parameter.name: parameter.type_str for parameter in schema.inputs}
-    for other, parts in given.items():
-        if kinds[other] == kinds[name]:
-            return next(iter(parts.values())).dtype
+
+    def related(other: str) -> bool:
+        return kinds.get(_base(other)) == kinds[name]
+
+    for other, tensor in tensors.items():
+        if related(other):
+            return tensor.dtype
     if name in _SETTING_TYPES:
         return _SETTING_TYPES[name]
-    number = np.asarray(value)
-    kind = number.dtype.kind if number.size else "i"
+    values = [np.asarray(value) for other, value in numbers.items() if related(other)]
+    kind = np.result_type(np.bool_, *(value for value in values if value.size)).kind
+    if not all(value.size for value in values):  # of no axes, say
+        kind = "i"
     return {"f": np.float32, "b": np.bool_}.get(kind, np.int64)
+
+
+def _number(name: str, value: Any, dtype: Any) -> Array:
+    """A number as a tensor; those of ``K`` have an axis.
+
+    Raises:
+        ValueError: it is none of that data type.
+    """
+    array = np.array(value, dtype, ndmin=_base(name) == "K")
+    if array.dtype.kind in "iub" and not np.array_equal(array.ravel(), np.ravel(value)):
+        raise ValueError(f"{name}={value} is no {array.dtype}, which its relatives are")
+    return array
 
 
 if __name__ == "__main__":

@@ -120,7 +120,6 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         when=_unbatched,
         axis=axis("axis", "params"),
     ),
-    "ResourceGather": rule("Gather", "data=resource indices=indices", when=_unbatched, axis=0),
     "SparseSoftmaxCrossEntropyWithLogits": rule(
         "SoftmaxCrossEntropyLoss",
         "scores=features labels=labels",
