@@ -92,7 +92,7 @@ class Whole(NamedTuple):
 
 
 def wholes_of(graph: Any, engine: Engine) -> list[Whole]:
-    """The composites of a graph for the tools in force."""
+    """The composites of a graph for the active tools."""
     known: dict[str, tuple[int, list[Whole]]] = attached(graph, "_amanda_composites", dict)
     operators = operators_of(graph)
     for vocabulary, context_map in engine.context_maps.items():

@@ -19,7 +19,7 @@ from amanda_tensorflow.running import errors, stashed
 from amanda_tensorflow.running.functions import Functions
 from amanda_tensorflow.running.instrumenting import Instrumenter
 from amanda_tensorflow.running.sessions import Sessions
-from amanda_tensorflow.thread import ThreadState, in_force, thread
+from amanda_tensorflow.thread import ThreadState, active, thread
 from amanda_tensorflow.unseen import Unseen
 from amanda_tensorflow.unseen.eager import EagerOperators
 from amanda_tensorflow.unseen.pipelines import Pipelines
@@ -51,7 +51,7 @@ class TensorFlowDriver(Driver):
         instrumenter = Instrumenter(self._unseen, pipelines)
         functions, sessions = Functions(instrumenter, self._failed), Sessions(instrumenter)
         self._patches = Patches(
-            lambda: patches.while_in_force(functions, sessions, self._eager, pipelines)
+            lambda: patches.while_active(functions, sessions, self._eager, pipelines)
         )
         stashed.hold_while_alive(self._patches)
 
@@ -60,7 +60,7 @@ class TensorFlowDriver(Driver):
         """The array namespace of its tensors."""
         return namespace
 
-    # What is in force
+    # What is active
 
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
@@ -71,13 +71,13 @@ class TensorFlowDriver(Driver):
         if engine is not None:
             self._eager.begins(engine)
         self._patches.hold(engine is not None)
-        in_force.put(engine)
+        active.put(engine)
 
     def suspend(self) -> Suspended:
         """Begin anew: the routine's scope knows nothing of the ones around it."""
         suspended = Suspended(thread.state, Waiting())
         thread.state = ThreadState()
-        in_force.put(None)
+        active.put(None)
         return suspended
 
     def resume(self, suspended: Suspended, engine: Engine | None) -> None:
@@ -86,7 +86,7 @@ class TensorFlowDriver(Driver):
         thread.state = suspended.state
         suspended.waiting.end()
         self.activate(engine)
-        in_force.put(engine, paused=True)
+        active.put(engine, paused=True)
 
     def _failed(self, error: Exception) -> None:
         """Have TensorFlow and Keras shorten an error's traceback, and leave the rest of it."""

@@ -1,4 +1,4 @@
-"""What the driver changes in TensorFlow: for good, and only while tools are in force.
+"""What the driver changes in TensorFlow: for good, and only while tools are active.
 
 The two tables here are all of it, but for how tracebacks are shortened once an error has left a
 function (:func:`amanda_tensorflow.running.errors.shortening`). What the driver knows of a graph,
@@ -86,10 +86,10 @@ def install() -> None:
     _for_good.hold(True, "for good")
 
 
-def while_in_force(
+def while_active(
     calls: Functions, sessions: Sessions, eager: EagerOperators, pipelines: Pipelines
 ) -> Iterator[tuple[Any, str, Any]]:
-    """What is changed while any thread has tools in force."""
+    """What is changed while any thread has active tools."""
     session, replica = session_lib.BaseSession, mirrored_run._MirroredReplicaThread
     yield from _replacements(
         [

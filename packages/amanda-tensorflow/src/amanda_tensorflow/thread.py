@@ -1,4 +1,4 @@
-"""What a thread is at: the tools in force in it, and what they are looking at."""
+"""What a thread is at: the tools active in it, and what they are looking at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda import ValueUnavailableError
-from amanda.driving import InForce
+from amanda.driving import ActiveEngine
 
 from amanda_tensorflow.graph.frames import Frame
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from amanda_tensorflow.values import Values
 
-in_force = InForce()
+active = ActiveEngine()
 
 
 class Shown(NamedTuple):
@@ -48,7 +48,7 @@ class ThreadState:
     """What a thread is at; within a scope that a routine opens, it begins anew.
 
     Attributes:
-        engine: the tools that were put in force, None for none.
+        engine: the tools that were made active, None for none.
         shown: what tools are looking at.
     """
 
@@ -71,7 +71,7 @@ def looking_at(shown: Shown) -> Iterator[None]:
     state = thread.state
     state.shown = shown
     try:
-        with in_force.paused():
+        with active.paused():
             yield
     finally:
         state.shown = None

@@ -29,7 +29,7 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
 
     Args:
         root: the outermost frame, whose operators are identified.
-        engine: the tools in force.
+        engine: the active tools.
         values: finds out the values of variables and constants.
 
     Raises:

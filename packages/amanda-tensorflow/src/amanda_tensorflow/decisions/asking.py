@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class Asking:
-    """The frames behind one call, and what the tools in force have decided about them so far.
+    """The frames behind one call, and what the active tools have decided about them so far.
 
     Attributes:
         frames: the outermost frame and all below it, whose operators are identified.
-        engine: the tools in force.
+        engine: the active tools.
         stages: what they want inserted.
     """
 

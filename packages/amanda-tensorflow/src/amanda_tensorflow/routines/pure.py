@@ -15,7 +15,7 @@ from amanda_tensorflow._internals import (
     types_pb2,
 )
 from amanda_tensorflow.graph.body import Body, data_inputs, set_inputs
-from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.thread import active
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ class PureRoutine:
             tf.TensorSpec(spec.shape, spec.dtype.base_dtype, f"given_{position}")
             for position, spec in stage.given.items()
         ]
-        with context.eager_mode(), in_force.paused(), tf.init_scope():
+        with context.eager_mode(), active.paused(), tf.init_scope():
             function = tf.function(traced, autograph=False).get_concrete_function(*specs)
         body = Body.of_function(function.inference_fn.definition)
         captures = [*function.captured_inputs, *_without_large_constants(body)]

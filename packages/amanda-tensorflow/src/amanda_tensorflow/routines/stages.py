@@ -13,7 +13,7 @@ from amanda_tensorflow.routines.substitutes import (
     incompatible_shape,
     is_replaceable,
 )
-from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.thread import active
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -145,7 +145,7 @@ class Stage:
             RoutineError: a routine failed, or returned what cannot be used.
         """
         at = dict(zip(self.given, given, strict=True))
-        with in_force.paused():
+        with active.paused():
             return self._replacement(at) if self.replaces else self._chain(at)
 
     def _chain(self, given: Mapping[int, Any]) -> list[Any]:

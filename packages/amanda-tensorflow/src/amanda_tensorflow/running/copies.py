@@ -82,8 +82,8 @@ class InUse(Generic[AnyCopy]):
 class Copies(Generic[AnyCopy]):
     """The copies of one function, or of what one graph runs for one request.
 
-    The copy that tools in force use is kept as long as they are. Beside those the copies are kept
-    that were used last.
+    The copy that active tools use is kept as long as they are active, and so are the copies that
+    were used last.
     """
 
     def __init__(self) -> None:

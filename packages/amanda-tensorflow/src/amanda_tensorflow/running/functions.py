@@ -23,7 +23,7 @@ from amanda_tensorflow.rewriting.rewriter import Rewriter
 from amanda_tensorflow.running import stashed
 from amanda_tensorflow.running.copies import Copies, Copy
 from amanda_tensorflow.running.instrumenting import Runnable
-from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.thread import active
 from amanda_tensorflow.values import FunctionValues
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ class Functions:
         def wrapped(function: Any, *args: Any) -> Any:
             versions = stashed.signature_of(args)
             if function._bound_context.executing_eagerly():
-                if versions or in_force.engine is not None:
+                if versions or active.engine is not None:
                     try:
                         copy = self._copy(function, args, versions)
                         if copy is not None:
@@ -196,7 +196,7 @@ class Functions:
         self, function: Any, args: Sequence[Any], versions: stashed.Signature
     ) -> FunctionCopy | None:
         """What runs in place of a function; None for itself."""
-        call, engine = FunctionCall(function, args, versions), in_force.engine
+        call, engine = FunctionCall(function, args, versions), active.engine
         if engine is not None:
             return self._instrumenter.copy_of(call, engine)
         with self._instrumenter.preparing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.thread import active
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ def starting(start: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(start)
     def wrapped(replica: Any) -> None:
-        setattr(replica, _ENGINE, in_force.engine)
+        setattr(replica, _ENGINE, active.engine)
         start(replica)
 
     return wrapped
@@ -29,10 +29,10 @@ def running(run: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(run)
     def wrapped(replica: Any) -> None:
-        in_force.put(getattr(replica, _ENGINE, None))
+        active.put(getattr(replica, _ENGINE, None))
         try:
             run(replica)
         finally:
-            in_force.put(None)
+            active.put(None)
 
     return wrapped

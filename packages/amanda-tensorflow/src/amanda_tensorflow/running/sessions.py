@@ -29,7 +29,7 @@ from amanda_tensorflow.running.copies import Copies, Copy
 from amanda_tensorflow.running.instrumenting import Runnable
 from amanda_tensorflow.running.lowered import Below
 from amanda_tensorflow.running.session_nodes import SCOPE, CopiedNodes, behind
-from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.thread import active
 from amanda_tensorflow.values import SessionValues
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class Sessions:
         def wrapped(
             session: Any, options: Any, feeds: Any, fetches: Any, targets: Any, metadata: Any
         ) -> Any:
-            engine = in_force.engine
+            engine = active.engine
             if engine is not None:
                 request = Request(session, feeds, fetches, targets)
                 copy = self._instrumenter.copy_of(request, engine)
@@ -257,7 +257,7 @@ class Sessions:
 
         @functools.wraps(hand_out)
         def wrapped(session: Any, *args: Any, **kwargs: Any) -> Any:
-            if in_force.engine is not None:
+            if active.engine is not None:
                 raise UnsupportedError(
                     f"Session.{hand_out.__name__} cannot be instrumented, since it hands out what "
                     "runs before tools can look at it; use Session.run or Session.make_callable, "

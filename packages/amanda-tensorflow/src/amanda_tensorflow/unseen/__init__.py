@@ -1,4 +1,4 @@
-"""What tools in force did not see, which is said once in each scope."""
+"""What active tools did not see, which is said once in each scope."""
 
 from __future__ import annotations
 

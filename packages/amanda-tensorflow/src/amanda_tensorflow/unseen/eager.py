@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from amanda_tensorflow.graph.node_types import OPT_IN
-from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.thread import active
 from amanda_tensorflow.unseen import OF_MODELS
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class EagerOperators:
         self._unseen = unseen
 
     def begins(self, engine: Engine) -> None:
-        """Tools are put in force."""
+        """Tools become active."""
         met = self._unseen.met_by(engine)
         if tf.config.functions_run_eagerly() and not met.told_of_eager:
             met.told_of_eager = True
@@ -56,7 +56,7 @@ class EagerOperators:
             )
 
     def ends(self, engine: Engine) -> None:
-        """Tools are in force no longer: if they saw no graph, what ran eagerly is worth a word."""
+        """Tools are active no longer: if they saw no graph, what ran eagerly is worth a word."""
         met = self._unseen.met_by(engine)
         if met.eager is not None and not met.told_of_eager and not met.graphs:
             self._tell(met, met.eager)
@@ -66,7 +66,7 @@ class EagerOperators:
 
         @functools.wraps(execute)
         def noticing(runtime: Any, operator: str, *args: Any) -> Any:
-            engine = in_force.engine
+            engine = active.engine
             if engine is not None:
                 self._notice(operator, engine)
             return execute(runtime, operator, *args)
@@ -78,7 +78,7 @@ class EagerOperators:
 
         @functools.wraps(make_function)
         def noticing(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if model.run_eagerly and in_force.engine is not None:
+            if model.run_eagerly and active.engine is not None:
                 self._unseen.tell(
                     f"tools see nothing of model {model.name!r}, since run_eagerly=True keeps it "
                     "from becoming a graph; compile it with run_eagerly=False"

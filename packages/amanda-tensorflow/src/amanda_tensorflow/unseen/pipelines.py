@@ -9,7 +9,7 @@ from amanda_tensorflow._internals import errors, op_def_registry
 from amanda_tensorflow.graph.called_functions import calls_functions, definition_of
 from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
 from amanda_tensorflow.notes import attached
-from amanda_tensorflow.thread import in_force
+from amanda_tensorflow.thread import active
 from amanda_tensorflow.unseen import OF_MODELS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Pipelines:
         def noticing(read: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(read)
             def reading(*args: Any, **kwargs: Any) -> Any:
-                engine = in_force.engine
+                engine = active.engine
                 if engine is not None:
                     self._read(args[position], engine)
                 return read(*args, **kwargs)
@@ -53,7 +53,7 @@ class Pipelines:
 
         @functools.wraps(execute)
         def noticing(runtime: Any, operator: str, *args: Any) -> Any:
-            if operator == "ReduceDataset" and (engine := in_force.engine) is not None:
+            if operator == "ReduceDataset" and (engine := active.engine) is not None:
                 for graph in (getattr(argument, "graph", None) for argument in args):
                     if graph is not None:
                         self._called(graph, engine)
