@@ -75,6 +75,18 @@ def test_apply_is_also_found_in_the_tool_module():
     assert amanda.tool.Tool is amanda.Tool
 
 
+def test_a_driver_must_say_what_can_stand_for_what_by_the_name_that_is_asked():
+    class Old(amanda.Driver):
+        backend = vocabulary = "old"
+        xp = activate = value = describe = variable = None
+
+        def refusal(self, original, substitute):
+            return "no"
+
+    with pytest.raises(TypeError, match="incompatible_reason"):
+        Old()
+
+
 def test_the_driver_class_is_also_found_in_the_driver_module():
     assert amanda.driver.Driver is amanda.Driver
 

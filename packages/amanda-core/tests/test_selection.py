@@ -62,6 +62,16 @@ class TestOtherWords:
             found.analyze(execution(operator(type)))
         assert tool.asked == asked
 
+    def test_restrict_what_is_registered_later_too(self):
+        tool = Tool()
+        tool.restrict(["fake::relu"])
+        seen = []
+        tool.add_inst_for_op(lambda ctx: seen.append(ctx.op.type))
+        found = engine(tool, driver=Dialects())
+        for type in ("relu", "conv2d"):
+            found.analyze(execution(operator(type)))
+        assert seen == ["relu"]
+
 
 def test_what_a_misspelt_type_may_mean_is_watched():
     assert engine(Noting(["Relu"]), driver=Dialects()).wanted == {"Relu", "relu", "relu_"}

@@ -51,14 +51,10 @@ def checked_indices(
     what: str,
     where: str,
 ) -> tuple[int, ...] | None:
-    """The index list of an insertion, made non-negative and checked.
+    """The index list of an insertion, made non-negative and checked; None for all.
 
-    Args:
-        indices: indices, or names out of ``names``; None for all.
-        count: the number of tensors to choose from, None while it is not known.
-        names: their names, if they have any.
-        what: what the list is called in messages.
-        where: where it was given, for messages.
+    There are ``count`` tensors to choose from, None while that is not known, by their ``names`` too
+    if they have any. Messages say ``what`` the list is called and ``where`` it was given.
 
     Raises:
         ActionError: an index is no integer, out of range, or given twice; a name is not known.
@@ -103,11 +99,8 @@ def checked_options(
 ) -> None:
     """Check that a routine takes the keyword arguments that an insertion passes on to it.
 
-    Args:
-        routine: what is inserted. One whose signature Python cannot tell takes anything.
-        options: its keyword arguments.
-        known: the options of the insertion itself, of which one may be a misspelling.
-        where: where they were given, for messages.
+    One whose signature Python cannot tell takes anything. What it does not take may be a
+    misspelling of the ``known`` options of the insertion itself.
 
     Raises:
         ActionError: it does not take one of them.

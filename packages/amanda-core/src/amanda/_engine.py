@@ -163,18 +163,8 @@ class Engine:
     ) -> Sequence[Any]:
         """Run routines one after the other; each sees what the one before it returned.
 
-        Args:
-            actions: in the order in which they run.
-            tensors: what they may select from.
-            operator: the operator, or backward operator, at which they run.
-            check: in place of the driver's ``incompatible_reason``.
-            like: what the results of a replacement stand for; ``tensors`` for all others.
-
-        Returns:
-            ``tensors``, or ``like``, itself when nothing was replaced, else a new list.
-
-        Raises:
-            RoutineError: a routine failed, or returned what cannot be used.
+        See :meth:`Action.run`. ``check`` is the driver's ``incompatible_reason`` unless it is
+        given, and ``like`` is given for a replacement alone.
         """
         check = check or self.driver.incompatible_reason
         for action in actions:
@@ -196,10 +186,10 @@ class Engine:
 
     @property
     def stamp(self) -> object:
-        """What tells whether something made by plans, such as a program, may be used again.
+        """The same object as long as what was made by plans, such as a program, may be used again.
 
-        It may where this is the same object as when it was made. It is another one once plans were
-        dropped, maybe by another thread, and each time while nothing is kept.
+        It is another one once plans were dropped, maybe by another thread, and each time while
+        nothing is kept.
         """
         return self._stamp if self.caching else object()
 

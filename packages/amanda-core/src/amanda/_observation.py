@@ -119,7 +119,7 @@ class Observation(dict[str, Any]):
         Raises:
             ValueUnavailableError: it has not run yet; register with ``require_outputs=True``.
         """
-        return self._known(self._now.execution.outputs, f"the outputs of {{}} are not {_LATER}")
+        return self._known(self._now.execution.outputs, f"its outputs are not {_LATER}")
 
     @property
     def grad_outputs(self) -> Sequence[Any]:
@@ -130,7 +130,7 @@ class Observation(dict[str, Any]):
             ValueUnavailableError: on the forward side.
         """
         grads = self._now.execution.grad_outputs
-        return self._known(grads, "the forward side of {} has no gradients")
+        return self._known(grads, "its forward side has no gradients")
 
     @property
     def grad_inputs(self) -> Sequence[Any]:
@@ -144,7 +144,7 @@ class Observation(dict[str, Any]):
         execution = self._now.execution
         if callable(execution.grad_inputs):
             execution.grad_inputs = execution.grad_inputs()
-        return self._known(execution.grad_inputs, f"the input gradients of {{}} are not {_LATER}")
+        return self._known(execution.grad_inputs, f"its input gradients are not {_LATER}")
 
     def input(self, name: str) -> Any:
         """The input of that name, a list of tensors for a list, None for one that is absent.
@@ -261,5 +261,5 @@ class Observation(dict[str, Any]):
 
     def _known(self, tensors: Sequence[Any] | None, otherwise: str) -> Sequence[Any]:
         if tensors is None:
-            raise ValueUnavailableError(otherwise.format(self.op_id))
+            raise ValueUnavailableError(f"{self.op_id}: {otherwise}")
         return tensors

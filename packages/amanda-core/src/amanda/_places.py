@@ -28,12 +28,9 @@ class Ids:
         return len(self._holders)
 
     def free(self, stem: str, first: int = 1, taken: Container[str] = ()) -> str:
-        """The id for a scope and type that has the lowest free number.
+        """The id for a scope and type, as its first is called, that has the lowest free number.
 
-        Args:
-            stem: the scope and type, as the first of them is called.
-            first: the lowest number that it may have.
-            taken: ids that others have.
+        It has a number from ``first`` on, and is none of those that others have ``taken``.
         """
         number = max(first, self._lowest.get(stem, 1))
         while (id := numbered(stem, number)) in self._holders or id in taken:
