@@ -8,6 +8,7 @@ from amanda.driving import Action, Analysis, Point, View
 from amanda.testing import Program
 from amanda.testing.adapter import assert_close, numbers
 from amanda.testing.models import W1, W2, X, perceptron, plain_gradients, sigmoid
+from amanda.testing.packages import install
 from amanda_contextmap.translation import Translation
 from fake_backend import FakeDriver, execution, operator
 from numpy_backend.adapter import NumpyAdapter
@@ -19,12 +20,8 @@ MASK = np.array([[1, 0, 1, 0]] * 3, np.float32)
 @pytest.fixture(autouse=True)
 def _installed(tmp_path, monkeypatch):
     """The map is installed the way a package does it, by its metadata."""
-    info = tmp_path / "loud-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        "[amanda.context_maps]\nnumpy:loud = loud_vocabulary:context_map\n"
-    )
+    announced = "[amanda.context_maps]\nnumpy:loud = loud_vocabulary:context_map\n"
+    install(tmp_path, "loud", entry_points=announced)
     monkeypatch.syspath_prepend(tmp_path)
 
 

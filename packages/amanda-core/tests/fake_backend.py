@@ -2,7 +2,7 @@
 
 from amanda import Driver, Operator, TensorInfo
 from amanda._engine import Engine, Scope
-from amanda._operator import ByOperator, Execution
+from amanda.driving import ByOperator, Execution
 
 
 class FakeDriver(Driver):

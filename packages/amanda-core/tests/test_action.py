@@ -2,7 +2,8 @@
 
 import pytest
 from amanda import ActionError, Operator, RoutineError, Tool
-from amanda._action import Action, Point, checked_indices
+from amanda._action import checked_indices
+from amanda.driving import Action, Point
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

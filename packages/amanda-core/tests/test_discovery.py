@@ -6,6 +6,7 @@ import sys
 import textwrap
 
 import pytest
+from amanda.testing.packages import install
 
 DRIVER = """
 import {framework}
@@ -43,10 +44,7 @@ class Site:
 
     def entry_point(self, package, group, line):
         """Install a package that announces one thing."""
-        info = self._path / f"{package}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[{group}]\n{line}\n")
+        install(self._path, package, entry_points=f"[{group}]\n{line}\n")
 
     def run(self, program):
         """What a program prints, line by line."""
@@ -71,7 +69,7 @@ def test_a_driver_is_loaded_when_its_framework_is_imported_already(site):
     site.driver("gluon")
     assert site.run("""
         import gluon, amanda
-        from amanda._registry import known_drivers
+        from amanda.driving import known_drivers
         print([driver.backend for driver in known_drivers()])
         tool = amanda.Tool()
         tool.add_inst_for_op(print)
@@ -87,7 +85,7 @@ def test_scopes_of_two_threads_wait_for_the_same_driver(site):
     site.driver("gluon", DRIVER + "import time; time.sleep(0.2)\n")
     assert site.run("""
         import gluon, amanda, threading
-        from amanda._registry import known_drivers
+        from amanda.driving import known_drivers
         tool = amanda.Tool()
         tool.add_inst_for_op(print)
         seen = []
@@ -110,7 +108,7 @@ def test_a_driver_whose_framework_is_not_imported_is_left_alone(site):
     site.driver("gluon")
     assert site.run("""
         import sys, amanda
-        from amanda._registry import announced
+        from amanda.driving import announced
         with amanda.apply(amanda.Tool()):
             print("gluon" in sys.modules, "amanda_gluon" in sys.modules)
         print([a.framework for a in announced()])

@@ -8,8 +8,8 @@ import amanda
 import pytest
 from amanda import Tool
 from amanda._engine import Scope
-from amanda._operator import ByOperator
-from amanda._vocabulary import Selection, _maps
+from amanda.driving import ByOperator, Selection
+from amanda.testing.packages import install
 from fake_backend import FakeDriver, engine, execution, operator
 
 
@@ -77,6 +77,21 @@ class TestWanted:
         assert other.asked == []
 
 
+class ByInputs:
+    """Says ``PAIR`` of an operator with two inputs, ``OTHER`` of any other."""
+
+    def select(self, subscription, driver):
+        native = frozenset({"contract"})
+        return Selection(subscription, subscription.view, subscription.ops, None, native)
+
+    def translate(self, execution, driver):
+        type = "PAIR" if len(execution.inputs) == 2 else "OTHER"
+        return SimpleNamespace(types=[type], analysis=lambda native: native)
+
+
+BY_INPUTS = ByInputs()
+
+
 class TestInside:
     """Operators that run inside an operator that is wanted as one."""
 
@@ -109,19 +124,12 @@ class TestInside:
         inside.analyze(shown)
         assert inner.asked == ["a/matmul"] * 2
 
-    def test_which_of_several_translations_it_is_decides_for_each_operator(self, monkeypatch):
-        class ByInputs:
-            """Says ``PAIR`` of an operator with two inputs, ``OTHER`` of any other."""
-
-            def select(self, subscription, driver):
-                native = frozenset({"contract"})
-                return Selection(subscription, subscription.view, subscription.ops, None, native)
-
-            def translate(self, execution, driver):
-                type = "PAIR" if len(execution.inputs) == 2 else "OTHER"
-                return SimpleNamespace(types=[type], analysis=lambda native: native)
-
-        monkeypatch.setitem(_maps, ("fake", "loud"), ByInputs())
+    def test_which_of_several_translations_it_is_decides_for_each_operator(
+        self, tmp_path, monkeypatch
+    ):
+        announced = f"[amanda.context_maps]\nfake:loud = {__name__}:BY_INPUTS\n"
+        install(tmp_path, "loud", entry_points=announced)
+        monkeypatch.syspath_prepend(tmp_path)
         tool, native = Tool(namespace="loud"), Noting(["contract", "relu"])
         tool.add_inst_for_op(lambda ctx: None, ops=["PAIR"])
         found = engine(tool, native)

@@ -4,7 +4,9 @@ import warnings
 
 import pytest
 from amanda import AmandaWarning
-from amanda._installed import entry_points_of, warn_once
+from amanda._installed import warn_once
+from amanda.driving import entry_points_of
+from amanda.testing.packages import install
 
 
 @pytest.fixture
@@ -12,13 +14,7 @@ def package(tmp_path, monkeypatch):
     """Installs a package with this file of entry points."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def install(name, text):
-        info = tmp_path / f"{name}-1.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-        (info / "entry_points.txt").write_text(text)
-
-    return install
+    return lambda name, text: install(tmp_path, name, entry_points=text)
 
 
 def test_entry_points_of_a_group_are_listed(package):

@@ -5,7 +5,8 @@ from types import ModuleType, SimpleNamespace
 
 import amanda
 import pytest
-from amanda._private_names import PrivateNames, versions_tested
+from amanda.driving import PrivateNames, versions_tested
+from amanda.testing.packages import install
 
 
 @pytest.fixture
@@ -26,17 +27,10 @@ def installed(tmp_path, monkeypatch):
     """Puts metadata of distributions where they are found."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def install(name, version, *requirements):
-        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir()
-        lines = [
-            f"Name: {name}",
-            f"Version: {version}",
-            *(f"Requires-Dist: {r}" for r in requirements),
-        ]
-        (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.4", *lines, ""]))
+    def put(name, version, *requirements):
+        install(tmp_path, name, version, "".join(f"Requires-Dist: {r}\n" for r in requirements))
 
-    return install
+    return put
 
 
 def test_a_name_is_found_in_a_module_that_is_no_attribute_of_the_package(framework):

@@ -5,7 +5,7 @@ import warnings
 import amanda
 import pytest
 from amanda import AmandaWarning, Tool
-from amanda._unmatched import alike
+from amanda.driving import alike
 from fake_backend import FakeDriver, engine, execution, operator
 from test_engine import Noting
 

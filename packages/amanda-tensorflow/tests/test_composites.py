@@ -6,11 +6,11 @@ The vocabulary here has a ``Gate`` for what TensorFlow computes as ``x * sigmoid
 import dataclasses
 
 import amanda
-import amanda._vocabulary
 import numpy as np
 import pytest
 import tensorflow as tf
 from amanda.driving import Composite, Selection
+from amanda.testing.packages import install
 from amanda.testing.probes import Watch
 from tensorflow.compat import v1
 
@@ -58,9 +58,15 @@ class Gates:
         return found
 
 
+GATES = Gates()
+
+
 @pytest.fixture(autouse=True)
-def gates(monkeypatch):
-    monkeypatch.setitem(amanda._vocabulary._maps, ("tensorflow", "gates"), Gates())
+def _installed(tmp_path, monkeypatch):
+    """The map is announced as a package does it."""
+    announced = f"[amanda.context_maps]\ntensorflow:gates = {__name__}:GATES\n"
+    install(tmp_path, "gates", entry_points=announced)
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 class Tool(amanda.Tool):

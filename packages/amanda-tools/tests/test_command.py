@@ -102,14 +102,18 @@ class TestScript:
     def test_can_spawn_processes_which_run_without_tools(self, command, how):
         command.write(
             "spawns.py",
+            f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
             "import amanda, multiprocessing\n"
-            "def work(x): return x * x, len(amanda._scope._thread.state.tools)\n"
+            "from toy import Toy\n"
+            "toy = Toy()\n"
+            "amanda.register_driver(toy)\n"
+            "with amanda.apply(): pass\n"  # has scopes around it know the driver
+            "def work(x): return x * x, toy.engine is not None\n"
             "if __name__ == '__main__':\n"
             "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
             "        print(work(2), *pool.map(work, [3]))\n",
         )
-        # trace, and what it depends on
-        assert command("run", *QUIET, *how).stdout == "(4, 2) (9, 0)\n"
+        assert command("run", *QUIET, *how).stdout == "(4, True) (9, False)\n"
 
 
 class TestEnd:

@@ -17,7 +17,8 @@ import amanda
 from toy import Toy
 toy = Toy()
 amanda.register_driver(toy)
-amanda._scope._refresh()
+with amanda.apply():  # has the scopes around it know the driver
+    pass
 def work(times=3):
     for _ in range(times):
         toy.forward("layer/relu", 10)

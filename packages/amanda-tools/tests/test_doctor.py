@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from amanda.driving import announced
+from amanda.testing.packages import install
 from amanda_tools import doctor
 from rich.console import Console
 
@@ -31,24 +32,16 @@ class Site:
     def __init__(self, folder):
         self.folder = folder
 
-    def package(self, name, version, more="", **files):
-        info = self.folder / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir()
-        metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}"
-        (info / "METADATA").write_text(metadata)
-        for file, text in files.items():
-            (info / f"{file}.txt").write_text(text)
-
     def install(self, driver=DRIVER, version="1.5.2", tested=None, framework=True):
         if framework:
             (self.folder / "pastel.py").touch()
-            self.package("pastel", version, top_level="pastel\n")
+            install(self.folder, "pastel", version, top_level="pastel\n")
         (self.folder / "pastel_driver.py").write_text(driver)
         more = ""
         if tested is not None:
             more = f"Provides-Extra: tested\nRequires-Dist: pastel{tested}; extra == 'tested'\n"
         announcement = "[amanda.drivers]\npastel = pastel_driver:driver\n"
-        self.package("pastel-driver", "3.1", more, entry_points=announcement)
+        install(self.folder, "pastel-driver", "3.1", more, entry_points=announcement)
 
 
 @pytest.fixture

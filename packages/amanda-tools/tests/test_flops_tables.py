@@ -5,6 +5,7 @@ import warnings
 
 import amanda
 import pytest
+from amanda.testing.packages import install
 from amanda_tools.flops import Flops, registry
 from amanda_tools.flops.table import Table
 
@@ -25,18 +26,15 @@ def installed(tmp_path, monkeypatch):
     """Installs a package of one module that announces things; gives the tables that there are."""
     monkeypatch.syspath_prepend(tmp_path)
 
-    def install(package, text, **announced):
+    def announcing(package, text, **announced):
         module = package.replace("-", "_")
         sys.modules.pop(module, None)  # of another test
         (tmp_path / f"{module}.py").write_text(text)
-        metadata = tmp_path / f"{module}-1.0.dist-info"
-        metadata.mkdir()
-        (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
         entries = "\n".join(f"{name} = {module}:{what}" for name, what in announced.items())
-        (metadata / "entry_points.txt").write_text(f"[amanda.flops]\n{entries}\n")
+        install(tmp_path, package, entry_points=f"[amanda.flops]\n{entries}\n")
         registry.tables.cache_clear()
 
-    yield install
+    yield announcing
     registry.tables.cache_clear()
 
 

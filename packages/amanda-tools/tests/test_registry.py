@@ -8,6 +8,7 @@ from typing import Literal
 import amanda
 import click
 import pytest
+from amanda.testing.packages import install
 from amanda_tools import Flops, Profile, Trace
 from amanda_tools.registry import build, named_tools, options_of
 
@@ -167,14 +168,10 @@ class TestPackages:
         """Installs a package that announces tools."""
         monkeypatch.syspath_prepend(tmp_path)
 
-        def install(name, *announcements):
-            info = tmp_path / f"{name}-1.dist-info"
-            info.mkdir()
-            (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n")
-            lines = "\n".join(("[amanda.tools]", *announcements))
-            (info / "entry_points.txt").write_text(lines)
+        def announcing(name, *announcements):
+            install(tmp_path, name, entry_points="\n".join(("[amanda.tools]", *announcements)))
 
-        yield install
+        yield announcing
         sys.modules.pop("plugin_that_fails", None)
 
     def test_with_one_name_for_two_tools_are_told_apart_by_the_user(self, package):
