@@ -9,8 +9,8 @@ import pytest
 import torch
 import transformers
 from amanda.testing.probes import Record
-from amanda_torch.thread import local
 from small_transformers import small
+from watching import held
 
 STEPS = 64
 PROMPT = torch.tensor([[5, 17, 3, 42]])
@@ -50,13 +50,11 @@ def test_a_long_generation_has_the_operators_of_a_short_one(build: Any, options:
     expected = generate(model, STEPS, options)
     tool = Record()
     with amanda.apply(tool):
-        engine = local.thread.engine
-        assert engine is not None
         generate(model, 2, options)
-        operators, plans, ran = len(tool.analyzed), len(engine.records), len(tool.ran)
+        operators, kept, ran = len(tool.analyzed), held()["Operator"], len(tool.ran)
         actual = generate(model, STEPS, options)
         assert len(tool.analyzed) == operators
-        assert len(engine.records) == plans
+        assert held()["Operator"] == kept
     assert len(tool.ran) > ran * STEPS / 4
     assert torch.equal(actual, expected)
 

@@ -9,10 +9,9 @@ import amanda
 import pytest
 import torch
 from amanda.testing.probes import Record
-from amanda_torch import codes, frames
-from amanda_torch.thread import local
+from amanda_torch import codes
 from torch import Tensor, nn
-from watching import ids
+from watching import held, ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,13 +118,10 @@ def test_a_loss_whose_code_is_made_anew_is_one_place_in_training() -> None:
 def test_code_made_anew_does_not_make_what_is_kept_grow() -> None:
     sizes = []
     with amanda.apply(tool := Record()):
-        outside = local.thread.outside
-        assert outside is not None
         for _ in range(20):
             defined("def f(x): return x.relu()")(X)
             gc.collect()  # a function and the names that it was defined among are a circle
-            kept = outside.pinned, outside.methods, outside.sites, frames.ROLES
-            sizes.append([len(table) for table in kept])
+            sizes.append(held())
     assert sizes[19] == sizes[2]
     assert tool.analyzed == ["relu"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,7 @@ import amanda
 import pytest
 import torch
 import torch._dynamo.eval_frame
-from amanda.testing.probes import Insert, Record, before
-from amanda_torch import driver
+from amanda.testing.probes import Insert, Record, Watch, before
 from amanda_torch.thread import intercepting, local
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,14 +24,37 @@ if TYPE_CHECKING:
 
 X = torch.randn(2, 3)
 
-# What the driver exchanges while a scope is open; its own list, so that none is forgotten
-EXCHANGED: list[tuple[Any, str]] = [(owner, name) for owner, name, _ in driver._patches._patches()]
+
+def attributes() -> dict[tuple[int, str], tuple[Any, Any]]:
+    """All attributes of the modules of torch, and of their classes, each with its owner."""
+    modules = [it for name, it in list(sys.modules.items()) if name.partition(".")[0] == "torch"]
+    classes = [it for module in modules for it in vars(module).values() if isinstance(it, type)]
+    return {
+        (id(owner), name): (owner, value)
+        for owner in [*modules, *classes]
+        for name, value in list(vars(owner).items())
+    }
+
+
+def exchanged() -> list[tuple[Any, str]]:
+    """What is another while a scope is open than before it."""
+    before = attributes()
+    with amanda.apply(*everything()):
+        within = attributes()
+    return [
+        (before[key][0], key[1])
+        for key in before.keys() & within.keys()
+        if within[key][1] is not before[key][1]
+    ]
+
+
+EXCHANGED = exchanged()
 
 
 def state() -> list[Any]:
     stance = torch._dynamo.eval_frame._stance.stance
-    exchanged = [vars(owner).get(name) for owner, name in EXCHANGED]
-    return [*exchanged, stance, intercepting(), local.thread.engine]
+    found = [vars(owner).get(name) for owner, name in EXCHANGED]
+    return [*found, stance, intercepting(), local.thread.engine]
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +97,9 @@ def test_an_exception_in_the_model_within_modules_and_routines() -> None:
         for _ in range(2):
             with pytest.raises(KeyError, match="model"):
                 model(X)
-        assert local.thread.entered is None
-        assert local.thread.visits is None
-    assert len(tool.ran) == 2
-    assert len(tool.analyzed) == 1
+        plain()
+    assert tool.ran == ["0/linear", "0/linear", "exp"]  # the last is outside of the modules
+    assert len(tool.analyzed) == 2
 
 
 def test_an_exception_in_an_operator() -> None:
@@ -212,14 +234,17 @@ def test_a_scope_that_a_routine_leaves_open_is_in_force_after_it() -> None:
 
 
 def test_nothing_is_kept_of_a_scope_that_a_routine_left_open() -> None:
-    inner, stack = Record("exp"), contextlib.ExitStack()
+    stack = contextlib.ExitStack()
     kept: list[weakref.ref[Any]] = []
+
+    def mark(ctx: amanda.OpContext) -> None:
+        ctx["mark"] = mark = set()
+        kept.append(weakref.ref(mark))
+
+    inner = Watch(mark, "exp")
 
     def enter(*tensors: Tensor) -> None:
         stack.enter_context(amanda.apply(inner))
-        engine = local.thread.engine
-        assert engine is not None
-        kept.append(weakref.ref(engine.contexts))
 
     gc.collect()
     gc.disable()  # until it runs, the ids of operators of the scope would be taken
@@ -228,7 +253,7 @@ def test_nothing_is_kept_of_a_scope_that_a_routine_left_open() -> None:
             X.sin()
             with stack:
                 plain()
-        assert [contexts() for contexts in kept] == [None]
+        assert [mark() for mark in kept] == [None]
     finally:
         gc.enable()
 

@@ -1,9 +1,13 @@
-"""Tools that keep gradients, and ids of what runs."""
+"""Tools that keep gradients, ids of what runs, and how much of ours is alive."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import gc
+import sys
+import threading
+from collections import Counter, defaultdict, deque
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 import amanda
 import torch
@@ -102,3 +106,32 @@ def ids(*runs: Callable[[], object]) -> list[list[str]]:
             found.append(tool.ran[start:])
     assert len(set(tool.analyzed)) == len(tool.analyzed)
     return found
+
+
+def held() -> Counter[str]:
+    """How much of ours is alive: objects by their classes, and the elements of all their tables."""
+    found: Counter[str] = Counter()
+    reached: dict[int, object] = {}
+    modules = [vars(module) for name, module in sys.modules.items() if _is_ours(name)]
+    waiting = [*modules, *(it for it in gc.get_objects() if _is_ours(type(it).__module__))]
+    while waiting:
+        it = waiting.pop()
+        if id(it) in reached:
+            continue
+        reached[id(it)] = it
+        found[type(it).__name__] += 1
+        if isinstance(it, TABLES):
+            found["elements"] += len(it)
+        inner = [vars(it)] if isinstance(it, threading.local) else gc.get_referents(it)
+        waiting += [
+            part for part in inner if isinstance(part, TABLES) or _is_ours(type(part).__module__)
+        ]
+    return found
+
+
+TABLES = (dict, list, set, tuple, deque, WeakSet, WeakKeyDictionary, WeakValueDictionary)
+
+
+def _is_ours(module: object) -> bool:
+    package, _, part = str(module).partition(".")
+    return package in ("amanda", "amanda_torch") and not part.startswith("testing")
