@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from amanda_tools import Flops, Profile, Trace
+from amanda_tools import Flops, Operators, Profile, Trace
 
 X = np.ones((2, 3), np.float32)
 
@@ -74,3 +74,27 @@ def test_is_plain_and_written_as_json_and_csv(step, tmp_path):
     assert json.loads(json.dumps([asdict(row) for row in rows]))
     assert "<table>" in flops._repr_html_()
     assert len(repr(profile)) < 100
+
+
+def test_operators_are_listed_with_what_their_graph_knows_of_shapes(step):
+    tool = Operators()
+    with amanda.apply(tool):
+        step()
+    products = [row for row in tool.rows() if row.type in ("linear", "MatMul")]
+    forward = [row for row in products if row.purpose == "model"][:2]
+    outputs = [shape for row in forward for shape in row.output_shapes]
+    assert [shape[1] for shape in outputs] == [4, 5]
+    assert {shape[0] for shape in outputs} <= {2, None}
+    assert all(len(row.inputs) == len(row.input_shapes) for row in tool.rows())
+
+
+def test_an_optimizer_stands_apart_from_the_model():
+    tool, step = Operators(), on_keras()
+    with amanda.apply(tool):
+        step()
+    purposes = {
+        row.purpose: {r.scope for r in tool.rows() if r.purpose == row.purpose}
+        for row in tool.rows()
+    }
+    assert any("sequential" in scope for scope in purposes["model"])
+    assert not any("sequential" in scope for scope in purposes["optimizer"])

@@ -137,6 +137,30 @@ def test_a_variable_of_a_session(use_resource, trainable):
     assert then == TensorInfo((2, 3), "float32", 24, "CPU:0")
 
 
+def test_what_operators_are_there_for():
+    found = {}
+    tool = amanda.Tool()
+    tool.add_inst_for_op(
+        lambda ctx: found.setdefault(ctx.driver.purpose(ctx.op), set()).add(ctx.op.name),
+        opt_in=True,
+    )
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session, amanda.apply(tool):
+        data = tf.data.Dataset.from_tensors([[1.0, 2.0]]).repeat()
+        x = tf.compat.v1.data.make_one_shot_iterator(data).get_next()
+        weight = tf.compat.v1.get_variable("weight", (2, 3))
+        loss = tf.reduce_sum(tf.nn.relu(tf.matmul(x, weight, name="product")), name="loss")
+        train = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss)
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(train)
+    assert found["data"] == {"IteratorGetNext"}
+    assert found["optimizer"] == {"GradientDescent/update_weight/ResourceApplyGradientDescent"}
+    assert found["initialization"] >= {"weight/Assign", "weight/Initializer/random_uniform"}
+    assert all(
+        name == "weight/Assign" or "/Initializer/" in name for name in found["initialization"]
+    )
+    assert {"product", "Relu", "loss"} <= found["model"]
+
+
 def test_nothing_runs_beside_the_host():
     driver.synchronize("CPU:0")
     assert driver.allocated("CPU:0") is None

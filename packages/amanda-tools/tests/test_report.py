@@ -53,15 +53,41 @@ class TestByModule:
         ]
 
     def test_depth_limits_the_levels(self):
-        columns = [column("N", a_b_c__conv=1, a_b_d__conv=2, a_e__conv=4)]
+        columns = [column("N", a_b_c__conv=1, a_b_d__conv=2, a_e__conv=4, f__conv=8)]
         shown = [
             [line.split()[0] for line in lines(by_module(columns, depth))[1:]] for depth in range(4)
         ]
         assert shown == [
             ["total"],
-            ["total", "a"],
-            ["total", "a", "b", "e"],
-            ["total", "a", "b", "c", "d", "e"],
+            ["total", "a", "f"],
+            ["total", "a", "b", "e", "f"],
+            ["total", "a", "b", "c", "d", "e", "f"],
+        ]
+
+    def test_a_module_around_the_whole_model_is_no_level(self):
+        columns = [column("N", base_model_head__conv=1, base_model_h_0__conv=2, loss=4)]
+        shown = [
+            [line.split()[0] for line in lines(by_module(columns, depth))[1:]] for depth in range(3)
+        ]
+        assert shown == [
+            ["total"],
+            ["total", "base.model", "head", "h.0", "(own"],
+            ["total", "base.model", "head", "h.0", "(own"],
+        ]
+
+    def test_loading_of_data_and_initialization_stand_apart(self):
+        values = {
+            Place("stack", "stack", "", "data"): 1,
+            Place("a/conv", "conv", "a"): 10,
+            Place("a/uniform_", "uniform_", "a", "initialization"): 100,
+            Place("SGD/add_", "add_", "SGD", "optimizer"): 200,
+        }
+        assert labels_and_numbers(by_module([Column("N", values)])) == [
+            ("total", "311"),
+            ("  a", "10"),
+            ("  SGD", "200"),
+            ("  (data loading)", "1"),
+            ("  (initialization)", "100"),
         ]
 
     def test_a_module_with_one_child_alone_shares_its_row(self):

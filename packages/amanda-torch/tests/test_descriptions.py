@@ -150,6 +150,71 @@ def test_a_copy_does_not_keep_the_parameter():
     assert not driver.is_parameter(copies[0])
 
 
+class TestPurpose:
+    """What operators are there for, by the code that runs them."""
+
+    @staticmethod
+    def of(run):
+        found = {}
+        tool = amanda.Tool()
+        tool.add_inst_for_op(
+            lambda ctx: found.setdefault(ctx.driver.purpose(ctx.op), set()).add(ctx.op.type),
+            opt_in=True,
+        )
+        with amanda.apply(tool):
+            run()
+        return found
+
+    def test_a_module_is_made_and_given_values(self):
+        def make():
+            layer = torch.nn.Linear(2, 3).double()
+            layer.load_state_dict(layer.state_dict())
+            torch.nn.init.zeros_(layer.bias)
+
+        assert self.of(make).keys() == {"initialization"}
+
+    def test_a_module_that_is_made_in_a_model_s_own_way(self):
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale = torch.nn.Parameter(torch.ones(3) * 2)
+
+        assert self.of(Scaled) == {"initialization": {"ones", "mul"}}
+
+    def test_a_model_that_is_called_while_another_one_is_made(self):
+        layer = torch.nn.Linear(2, 3)
+        x = torch.ones(1, 2)
+
+        class Fitted(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.size = layer(x).shape
+
+        assert self.of(Fitted) == {"model": {"linear"}}
+
+    def test_data_are_loaded(self):
+        class Doubled(torch.utils.data.Dataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                return torch.full((2,), 2.0).mul(2)
+
+        found = self.of(lambda: list(torch.utils.data.DataLoader(Doubled(), batch_size=2)))
+        assert found.keys() == {"data"}
+        assert found["data"] >= {"full", "mul", "stack"}
+
+    def test_an_optimizer_takes_a_step(self):
+        weight = torch.nn.Parameter(torch.ones(3))
+        weight.grad = torch.ones(3)
+        optimizer = torch.optim.Adam([weight])
+        assert self.of(optimizer.step).keys() == {"optimizer"}
+
+    def test_all_else_is_the_model(self):
+        x = torch.ones(2)
+        assert self.of(lambda: x.relu().sum()) == {"model": {"relu", "sum"}}
+
+
 @pytest.fixture
 def accelerator(monkeypatch):
     """An accelerator of two devices, since there is none here; the devices waited for."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from amanda._action import Action
     from amanda._engine import Engine
-    from amanda._operator import Execution
+    from amanda._operator import Execution, Operator
     from amanda._tensor_info import Parameter, TensorInfo
 
 
@@ -110,6 +110,13 @@ class Driver(abc.ABC):
             device: as :meth:`describe` names it.
         """
         return None
+
+    def purpose(self, operator: Operator) -> str:
+        """What an operator that is being analyzed is there for, as far as the driver can tell.
+
+        ``model``, ``initialization`` of its parameters, ``data`` (loading of it), or ``optimizer``.
+        """
+        return "model"
 
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """A tensor as an analysis routine sees it that speaks a vocabulary of another layout.

@@ -36,7 +36,8 @@ What a driver promises:
   plans, it uses again only where :attr:`Engine.stamp` is the same.
 - It tells what there is to know of a tensor and of a parameter (:meth:`Driver.describe`,
   :meth:`Driver.parameter`), of devices that run beside the host (:meth:`Driver.synchronize`,
-  :meth:`Driver.allocated`), so that tools need not know its framework.
+  :meth:`Driver.allocated`) and of what an operator is there for (:meth:`Driver.purpose`), so that
+  tools need not know its framework.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
   :meth:`Driver.check_action`, before anything runs.
 - What it changes in its framework it holds by :class:`Patches`, for the threads that have tools.

@@ -13,6 +13,7 @@ from amanda_tensorflow._internals import context
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import shown_whole
 from amanda_tensorflow.parameters import describe, is_parameter, parameter
+from amanda_tensorflow.purposes import purpose
 from amanda_tensorflow.routines.host_threads import Waiting
 from amanda_tensorflow.routines.substitutes import incompatible_reason
 from amanda_tensorflow.running import errors, stashed
@@ -28,6 +29,7 @@ from amanda_tensorflow.values import ToolVariable
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Parameter, TensorInfo
 
 
@@ -124,6 +126,10 @@ class TensorFlowDriver(Driver):
         """The variable that a tensor is the handle of or is read from, also through casts and
         views."""
         return parameter(tensor)
+
+    def purpose(self, operator: Operator) -> str:
+        """What an operator is there for, by the names that TensorFlow gives it."""
+        return purpose(operator)
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is read from a variable, also through casts and views."""

@@ -3,6 +3,7 @@
 from amanda_tools.executions import Execution, Executions
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops
+from amanda_tools.operators import OperatorRow, Operators
 from amanda_tools.place import Place
 from amanda_tools.profile import OperatorProfile, Profile
 from amanda_tools.report import Column, by_module, by_type, columns_of
@@ -19,6 +20,8 @@ __all__ = [
     "Flops",
     "OperatorFlops",
     "OperatorProfile",
+    "OperatorRow",
+    "Operators",
     "Place",
     "Profile",
     "Trace",

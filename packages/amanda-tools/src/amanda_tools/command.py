@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
@@ -19,6 +20,7 @@ from amanda_tools.flops import Flops
 from amanda_tools.interrupts import Terminated, end_by
 from amanda_tools.launch import Outcome, launch, show
 from amanda_tools.notice import described, plainly_warned, printable, refused, say
+from amanda_tools.operators import Operators
 from amanda_tools.output import HasFile, all_or_none
 from amanda_tools.profile import Profile
 from amanda_tools.registry import (
@@ -31,13 +33,15 @@ from amanda_tools.registry import (
     options_of,
     request,
 )
-from amanda_tools.results import WIDE, Results
+from amanda_tools.results import WIDE, Results, without_trailing_blanks
 from amanda_tools.target import CompileError, find
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
+
+    from amanda_tools.target import Program
 
 
 _WRONG = 2  # exit code of what is wrong with a tool, or with the use of the command
@@ -90,6 +94,20 @@ def commands() -> None:
     """See where a neural network's operators, FLOPs and time go, without touching its source."""
 
 
+_width = click.option(
+    "--width",
+    type=click.IntRange(min=20),
+    help="Characters of a line in tables; that of the terminal by default, in files and pipes as "
+    "many as need be.",
+)
+_only = click.option(
+    "--ops", metavar="TYPE,...", multiple=True, help="Look at operators of these types alone."
+)
+_module = click.option("-m", "module", is_flag=True, help="TARGET is a module, as for `python -m`.")
+_target = click.argument("target")
+_args = click.argument("args", nargs=-1, type=click.UNPROCESSED)
+
+
 @commands.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--tool",
@@ -99,9 +117,7 @@ def commands() -> None:
     help="A tool to run under, with its options; may be given several times. NAME is one of "
     "`amanda tools`, or package.module:Class for one of your own. Without any: flops and profile.",
 )
-@click.option(
-    "--ops", metavar="TYPE,...", multiple=True, help="Look at operators of these types alone."
-)
+@_only
 @click.option(
     "--depth",
     type=click.IntRange(min=0),
@@ -109,13 +125,15 @@ def commands() -> None:
     show_default=True,
     help="Levels of modules in the table.",
 )
-@click.option("-m", "module", is_flag=True, help="TARGET is a module, as for `python -m`.")
-@click.argument("target")
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@_width
+@_module
+@_target
+@_args
 def run(
     lines: Sequence[str],
     ops: Sequence[str],
     depth: int,
+    width: int | None,
     module: bool,
     target: str,
     args: Sequence[str],
@@ -133,6 +151,65 @@ def run(
     types = _types(ops)
     program = find(target, module=module)
     requests = [request(line) for line in lines] or _DEFAULT_TOOLS
+    outcome, tools = _run_under(requests, types, program, args)
+    if outcome.forked:
+        return outcome  # the process that it comes from reports
+    results = Results()
+    nothing = f"no operator ran under the tools; {_why_nothing(types)}"
+    results.show(tools, depth, nothing, width)
+    return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
+
+
+@commands.command("ops", context_settings={"allow_interspersed_args": False})
+@_only
+@click.option("--out", metavar="FILE", help="Write the list too, as JSON or CSV by the ending.")
+@_width
+@_module
+@_target
+@_args
+def list_operators(
+    ops: Sequence[str],
+    out: str | None,
+    width: int | None,
+    module: bool,
+    target: str,
+    args: Sequence[str],
+) -> Outcome:
+    """Run a script or module, and list its operators: ids, types, scopes and shapes.
+
+    \b
+    amanda ops train.py --epochs 1
+    amanda ops --ops conv2d --out operators.csv train.py
+
+    The list goes to the standard output, behind what the script writes there. What loads data and
+    initializes parameters stands apart from the model.
+    """
+    types = _types(ops)
+    program = find(target, module=module)
+    wanted = Request("ops", Operators, {} if out is None else {"out": out})
+    outcome, (tool, *_) = _run_under([wanted], types, program, args)
+    if outcome.forked:
+        return outcome
+    assert isinstance(tool, Operators)
+    if not tool.rows():
+        say(f"no operator ran; {_why_nothing(types)}")
+    elif sys.stdout is not None:
+        with contextlib.suppress(OSError, ValueError):  # closed by the program, or by its reader
+            _print(tool.report(), width)
+    return outcome
+
+
+def _run_under(
+    requests: Sequence[Request],
+    types: frozenset[str] | None,
+    program: Program,
+    args: Sequence[str],
+) -> tuple[Outcome, Sequence[amanda.Tool]]:
+    """Run a program under the tools that are asked for; they look at ``types`` alone, None for all.
+
+    Raises:
+        click.UsageError: they cannot be put in force, or their files be written.
+    """
     with refused("a file to write"):
         check_outputs(requests, program.sources)
     with refused("the tools cannot be put in force"):
@@ -146,13 +223,9 @@ def run(
                 with refused(type(tool).__name__):  # its name may be anything
                     tool.open()
     outcome = launch(program, args, tools)
-    if outcome.forked:
-        return outcome  # the process that it comes from reports
-    if outcome.ended_by is not None:
+    if outcome.ended_by is not None and not outcome.forked:
         say(f"ended by {_how(outcome.ended_by)}; this is what was recorded until then")
-    results = Results()
-    results.show(tools, depth, f"no operator ran under the tools; {_why_nothing(types)}")
-    return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
+    return outcome, tools
 
 
 def _why_nothing(types: frozenset[str] | None) -> str:
@@ -202,12 +275,16 @@ def doctor() -> Outcome:
     return Outcome(0 if healthy else 1)
 
 
-def _print(what: RenderableType) -> None:
+def _print(what: RenderableType, width: int | None = None) -> None:
     """Print on the standard output, in lines as long as need be unless it is a terminal."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDE)
-    console.print(what, soft_wrap=isinstance(what, str))
+    console = Console(width=width)
+    if console.is_terminal:
+        console.print(what, soft_wrap=isinstance(what, str))
+        return
+    console = Console(width=width or WIDE)
+    with console.capture() as captured:
+        console.print(what, soft_wrap=isinstance(what, str))
+    click.echo(without_trailing_blanks(captured.get()), nl=False)
 
 
 def _types(ops: Sequence[str]) -> frozenset[str] | None:

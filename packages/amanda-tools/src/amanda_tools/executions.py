@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 
@@ -175,13 +175,17 @@ class Executions(amanda.Tool):
         ctx.insert_after_backward_op(end)
 
     def _site(self, ctx: amanda.OpContext) -> _Site:
-        sites = ctx.state(self).setdefault("sites", {})
+        state = ctx.state(self)
+        sites: dict[amanda.Operator, _Site] = state.setdefault("sites", {})
         operator = ctx.backward_op or ctx.op
         if operator not in sites:
-            direction: Direction = "forward" if ctx.is_forward() else "backward"
-            place, forward = Place.of(operator), Place.of(ctx.op)
-            sites[operator] = _Site(ctx.driver, place, forward, direction)
-        return cast("_Site", sites[operator])
+            if ctx.is_forward():
+                place = state["place"] = Place.at(ctx)
+                sites[operator] = _Site(ctx.driver, place, place, "forward")
+            else:
+                forward = state.get("place") or Place.of(ctx.op)  # it may have run before the scope
+                sites[operator] = _Site(ctx.driver, Place.of(operator), forward, "backward")
+        return sites[operator]
 
     def _routines(self, site: _Site) -> tuple[Callable[..., None], Callable[..., None]]:
         def begin(*tensors: Any) -> None:

@@ -7,20 +7,30 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from amanda import Operator
+    from amanda import OpContext, Operator
 
 
 class Place(NamedTuple):
-    """An operator, by what a report keeps of it when the model is gone."""
+    """An operator, by what a report keeps of it when the model is gone.
+
+    Attributes:
+        purpose: what it is there for: ``model``, ``optimizer``, ``data`` or ``initialization``.
+    """
 
     id: str
     type: str
     scope: str
+    purpose: str = "model"
 
     @classmethod
     def of(cls, operator: Operator) -> Place:
-        """The place of an operator."""
+        """The place of an operator of a model."""
         return cls(operator.id, operator.type, operator.scope)
+
+    @classmethod
+    def at(cls, ctx: OpContext) -> Place:
+        """The place of the operator under analysis, by which tables tell what it is there for."""
+        return cls.of(ctx.op)._replace(purpose=ctx.driver.purpose(ctx.op))
 
     @property
     def modules(self) -> tuple[str, ...]:

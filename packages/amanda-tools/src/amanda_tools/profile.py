@@ -31,6 +31,7 @@ class OperatorProfile:
 
     Attributes:
         id, type, scope: the operator.
+        purpose: what it is there for: ``model``, ``optimizer``, ``data`` or ``initialization``.
         calls: how many forward executions there were.
         forward: all of them together.
         mean, median, least, most: of one of them; None if there are none.
@@ -45,6 +46,7 @@ class OperatorProfile:
     id: str
     type: str
     scope: str
+    purpose: str
     calls: int
     forward: int
     mean: float | None

@@ -31,6 +31,9 @@ Unit = Literal["count", "bytes", "nanoseconds", "share"]
 # Heading of the column of how often operators ran, which more than one tool tells.
 EXECUTIONS = "Count"
 
+# Purposes of operators that are no part of a model, and what their rows are called.
+_APART = {"data": "data loading", "initialization": "initialization"}
+
 _SIBLINGS = 16  # more modules side by side than this are not all shown
 _DEEPEST = 100  # levels; modules may nest deeper than calls
 _LABEL = 24  # characters of a label that are worth more than a column of details
@@ -74,13 +77,27 @@ def columns_of(tools: Iterable[object]) -> list[Column]:
 
 
 def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
-    """A row for each module down to ``depth`` levels, indented as they nest."""
+    """A row for each module down to ``depth`` levels, indented as they nest.
+
+    Modules around the whole model are no level. What is no part of it, as the loading of data,
+    stands below it, in a row for each purpose.
+    """
     columns = _told_once(columns)
     total = _Module("total", len(columns))
+    apart: dict[str, list[float]] = {}
     for index, column in enumerate(columns):
         for place, value in column.values.items():
-            total.add(place.modules, index, value)
-    return Report("Module", columns, list(total.rows(depth)))
+            if place.purpose in _APART:
+                total.values[index] += value
+                apart.setdefault(place.purpose, [0.0] * len(columns))[index] += value
+            else:
+                total.add(place.modules, index, value)
+    if len(total.children) == 1:
+        depth += depth > 0
+    rows = list(total.rows(depth))
+    if depth:
+        rows += ((Text(f"  ({_APART[p]})", style="dim"), apart[p]) for p in _APART if p in apart)
+    return Report("Module", columns, rows)
 
 
 def by_type(columns: Sequence[Column], limit: int = 10) -> Report:

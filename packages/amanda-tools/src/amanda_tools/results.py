@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -40,19 +41,28 @@ class Results:
         with contextlib.suppress(Exception):  # closed by the program, or by its reader
             sys.stdout.flush()
 
-    def show(self, tools: Sequence[amanda.Tool], depth: int, nothing: str) -> None:
-        """Show tables and reports, or say ``nothing``."""
+    def show(
+        self, tools: Sequence[amanda.Tool], depth: int, nothing: str, width: int | None = None
+    ) -> None:
+        """Show tables and reports, or say ``nothing``.
+
+        Args:
+            tools: whose they are.
+            depth: levels of modules.
+            nothing: what to say where tools have tables and no operator ran.
+            width: of the tables; None for that of the terminal, without one as wide as need be.
+        """
         columns = self._columns(tools)
         if any(column.values for column in columns):
             with self._told("the tables cannot be shown"):
-                _print(by_module(columns, depth), by_type(columns), wide=not _on_terminal())
+                _print(by_module(columns, depth), by_type(columns), width=width)
         elif any(isinstance(tool, HasColumns) for tool in tools):
             say(nothing)
         for tool in tools:
             with self._told(f"{_name(tool)} cannot report"):
                 report = tool.report() if isinstance(tool, HasReport) else None
                 if report is not None:
-                    _print(report)
+                    _print(report, width=width)
 
     def _columns(self, tools: Sequence[amanda.Tool]) -> list[Column]:
         columns: list[Column] = []
@@ -102,17 +112,23 @@ def _on_terminal() -> bool:
         return False
 
 
-def _print(*what: RenderableType, wide: bool = False) -> None:
+def _print(*what: RenderableType, width: int | None = None) -> None:
     """Print on the standard error; strings as they are, in one piece."""
     if all(isinstance(part, str) for part in what):
         emit("".join(f"{printable(str(part))}\n" for part in what))
         return
-    page = _Page()
-    width = WIDE if wide else None
-    console = Console(file=page, width=width, force_terminal=_on_terminal() or None)
+    page, on_terminal = _Page(), _on_terminal()
+    if width is None and not on_terminal:
+        width = WIDE
+    console = Console(file=page, width=width, force_terminal=on_terminal or None)
     console.push_render_hook(_Spelled())
     console.print(*what)
-    emit(page.getvalue())
+    emit(without_trailing_blanks(page.getvalue()))
+
+
+def without_trailing_blanks(text: str) -> str:
+    """``text`` with no blanks at the ends of its lines."""
+    return re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE)
 
 
 class _Page(io.StringIO):

@@ -19,6 +19,7 @@ from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
 from amanda_torch.parameters import parameter
 from amanda_torch.patches import Patches
+from amanda_torch.purposes import purpose
 from amanda_torch.script import run_as_written
 from amanda_torch.substitutes import incompatible
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from types import FrameType
 
+    from amanda import Operator
     from amanda.driving import Engine, Execution
 
 
@@ -151,6 +153,10 @@ class TorchDriver(amanda.Driver):
         if source is None:
             return None
         return Parameter(source, descriptions.describe(source), source.requires_grad)
+
+    def purpose(self, operator: Operator) -> str:
+        """What an operator is there for, by the code that runs it now."""
+        return purpose()
 
     def synchronize(self, device: str) -> None:
         """Wait until an accelerator has done all that it was given."""

@@ -108,6 +108,14 @@ class Descriptions:
         (device,) = devices
         assert device is None or device
 
+    def test_an_operator_of_a_model_is_there_for_that(self) -> None:
+        purposes: list[str] = []
+        tool = Watch(lambda ctx: purposes.append(ctx.driver.purpose(ctx.op)))
+        model = perceptron(self.adapter)
+        with amanda.apply(tool):
+            model.forward({"x": X})
+        assert set(purposes) == {"model"}
+
     def test_a_parameter_is_told_from_what_is_none(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
             weight = W1 if self.adapter.layer(ctx.op) == "hidden" else W2

@@ -31,6 +31,7 @@ class OperatorFlops:
 
     Attributes:
         id, type, scope: the operator.
+        purpose: what it is there for: ``model``, ``optimizer``, ``data`` or ``initialization``.
         calls: how many executions there were.
         forward: FLOPs of the executions.
         backward: FLOPs of the gradients that flowed.
@@ -44,6 +45,7 @@ class OperatorFlops:
     id: str
     type: str
     scope: str
+    purpose: str = "model"
     calls: int = 0
     forward: int = 0
     backward: int = 0
@@ -56,7 +58,7 @@ class OperatorFlops:
     @property
     def place(self) -> Place:
         """The operator."""
-        return Place(self.id, self.type, self.scope)
+        return Place(self.id, self.type, self.scope, self.purpose)
 
 
 class Inputs(NamedTuple):

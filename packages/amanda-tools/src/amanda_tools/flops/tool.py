@@ -260,7 +260,7 @@ class Flops(amanda.Tool, Findings[OperatorFlops]):
         return Counter(row, formula, ctx.attrs, describe, self._thread, self._lock)
 
     def _row(self, ctx: amanda.OpContext) -> OperatorFlops:
-        place, table = Place.of(ctx.op), self._table(ctx)
+        place, table = Place.at(ctx), self._table(ctx)
         parameters = self._parameters.setdefault(place, {})
         # What works in place gives its first input values; a view is used by what it is given to.
         first = len(ctx.inputs) if ctx.op.type in table.views else ctx.op.type.endswith("_")

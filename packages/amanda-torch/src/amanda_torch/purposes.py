@@ -1,0 +1,38 @@
+"""What operators are there for, by the code that runs them: a model, its parameters, its data."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import torch
+
+from amanda_torch._internals import call_impl
+from amanda_torch.frames import first_argument
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+# Methods of modules and models that give parameters their values.
+_MAKING = frozenset(("__init__", "reset_parameters", "load_state_dict", "_apply", "_init_weights"))
+# The same for methods of classes.
+_LOADING = frozenset(("from_pretrained",))
+
+
+def purpose() -> str:
+    """What the operator that is being run is there for, by the innermost code that tells."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code, module = frame.f_code, str(frame.f_globals.get("__name__", ""))
+        if code is call_impl.__code__:
+            return "model"
+        if module.startswith("torch.optim."):
+            return "optimizer"
+        if module.startswith(("torch.utils.data.", "torchvision.transforms.")):
+            return "data"
+        if module == "torch.nn.init" or code.co_name in _LOADING:
+            return "initialization"
+        if code.co_name in _MAKING and isinstance(first_argument(frame), torch.nn.Module):
+            return "initialization"
+        frame = frame.f_back
+    return "model"
