@@ -43,6 +43,13 @@ LAYERS = {
     ),
     "dilated2d": ("Conv", SPACE, lambda: layers.Conv2D(6, 3, dilation_rate=2)),
     "grouped": ("Conv", SPACE, lambda: layers.Conv2D(6, 3, groups=2)),
+    "batch_norm": ("BatchNormalization", SPACE, layers.BatchNormalization),
+    "batch_norm_axis1": (
+        "BatchNormalization",
+        SPACE,
+        lambda: layers.BatchNormalization(axis=1, scale=False),
+    ),
+    "softsign": ("Softsign", FLAT, lambda: layers.Activation("softsign")),
     "attention": ("Attention", SEQUENCE, lambda: lambda x: heads()(x, x)),
     "causal": ("Attention", SEQUENCE, lambda: lambda x: heads()(x, x, use_causal_mask=True)),
     "scores": (

@@ -41,6 +41,25 @@ def band(upper):
     return mask
 
 
+def normalized(scaled=True, shifted=True, shape=None):
+    given = [numbers(4), numbers(4) ** 2 + 0.1, *[numbers(4) for _ in range(scaled + shifted)]]
+
+    def call(x, mean, variance, *others):
+        if shape is not None:
+            mean, variance = tf.reshape(mean, shape), tf.reshape(variance, shape)
+            others = [tf.reshape(other, shape) for other in others]
+        scale = others[0] if scaled else None
+        offset = others[-1] if shifted else None
+        return tf.nn.batch_normalization(x, mean, variance, offset, scale, 0.01)
+
+    return call, given
+
+
+def over_channels(*sizes, **options):
+    call, given = normalized(**options)
+    return "BatchNormalization", call, [numbers(*sizes), *given]
+
+
 X = numbers(3, 4)
 # name: type, call, arguments
 WHOLES = {
@@ -49,6 +68,12 @@ WHOLES = {
     "swish": ("Swish", lambda x: x * tf.sigmoid(x), [X]),
     "clip": ("Clip", lambda x: tf.maximum(tf.minimum(x, 0.7), -0.5), [X]),
     "softmax": ("Softmax", lambda x: tf.nn.softmax(x, axis=0), [X]),
+    "batch normalization": over_channels(2, 5, 6, 4),
+    "batch normalization of rows": over_channels(3, 4),
+    "batch normalization without a scale": over_channels(2, 5, 4, scaled=False),
+    "batch normalization without an offset": over_channels(2, 5, 4, shifted=False),
+    "batch normalization without either": over_channels(2, 5, 4, scaled=False, shifted=False),
+    "batch normalization of channels first": over_channels(2, 4, 5, shape=(1, 4, 1)),
     "attention": ("Attention", attention(), heads()),
     "causal attention": ("Attention", attention(band(0)), heads()),
     "causal attention to less": ("Attention", attention(band(0)), heads(6, 3)),
@@ -87,7 +112,9 @@ class Around(amanda.Tool):
 
 def run(call, arguments, *tools, batch=True):
     """What a call gives, and its gradients; in a graph that does not know the size of a batch."""
-    specs = [tf.TensorSpec([None if batch else len(a), *a.shape[1:]]) for a in arguments]
+    specs = [
+        tf.TensorSpec([None if batch and a.ndim > 1 else len(a), *a.shape[1:]]) for a in arguments
+    ]
 
     @tf.function(input_signature=specs)
     def step(*arguments):
@@ -100,6 +127,14 @@ def run(call, arguments, *tools, batch=True):
     with amanda.apply(*tools):
         result, gradients = step(*map(tf.constant, arguments))
     return result.numpy(), [gradient.numpy() for gradient in gradients]
+
+
+def completed(type, roles, inputs):
+    """Inputs with those that ONNX wants and TensorFlow does without."""
+    channels = inputs[0].shape[1]
+    absent = {"scale": np.ones, "B": np.zeros} if type == "BatchNormalization" else {}
+    more = {role: fill(channels, np.float32) for role, fill in absent.items() if role not in roles}
+    return [*roles, *more], [*inputs, *more.values()]
 
 
 @pytest.fixture
@@ -117,7 +152,8 @@ class TestWholes:
         tool = Around(type)
         run(call, arguments, tool, batch=batch)
         assert tool.types.count(type) == 1
-        (expected,) = reference(type, tool.roles, tool.inputs, tool.attrs)
+        roles, inputs = completed(type, tool.roles, tool.inputs)
+        (expected,) = reference(type, roles, inputs, tool.attrs)
         np.testing.assert_allclose(tool.outputs[0], expected, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.usefixtures("as_written")
@@ -169,6 +205,9 @@ OTHERS = {
         attention(band(0), far_below=-5.0),
         heads(),
     ),
+    "normalization by examples": over_channels(4, 5, 6, shape=(4, 1, 1)),
+    "normalization by all but one axis": over_channels(2, 2, 2, shape=(1, 2, 2)),
+    "normalization of one channel by many": over_channels(2, 5, 1),
     "clip to nothing": ("Clip", lambda x: tf.maximum(tf.minimum(x, -0.5), 0.7), [X]),
 }
 

@@ -281,6 +281,7 @@ CALLS = {
     "softplus": ("Softplus", lambda: F.softplus(M)),
     "hardshrink": ("Shrink", lambda: F.hardshrink(M, 0.4)),
     "softshrink": ("Shrink", lambda: F.softshrink(M, 0.4)),
+    "softsign": ("Softsign", lambda: F.softsign(M)),
     # along axes
     "softmax": ("Softmax", lambda: X2.softmax(1)),
     "softmax of the last axis": ("Softmax", lambda: X2.softmax(-1)),

@@ -11,6 +11,7 @@ LAYERS = [
     *("gelu", "silu", "hard_sigmoid", "hard_silu", "celu", "elu", "hard_shrink", "soft_shrink"),
     *("softmax", "layer_norm", "rms_norm", "conv1d", "depthwise1d", "dilated1d", "dilated2d"),
     *("grouped", "max_pool1d", "avg_pool1d", "transpose1d", "separable1d", "dilated_separable1d"),
+    *("batch_norm", "batch_norm_axis1", "softsign"),
     *("attention", "causal", "scores", "squareplus", "sparse_plus", "relu"),
 ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amanda.driving import Selection, View, alike
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from amanda import Driver
     from amanda.driving import Composite, Execution, Subscription
@@ -63,3 +63,15 @@ class ContextMap(abc.ABC):
         meant = frozenset().union(*(alike(type, self.types()) for type in unknown))
         near = self.native_types(meant) or frozenset()
         return Selection(subscription, view, types, only, native, near)
+
+    def functions(self) -> Mapping[str, str]:
+        """Python functions of the backend that may be one operator there, and are several here.
+
+        Their dotted names, by what rules call them among the backend's types; no operator has such
+        a type.
+        """
+        return {}
+
+    def is_one(self, execution: Execution, driver: Driver) -> bool:
+        """Whether a call of such a function is one operator there, for its arguments."""
+        return False

@@ -36,6 +36,7 @@ class OnnxMap(ContextMap):
         ignores: names of arguments that change nothing in what any of them computes.
         patterns: what several operators are as one; of those that share operators the first holds.
             Rules tell by its type what a composite is, and where none holds there is none.
+        functions: by type, the Python functions that are one in the same way.
     """
 
     def __init__(
@@ -44,10 +45,12 @@ class OnnxMap(ContextMap):
         table: Table,
         ignores: Iterable[str] = (),
         patterns: Sequence[Pattern] = (),
+        functions: Mapping[str, str] | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self._ignores = frozenset(ignores)
         self._patterns = patterns
+        self._functions = functions or {}
         self.rules: dict[str, tuple[Rule, ...]] = {
             type: rules if isinstance(rules, tuple) else (rules,) for type, rules in table.items()
         }
@@ -89,6 +92,14 @@ class OnnxMap(ContextMap):
                     taken.update(composite.parts)
                     found.append(composite)
         return found
+
+    def functions(self) -> Mapping[str, str]:
+        """Python functions that may be one operator of ONNX, by type."""
+        return self._functions
+
+    def is_one(self, execution: Execution, driver: Driver) -> bool:
+        """Whether a rule holds for a call of such a function."""
+        return self._by_rules(execution, driver) is not None
 
     def _by_rules(self, execution: Execution, driver: Driver) -> Translation | None:
         for rule in self.rules.get(execution.operator.type, ()):

@@ -43,13 +43,21 @@ class Audience:
         return [s for s in there if _wants(s, translations)]
 
     def without(
-        self, type: str, translations: Mapping[str, Translation]
+        self, type: str, translations: Mapping[str, Translation], only_in: str | None = None
     ) -> tuple[Subscription, ...]:
-        """The subscriptions of all tools but those that want operators of a type."""
+        """The subscriptions of all tools but those that want operators of a type.
+
+        Args:
+            type: their type.
+            translations: what they are in other vocabularies.
+            only_in: the one vocabulary whose tools see them; None for all.
+        """
         satisfied = {
             s.subscription.tool
             for s in self.selections
-            if _selects(s, type) and _wants(s, translations)
+            if only_in in (None, s.subscription.tool.vocabulary)
+            and _selects(s, type)
+            and _wants(s, translations)
         }
         every = (s.subscription for s in self.selections)
         return tuple(s for s in every if s.tool not in satisfied)

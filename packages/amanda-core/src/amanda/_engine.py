@@ -245,7 +245,8 @@ class Engine:
             translations = self._record(operator).translations
             backward = bool(self._looking(View.BACKWARD, operator))
             gradient = bool(self._looking(View.GRADIENT, operator))
-            inside = self._of(self._audience.without(operator.type, translations))
+            rest = self._audience.without(operator.type, translations, operator.only_in)
+            inside = self._of(rest)
             plan = Plan(about, view, decisions, pending, backward, gradient, inside)
         else:
             plan = Plan(about, view, decisions, pending)

@@ -84,6 +84,16 @@ class ContextMap(Protocol):
     def composites(self, graph: Any, driver: Driver) -> Sequence[Composite]:
         """What is one operator there and several in a graph; no operator is a part of two."""
 
+    def functions(self) -> Mapping[str, str]:
+        """Python functions of the backend that may be one operator there, and are several here.
+
+        Their dotted names, by what the map calls them among the backend's types; no operator has
+        such a type.
+        """
+
+    def is_one(self, execution: Execution, driver: Driver) -> bool:
+        """Whether a call of such a function is one operator there, for its arguments."""
+
 
 def speaks_natively(tool: Tool, driver: Driver) -> bool:
     """Whether a tool speaks the backend's own vocabulary."""

@@ -25,6 +25,8 @@ What a driver promises:
   ``amanda_contextmap.Graph`` says. Each :class:`Composite` that they find becomes an operator of
   its own, whose ``only_in`` is the map's vocabulary, and its parts operators with that in
   ``part_in``.
+- Where its framework runs operators one by one, a call of one of the maps' ``functions`` that
+  ``is_one`` there becomes an operator in the same way: its ``only_in`` is the map's vocabulary.
 - It calls the code of tools through the engine (:meth:`Engine.run`) or, in a graph, by
   :meth:`Action.run`; both check what comes back. While such code runs (:func:`in_routine`) nothing
   is intercepted; :class:`ActiveEngine` keeps count of that for each thread, with the engine that

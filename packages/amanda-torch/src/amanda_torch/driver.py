@@ -15,6 +15,7 @@ from torch import Tensor
 
 from amanda_torch import descriptions, rows
 from amanda_torch._internals import disabled_torch_function
+from amanda_torch.called import CalledFunctions
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
 from amanda_torch.parameters import parameter
@@ -75,6 +76,7 @@ class TorchDriver(amanda.Driver):
         self.identity = Identity()
         self._interception = Interception(self.identity)
         self._patches = Patches(self.identity, self._interception.refresh)
+        self._called = CalledFunctions(self)
         os.register_at_fork(after_in_child=_leave)
 
     def activate(self, engine: Engine | None) -> None:
@@ -93,6 +95,7 @@ class TorchDriver(amanda.Driver):
         """Go on in the routine; what intercepted before it takes notice of what is in force."""
         self._interception.serve(None)  # which leaves the kernels for the next time
         self._patches.hold(False, local.thread.owner)
+        self._called.serve(None, local.thread.owner)
         ended, local.thread = local.thread, suspended.thread
         run_as_written(ended, False)
         ended.engine = ended.in_force = None  # the routine may have left a scope open
@@ -108,6 +111,7 @@ class TorchDriver(amanda.Driver):
         thread.known = True
         thread.engine = thread.in_force = engine
         self._patches.hold(engine is not None, thread.owner)
+        self._called.serve(engine, thread.owner)
         run_as_written(thread, engine is not None)
 
     def _begin_session(self, thread: ThreadState, engine: Engine) -> None:

@@ -70,6 +70,15 @@ def run_form(identity: Identity, engine: Engine, form: Form, args: Args, kwargs:
     """Run an operator that the dispatcher does not know, and that the tools in force want."""
     thread = local.thread
     operator = identity.operator(form, args, kwargs, getframe(1), thread)
+    return run_at(identity, engine, operator, form, args, kwargs)
+
+
+@not_a_call_site
+def run_at(
+    identity: Identity, engine: Engine, operator: Operator, form: Form, args: Args, kwargs: Kwargs
+) -> Any:
+    """Run such an operator, whose place is known."""
+    thread = local.thread
     set_key_included(KEY, False)
     try:
         return _carry_out(engine, identity, operator, form, None, args, kwargs)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amanda_contextmap.layout import Permute
+from amanda_contextmap.layout import Permute, Reshaped
 from amanda_contextmap.pattern import pattern
 from amanda_contextmap.rule import constant, rule
 from amanda_contextmap.tensorflow import spatial
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from amanda_contextmap.layout import Layout
     from amanda_contextmap.native import Native
     from amanda_contextmap.rule import Condition, Rule
 
@@ -25,12 +28,20 @@ _MEAN = "Mean(x, _axes, keep_dims=True)"
 _VARIANCE = f"Mean(SquaredDifference(x, StopGradient({_MEAN})), _axes, keep_dims=True)"
 _INVERSE = f"Rsqrt(AddV2({_VARIANCE}, _epsilon))"
 _SCALED = f"Mul({_INVERSE}, Reshape(scale, _shape))"
+_GIVEN_INVERSE = "Rsqrt(AddV2(variance, _epsilon))"
+_GIVEN_SCALED = f"Mul({_GIVEN_INVERSE}, scale)"
 
 
 def _normalized(factor: str, offset: str | None) -> str:
     """A tensor times a factor less its mean times that, as Keras has it."""
     mean = f"Mul(Neg({_MEAN}), {factor})"
     rest = mean if offset is None else f"AddV2({mean}, Reshape({offset}, _shape))"
+    return f"AddV2(Mul(x, {factor}), {rest})"
+
+
+def _by_statistics(factor: str, offset: str | None) -> str:
+    """A tensor normalized by a mean and a variance that are given, as TensorFlow has it."""
+    rest = f"Mul(Neg(mean), {factor})" if offset is None else f"Sub({offset}, Mul(mean, {factor}))"
     return f"AddV2(Mul(x, {factor}), {rest})"
 
 
@@ -108,6 +119,13 @@ PATTERNS = [
         _normalized(_INVERSE, None),
     ),
     pattern(
+        "batch_norm",
+        _by_statistics(_GIVEN_SCALED, "offset"),
+        _by_statistics(_GIVEN_SCALED, None),
+        _by_statistics(_GIVEN_INVERSE, "offset"),
+        _by_statistics(_GIVEN_INVERSE, None),
+    ),
+    pattern(
         "rms_norm",
         "Mul(Mul(x, Rsqrt(AddV2(Mean(Square(x), _axes, keep_dims=True), _epsilon))), scale)",
     ),
@@ -157,6 +175,39 @@ def _trailing(op: Native) -> bool:
 _HEADS = Permute(1, 2)  # (batch, length, heads, size)
 
 
+_OF_CHANNELS = {"scale": "scale", "B": "offset", "input_mean": "mean", "input_var": "variance"}
+
+
+def _channels(op: Native) -> int | None:
+    """The axis that all lies along by which is normalized, for each of its places a number."""
+    axes = {_lies_along(op, name) for name in _OF_CHANNELS.values() if op.places(name)}
+    return axes.pop() if len(axes) == 1 else None
+
+
+def _lies_along(op: Native, name: str) -> int | None:
+    sizes, rank = op.sizes(name), op.rank("x")
+    if len(sizes) == 1:
+        sizes = [1] * (rank - 1) + sizes
+    long = [axis for axis, size in enumerate(sizes) if size != 1]
+    if len(sizes) != rank or len(long) != 1 or long == [0]:
+        return None
+    return long[0] if sizes[long[0]] == op.size("x", long[0]) else None
+
+
+def _channels_second(op: Native) -> Layout | None:
+    axis = _channels(op)
+    return None if axis in (None, 1) else Permute(axis, 1)
+
+
+def _by_channel(name: str) -> Callable[[Native], Layout | None]:
+    def layout(op: Native) -> Layout | None:
+        if not op.places(name) or op.rank(name) == 1:
+            return None
+        return Reshaped([-1 if size != 1 else 1 for size in op.sizes(name)], (-1,))
+
+    return layout
+
+
 def _attention_rule(*, is_causal: int, when: Condition | None = None, ignores: str = "") -> Rule:
     return rule(
         "Attention",
@@ -201,6 +252,18 @@ TABLE: dict[str, Rule | tuple[Rule, ...]] = {
         ignores="shape",
         axis=_first_normalized,
         epsilon="epsilon",
+    ),
+    "batch_norm": rule(
+        "BatchNormalization",
+        "X=x scale=scale B=offset input_mean=mean input_var=variance",
+        outputs="Y",
+        layouts={
+            **dict.fromkeys(["X", "Y"], _channels_second),
+            **{role: _by_channel(name) for role, name in _OF_CHANNELS.items()},
+        },
+        when=lambda op: _channels(op) is not None,
+        epsilon="epsilon",
+        training_mode=0,
     ),
     "rms_norm": rule(
         "RMSNormalization",

@@ -5,7 +5,15 @@ same as without.
 """
 
 from amanda_contextmap.onnx_map import OnnxMap
-from amanda_contextmap.torch import arrays, elementwise, layers, made, reductions, spatial
+from amanda_contextmap.torch import (
+    arrays,
+    elementwise,
+    functions,
+    layers,
+    made,
+    reductions,
+    spatial,
+)
 
 _TABLE = {
     **spatial.TABLE,
@@ -15,6 +23,7 @@ _TABLE = {
     **made.TABLE,
     **reductions.TABLE,
 }
+_IN_PLACE = {f"{type}_": rules for type, rules in _TABLE.items()}
 
 # Where a result lies and how it is computed, not what it is.
 _IGNORED = {
@@ -33,6 +42,9 @@ _IGNORED = {
 }
 
 context_map = OnnxMap(
-    "torch", {f"{type}_": rules for type, rules in _TABLE.items()} | _TABLE, _IGNORED
+    "torch",
+    _IN_PLACE | _TABLE | functions.TABLE,
+    _IGNORED,
+    functions=functions.FUNCTIONS,
 )
 """Found by its entry point, ``torch:onnx``."""

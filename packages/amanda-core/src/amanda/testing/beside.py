@@ -78,6 +78,14 @@ class Words:
         """There are none."""
         return ()
 
+    def functions(self) -> Mapping[str, str]:
+        """There are none of these either."""
+        return {}
+
+    def is_one(self, execution: Execution, driver: object) -> bool:
+        """Nor are their calls operators."""
+        return False
+
 
 class Portable(amanda.Tool):
     """Doubles what sigmoids are given, in the words of the map."""
