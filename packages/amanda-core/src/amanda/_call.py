@@ -47,17 +47,8 @@ class Call(abc.ABC):
     def run_action(
         self, action: Action, given: Tensors, like: Tensors, operator: Operator
     ) -> Tensors:
-        """Run the routine of an action.
-
-        Args:
-            action: what is run.
-            given: what it may select from.
-            like: what its results stand for: the outputs for a replacement, else ``given``.
-            operator: the operator, or backward operator, at which it runs.
-
-        Returns:
-            ``like``, with what was returned in the places of what it stands for.
-        """
+        """Run the routine of an action, as :meth:`Action.run` does, at an operator or a backward
+        operator."""
         return self.engine.run([action], given, operator, like=like)
 
     # What every driver does with that
