@@ -52,5 +52,5 @@ def test_the_conformance_suite_names_what_is_written_about_it():
     named = {anchor for s in sources for anchor in re.findall(r"docs/semantics\.md#([\w-]+)", s)}
     headings = re.findall(r"^## (.*)$", SEMANTICS.read_text("utf-8"), re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    assert len(named) == 8
+    assert len(named) >= 8
     assert named == anchors
