@@ -18,7 +18,7 @@ from amanda_torch._internals import disabled_torch_function
 from amanda_torch.called import CalledFunctions
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
-from amanda_torch.parameters import parameter
+from amanda_torch.parameters import is_parameter, parameter
 from amanda_torch.patches import Patches
 from amanda_torch.purposes import purpose
 from amanda_torch.script import run_as_written
@@ -157,6 +157,10 @@ class TorchDriver(amanda.Driver):
         if source is None:
             return None
         return Parameter(source, descriptions.describe(source), source.requires_grad)
+
+    def is_parameter(self, tensor: Any) -> bool:
+        """Whether a tensor is a parameter, or was read, cast or viewed of one."""
+        return is_parameter(tensor)
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the code that runs it now."""

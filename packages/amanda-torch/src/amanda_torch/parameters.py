@@ -46,6 +46,11 @@ def parameter(tensor: torch.Tensor) -> torch.nn.Parameter | None:
     return None if copied is None else copied()
 
 
+def is_parameter(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a parameter, or was read, cast or viewed of one."""
+    return parameter(tensor) is not None
+
+
 def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
     """A kernel of an operator that copies, which notes copies of parameters made without grad."""
 
