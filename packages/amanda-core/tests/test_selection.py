@@ -16,8 +16,9 @@ class Dialects(FakeDriver):
     def canonical_type(self, type):
         return type.removeprefix("fake::")
 
-    def alike(self, type):
-        return alike(type, frozenset({"conv2d", "relu", "relu_"}))
+    def alike(self, types):
+        known = frozenset({"conv2d", "relu", "relu_"})
+        return frozenset().union(*(alike(type, known) for type in types))
 
 
 class TestOtherWords:

@@ -5,6 +5,8 @@ import warnings
 import amanda
 import pytest
 import torch
+from amanda.testing.probes import Record
+from amanda_torch import dispatch
 from torch import nn
 
 
@@ -71,3 +73,24 @@ def test_what_is_no_mistake_is_not_warned_of(ops):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         seen(ops, lambda: torch.relu(torch.ones(2)))
+
+
+def test_operators_are_not_listed_again_for_each_type_that_there_is_not(monkeypatch):
+    asked, listing = [], dispatch.operator_names
+    monkeypatch.setattr(dispatch, "operator_names", lambda: asked.append(True) or listing())
+    counts = []
+    for number in (1, 40):
+        asked.clear()
+        with amanda.apply(Record([f"no_such_operator_{i}" for i in range(number)])):
+            pass
+        counts.append(len(asked))
+    assert counts[0] == counts[1]
+
+
+def test_an_operator_that_is_defined_between_two_scopes_is_named_in_the_second():
+    with torch.library._scoped_library("selected", "FRAGMENT") as library:
+        assert seen(["thrice"], lambda: torch.relu(torch.ones(2))) == []
+        library.define("thrice(Tensor x) -> Tensor")
+        library.impl("thrice", lambda x: x * 3, "CompositeExplicitAutograd")
+        with pytest.warns(amanda.AmandaWarning, match="did you mean 'selected::thrice'"):
+            seen(["selected::Thrice"], lambda: torch.ops.selected.thrice(torch.ones(2)))

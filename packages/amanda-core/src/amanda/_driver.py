@@ -150,8 +150,9 @@ class Driver(abc.ABC):
         """A type as ``operator.type`` spells it, for another name that the framework has for it."""
         return type
 
-    def alike(self, type: str) -> Collection[str]:
-        """For a type that the backend does not have, those of its own that may be meant.
+    def alike(self, types: Collection[str]) -> Collection[str]:
+        """For those of these types that the backend does not have, types of its own that may be
+        meant.
 
         They are watched, so that a misspelt type can be told from one that does not run.
         """

@@ -108,8 +108,7 @@ def select(subscription: Subscription, driver: Driver) -> Selection:
         return Selection(subscription, view, types, only, None)
     if view is View.BACKWARD:
         return Selection(subscription, view, types, only, driver.forward_types(types))
-    near = frozenset().union(*map(driver.alike, types))
-    return Selection(subscription, view, types, only, types, near)
+    return Selection(subscription, view, types, only, types, frozenset(driver.alike(types)))
 
 
 _maps: dict[tuple[str, str], ContextMap | str] = {}

@@ -149,9 +149,10 @@ class TensorFlowDriver(Driver):
         """The type of a node for the name of the function that makes one (``tf.raw_ops.Relu``)."""
         return type.rpartition("raw_ops.")[2]
 
-    def alike(self, type: str) -> Collection[str]:
-        """Types of nodes that are spelled like one that there is not."""
-        return () if hasattr(tf.raw_ops, type) else alike(type, frozenset(dir(tf.raw_ops)))
+    def alike(self, types: Collection[str]) -> Collection[str]:
+        """Types of nodes that are spelled like those of these types that there are not."""
+        known = frozenset(dir(tf.raw_ops))
+        return frozenset[str]().union(*(alike(type, known) for type in frozenset(types) - known))
 
     def check_action(self, execution: Execution, action: Action) -> None:
         """Refuse what cannot be carried out in a graph."""

@@ -124,6 +124,7 @@ class Interception:
         self._libraries: dict[str, torch.library.Library] = {}
         self._kernels: dict[str, Callable[..., Any]] = {}
         self._overloads: dict[str, list[str]] = {}
+        self._types: frozenset[str] = frozenset()
         self._known = 0
         self._lock = threading.RLock()
         # An operator without a kernel on the key goes on to its usual kernels.
@@ -171,7 +172,7 @@ class Interception:
         """All that can be intercepted."""
         with self._lock:
             self._list_overloads()
-            return frozenset(self._overloads) - PLUMBING
+            return self._types
 
     def _list_overloads(self) -> None:
         names = operator_names()
@@ -181,6 +182,7 @@ class Interception:
         self._overloads.clear()
         for name in names:
             self._overloads.setdefault(type_of(name), []).append(name)
+        self._types = frozenset(self._overloads) - PLUMBING
 
     def _library(self, type: str, names: Iterable[str]) -> torch.library.Library:
         namespace = type.rpartition("::")[0] or "aten"

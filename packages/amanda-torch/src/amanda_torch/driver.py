@@ -182,9 +182,11 @@ class TorchDriver(amanda.Driver):
         """The base name for what else PyTorch calls an operator (``aten::add.Tensor``)."""
         return canonical_type(type)
 
-    def alike(self, type: str) -> Collection[str]:
-        """Types of operators that are spelled like one that there is not."""
-        return () if is_forward_type(type) else alike(type, self._interception.types())
+    def alike(self, types: Collection[str]) -> Collection[str]:
+        """Types of operators that are spelled like those of these types that there are not."""
+        missing = [type for type in types if not is_forward_type(type)]
+        known = self._interception.types() if missing else frozenset()  # which takes milliseconds
+        return frozenset[str]().union(*(alike(type, known) for type in missing))
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""
