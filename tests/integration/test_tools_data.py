@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from amanda_tools import Flops, Operators, Profile, Trace
+from amanda_tools import Flops, Operators, Profile, Summary, Trace
 
 X = np.ones((2, 3), np.float32)
 
@@ -98,3 +98,28 @@ def test_an_optimizer_stands_apart_from_the_model():
     }
     assert any("sequential" in scope for scope in purposes["model"])
     assert not any("sequential" in scope for scope in purposes["optimizer"])
+
+
+def test_a_summary_has_the_same_numbers_everywhere(step):
+    tool = Summary()
+    with amanda.apply(tool):
+        step()
+    total = tool.totals()
+    assert (total["params"], total["trainable"]) == (41, 41)
+    assert total["flops"] == 2 * (2 * 3 * 4 + 2 * 4 * 5)
+    assert total["param_bytes"] == 4 * 41
+    assert tool.rows()[0].input_shape in ([2, 3], [None, 3])
+
+
+def test_a_summary_of_keras_agrees_with_its_own():
+    model = keras.Sequential(
+        [keras.layers.Dense(4, name="one"), keras.layers.BatchNormalization(name="norm")]
+    )
+    tool = Summary()
+    with amanda.apply(tool):
+        model.predict(X, verbose=0)
+    rows = {row.path.rpartition(".")[2]: row for row in tool.rows()}
+    assert rows[""].params == model.count_params() == 12 + 4 + 16
+    assert rows[""].trainable == sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+    assert (rows["one"].input_shape, rows["one"].output_shape) == ([2, 3], [2, 4])
+    assert rows["norm"].params == 16

@@ -215,6 +215,18 @@ class TestPurpose:
         assert self.of(lambda: x.relu().sum()) == {"model": {"relu", "sum"}}
 
 
+def test_the_modules_around_an_operator_have_paths_and_classes():
+    found = []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: found.append(ctx.driver.modules(ctx.op)), ops=["relu"])
+    model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.ReLU()))
+    x = torch.ones(2)
+    with amanda.apply(tool):
+        model(x)
+        x.relu()
+    assert found == [[("", "Sequential"), ("0", "Sequential"), ("0.0", "ReLU")], []]
+
+
 @pytest.fixture
 def accelerator(monkeypatch):
     """An accelerator of two devices, since there is none here; the devices waited for."""

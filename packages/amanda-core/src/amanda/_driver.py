@@ -10,7 +10,7 @@ import abc
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from amanda._action import Action
     from amanda._engine import Engine
@@ -117,6 +117,13 @@ class Driver(abc.ABC):
         ``model``, ``initialization`` of its parameters, ``data`` (loading of it), or ``optimizer``.
         """
         return "model"
+
+    def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
+        """The modules around an operator that is being analyzed: path and class, outermost first.
+
+        Empty where the driver knows no classes; the operator's scope has the paths.
+        """
+        return ()
 
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """A tensor as an analysis routine sees it that speaks a vocabulary of another layout.

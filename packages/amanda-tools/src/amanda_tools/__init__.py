@@ -7,6 +7,7 @@ from amanda_tools.operators import OperatorRow, Operators
 from amanda_tools.place import Place
 from amanda_tools.profile import OperatorProfile, Profile
 from amanda_tools.report import Column, by_module, by_type, columns_of
+from amanda_tools.summary import ModuleSummary, Summary
 from amanda_tools.trace import Trace
 from amanda_tools.trace_file import TraceRow, read_trace
 
@@ -18,12 +19,14 @@ __all__ = [
     "Executions",
     "Findings",
     "Flops",
+    "ModuleSummary",
     "OperatorFlops",
     "OperatorProfile",
     "OperatorRow",
     "Operators",
     "Place",
     "Profile",
+    "Summary",
     "Trace",
     "TraceRow",
     "by_module",

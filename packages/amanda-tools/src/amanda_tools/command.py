@@ -156,7 +156,8 @@ def run(
         return outcome  # the process that it comes from reports
     results = Results()
     nothing = f"no operator ran under the tools; {_why_nothing(types)}"
-    results.show(tools, depth, nothing, width)
+    asked = {wanted.cls for wanted in requests}  # what they depend on only serves them
+    results.show([tool for tool in tools if type(tool) in asked], depth, nothing, width)
     return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
 
 

@@ -26,7 +26,7 @@ from amanda_torch.substitutes import incompatible
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
     from types import FrameType
 
     from amanda import Operator
@@ -165,6 +165,16 @@ class TorchDriver(amanda.Driver):
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the code that runs it now."""
         return purpose()
+
+    def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
+        """The paths and classes of the modules that are being called."""
+        found = []
+        entered = local.thread.entered
+        while entered is not None:
+            module, entered, _, node = entered
+            if node is not None:
+                found.append((node.scope, type(module).__name__))
+        return found[::-1]
 
     def synchronize(self, device: str) -> None:
         """Wait until an accelerator has done all that it was given."""

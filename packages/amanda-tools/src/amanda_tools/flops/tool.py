@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
 from amanda_tools.flops.registry import tables
 from amanda_tools.flops.table import Table
 from amanda_tools.formats import Saved
+from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
 from amanda_tools.report import EXECUTIONS, Column, count
 
@@ -95,7 +95,7 @@ class Flops(amanda.Tool, Findings[OperatorFlops]):
         self._saved = None if out is None else Saved(out)
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
-        self._number = _Numbering()
+        self._numbers = Numbering()
         self._thread = Thread()
         self._lock = threading.Lock()
         counted = [type for table in tables().values() for type in table.formulas]
@@ -267,27 +267,13 @@ class Flops(amanda.Tool, Findings[OperatorFlops]):
         for index in range(first, len(ctx.inputs)):
             parameter = None if ctx.inputs[index] is None else ctx.parameter(index)
             if parameter is not None:
-                parameters[self._number(parameter.source)] = _elements(parameter)
+                parameters[self._numbers.of(parameter.source)] = _elements(parameter)
         row = self._rows.setdefault(place, OperatorFlops(*place))
         row.params = sum(parameters.values())
         return row
 
     def _table(self, ctx: amanda.OpContext) -> Table:
         return tables().get(self.vocabulary or ctx.op.backend, _NOTHING)
-
-
-class _Numbering:
-    """A number for each object, which it does not share with one that is gone."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count()
-        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
-
-    def __call__(self, thing: Any) -> int:
-        known = self._known.get(id(thing))
-        if known is None or known[0]() is not thing:
-            known = self._known[id(thing)] = weakref.ref(thing), next(self._numbers)
-        return known[1]
 
 
 _NOTHING = Table()

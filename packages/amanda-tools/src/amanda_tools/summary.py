@@ -1,0 +1,243 @@
+"""Summary: a model module by module, with shapes, parameters, FLOPs and memory."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, NamedTuple
+
+import amanda
+
+from amanda_tools.findings import Findings
+from amanda_tools.flops import Flops
+from amanda_tools.formats import Saved
+from amanda_tools.numbering import Numbering
+from amanda_tools.place import Place
+from amanda_tools.report import count
+from amanda_tools.summary_table import SummaryTable
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
+
+@dataclass
+class ModuleSummary:
+    """One module, with all that is in it.
+
+    Attributes:
+        path: where it is, ``encoder.layer.0``; empty for the model as a whole.
+        type: its class, or its name where the driver knows no classes.
+        depth: how many modules it is in.
+        input_shape: of the first tensor with dimensions, parameters left out, that its operators
+            are given. None if there is none, and for a size that a graph does not know.
+        output_shape: of the first tensor that its last operator gives.
+        params: elements of the parameters that operators in it are given, each parameter once.
+        trainable: those of them that are not known to be kept as they are.
+        param_bytes: the size of the parameters.
+        output_bytes: the size of what its operators give, as far as it is known; what views give
+            counts as well.
+        flops: of one pass, the mean if there were several.
+        macs: multiply-adds of one pass.
+    """
+
+    path: str
+    type: str
+    depth: int
+    input_shape: list[int | None] | None
+    output_shape: list[int | None] | None
+    params: int
+    trainable: int
+    param_bytes: int
+    output_bytes: int
+    flops: int
+    macs: int
+
+
+class _Parameter(NamedTuple):
+    """What is kept of a parameter when the model is gone."""
+
+    elements: int
+    nbytes: int
+    trainable: bool
+
+    @classmethod
+    def of(cls, parameter: amanda.Parameter) -> _Parameter:
+        """What there is to keep."""
+        info = parameter.info
+        elements = prod(size or 0 for size in info.shape or (0,))
+        return cls(elements, info.nbytes or 0, parameter.trainable is not False)
+
+
+class _Module:
+    """What was seen of a module."""
+
+    def __init__(self, path: str, type: str, depth: int) -> None:
+        self.path = path
+        self.type = type
+        self.depth = depth
+        self.input: list[int | None] | None = None
+        self.output: list[int | None] | None = None
+        self.output_bytes = 0
+        self.parameters: dict[int, _Parameter] = {}
+        self.places: list[Place] = []
+
+
+class Summary(amanda.Tool, Findings[ModuleSummary]):
+    """Tells classes, shapes, parameters, FLOPs and memory of a model, module by module.
+
+    Everything comes from the operators that run in modules, or in name scopes; where there are
+    none, from all. A parameter that no operator is given is not counted, and a module that runs no
+    operator has no row. Optimizers, data loading and initialization are left out. Where operators
+    run several times, FLOPs are those of one pass.
+
+    Args:
+        out: a file to write when the scope is left, a row for each module, as JSON (with totals)
+            or CSV by its ending.
+        depth: levels of modules in the table; files have all.
+        exact: show whole numbers rather than three digits.
+
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: its name ends in something else.
+    """
+
+    row_type = ModuleSummary
+    rows_name = "modules"
+
+    def __init__(
+        self, out: str | os.PathLike[str] | None = None, depth: int = 3, exact: bool = False
+    ) -> None:
+        super().__init__()
+        self._saved = None if out is None else Saved(out)
+        self._depth = depth
+        self._exact = exact
+        self._modules: dict[str, _Module] = {}
+        self._outside = _Module("", "model", 0)  # what runs in no module
+        self._numbers = Numbering()
+        self.depends_on(Flops)
+        self.add_inst_for_op(self._meet)
+        self.add_inst_for_op(self._complete, require_outputs=True)
+
+    def open(self) -> None:
+        """Make the file, which leaving the scope does otherwise.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._saved is not None:
+            self._saved.open()
+
+    def on_exit(self) -> None:
+        """Bring the file up to date."""
+        if self._saved is not None:
+            self._saved.save(self)
+
+    def rows(self) -> list[ModuleSummary]:
+        """The modules, each ahead of those in it."""
+        counted = {row.place: row for row in self.dependency(Flops).rows()}
+        rows = []
+        for module in self._in_order():
+            ran = [counted[place] for place in module.places if place in counted]
+            ran = [row for row in ran if row.calls]
+            parameters = module.parameters.values()
+            rows.append(
+                ModuleSummary(
+                    path=module.path,
+                    type=module.type,
+                    depth=module.depth,
+                    input_shape=module.input,
+                    output_shape=module.output,
+                    params=sum(p.elements for p in parameters),
+                    trainable=sum(p.elements for p in parameters if p.trainable),
+                    param_bytes=sum(p.nbytes for p in parameters),
+                    output_bytes=module.output_bytes,
+                    flops=sum(round(row.forward / row.calls) for row in ran),
+                    macs=sum(round(row.macs / row.calls) for row in ran),
+                )
+            )
+        return rows
+
+    def totals(self) -> Mapping[str, Any]:
+        """The numbers of the model as a whole."""
+        rows = self.rows()
+        if not rows:
+            return {}
+        names = ("params", "trainable", "param_bytes", "output_bytes", "flops", "macs")
+        return {name: getattr(rows[0], name) for name in names}
+
+    def found(self) -> str:
+        """The numbers of modules, parameters and FLOPs."""
+        total = self.totals()
+        shown = str if self._exact else count
+        return (
+            f"{len(self._modules):,} modules, {shown(total.get('params', 0))} parameters, "
+            f"{shown(total.get('flops', 0))} FLOPs"
+        )
+
+    def report(self) -> SummaryTable | str:
+        """The table."""
+        rows = [row for row in self.rows() if row.depth <= self._depth]
+        return SummaryTable(rows, exact=self._exact) if rows else "summary: no operator ran"
+
+    # Analysis
+
+    def _meet(self, ctx: amanda.OpContext) -> None:
+        """Before an operator runs: what it is given."""
+        place = Place.at(ctx)
+        if place.purpose != "model":
+            return
+        parameters = {
+            index: parameter
+            for index, tensor in enumerate(ctx.inputs)
+            if tensor is not None and (parameter := ctx.parameter(index)) is not None
+        }
+        given = [t for index, t in enumerate(ctx.inputs) if index not in parameters]
+        infos = (ctx.describe(tensor) for tensor in given if tensor is not None)
+        shape = next((list(info.shape) for info in infos if info.shape), None)
+        for module in self._around(ctx, place):
+            module.places.append(place)
+            module.input = module.input or shape
+            for parameter in parameters.values():
+                module.parameters[self._numbers.of(parameter.source)] = _Parameter.of(parameter)
+
+    def _complete(self, ctx: amanda.OpContext) -> None:
+        """After it ran: what it gave, as the modules around it do if it is their last one."""
+        place = Place.at(ctx)
+        if place.purpose != "model":
+            return
+        described = [ctx.describe(tensor) for tensor in ctx.outputs if tensor is not None]
+        shape = next((list(info.shape) for info in described if info.shape is not None), None)
+        for module in self._around(ctx, place):
+            module.output = shape
+            module.output_bytes += sum(info.nbytes or 0 for info in described)
+
+    def _around(self, ctx: amanda.OpContext, place: Place) -> Iterator[_Module]:
+        """The modules around an operator, the model as a whole first."""
+        classes = dict(ctx.driver.modules(ctx.op))
+        if not classes and not place.modules:
+            yield self._outside
+            return
+        paths = ["", *itertools.accumulate(place.modules, "{}.{}".format)]
+        for depth, path in enumerate(paths):
+            if path not in self._modules:
+                name = place.modules[depth - 1] if depth else "model"
+                self._modules[path] = _Module(path, classes.get(path, name), depth)
+            yield self._modules[path]
+
+    def _in_order(self) -> Iterator[_Module]:
+        """Each module ahead of those in it, and these in the order in which they first ran."""
+        if not self._modules:
+            yield from [self._outside] if self._outside.places else []
+            return
+        inside: dict[str, list[_Module]] = {}
+        for module in self._modules.values():
+            if module.depth:
+                inside.setdefault(module.path.rpartition(".")[0], []).append(module)
+        waiting = [self._modules[""]]
+        while waiting:
+            module = waiting.pop()
+            yield module
+            waiting += reversed(inside.get(module.path, []))
