@@ -41,9 +41,9 @@ class Subscription:
     ) -> tuple[frozenset[str] | None, frozenset[str] | None]:
         """The types that it selects, and those that its tool is restricted to; None for all."""
         ops = None if self.ops is None else frozenset(map(spelled, self.ops))
-        if self.tool.only is None:
+        if self.tool.restricted_to is None:
             return ops, None
-        only = frozenset(map(spelled, self.tool.only))
+        only = frozenset(map(spelled, self.tool.restricted_to))
         return only if ops is None else ops & only, only
 
 
@@ -72,11 +72,12 @@ class Tool:
             ones after it, whatever else is active. It is for tools that measure the operator.
         lists_candidates: the types that it names are all that it knows, of which a model has few;
             by default one that never runs in a scope is taken for a mistake, and warned of.
+        restricted_to: the types that it is restricted to by :meth:`restrict`; None for all.
     """
 
     innermost = False
     lists_candidates = False
-    only: frozenset[str] | None = None  # the types that it is restricted to
+    restricted_to: frozenset[str] | None = None
     subscriptions: list[Subscription] = _SetByInit()  # type: ignore[assignment]
     dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
 
@@ -172,7 +173,7 @@ class Tool:
 
     def restrict(self, ops: Iterable[str]) -> None:
         """Have it look at operators of these types alone, of those that it wants."""
-        self.only = frozenset(ops)
+        self.restricted_to = frozenset(ops)
 
     def on_exit(self) -> None:
         """Called when the scope that made this tool active has been left; does nothing here.
