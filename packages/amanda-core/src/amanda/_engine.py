@@ -16,6 +16,7 @@ from amanda._action import Action, Check
 from amanda._audience import Audience
 from amanda._context import OpContext
 from amanda._driver import Driver
+from amanda._errors import AmandaError
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._plan import Decisions, Plan, Record
@@ -54,6 +55,7 @@ class Engine:
         caching: whether what is decided is kept.
         wanted: types of forward operators that must be intercepted; None for all.
         context_maps: those to the vocabularies that tools speak and the backend does not.
+        failure: the error of a routine that was called back, to be raised where it is heard.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Engine:
         self._scope = scope
         self._inside: dict[str, Engine | None] = {}
         self._parts: dict[tuple[Subscription, ...], Engine] = {}
+        self.failure: AmandaError | None = None
         self._stamp = object()
         self._lock = threading.RLock()
         _engines.add(self)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from amanda._action import Action
 from amanda._call import Call, Tensors
-from amanda._errors import UnsupportedError
+from amanda._engine import Engine
+from amanda._errors import AmandaError, UnsupportedError
 from amanda._operator import Operator
 
 
@@ -29,7 +31,8 @@ class StagedCall(Call):
 
         Args:
             call: takes what the placeholders ``given`` stand for, and gives what those in ``like``
-                do. It runs the code of tools, and raises their errors.
+                do. It runs the code of tools, and raises their errors; where the runtime loses
+                one, :meth:`raise_failure` has it.
             given: the placeholders that it is called with.
             like: what its results are like; empty if nothing that is computed may wait for it.
 
@@ -47,27 +50,35 @@ class StagedCall(Call):
         if action.differentiable:
             raise self.refused(action, operator, "differentiated in what is staged")
 
-        run = super().run_action
+        wanted = [] if action.observes else [tensor for tensor in like if tensor is not None]
+        call = functools.partial(self._called_back, action, given, like, operator)
+        results = iter(self.call_back(call, tensors, wanted))
+        return like if action.observes else [t if t is None else next(results) for t in like]
 
-        def call(*tensors: Any) -> Tensors:
-            rest = iter(tensors)
-            now_given, now_like = (
-                [None if placeholder is None else next(rest) for placeholder in placeholders]
-                for placeholders in (given, like)
-            )
-            found = run(action, now_given, now_like, operator)
+    def _called_back(
+        self, action: Action, given: Tensors, like: Tensors, operator: Operator, *tensors: Any
+    ) -> Tensors:
+        """Run a routine on what placeholders stand for, in an execution of what was staged."""
+        rest = iter(tensors)
+        now_given = [None if placeholder is None else next(rest) for placeholder in given]
+        now_like = [None if placeholder is None else next(rest) for placeholder in like]
+        try:
+            found = super().run_action(action, now_given, now_like, operator)
             for placeholder, result in zip(like, found, strict=True):
                 if placeholder is None and result is not None:
-                    raise action.error(
-                        "gave a gradient where none flowed when this was staged", operator
-                    )
-            return [] if action.observes else [result for result in found if result is not None]
+                    reason = "gave a gradient where none flowed when this was staged"
+                    raise action.error(reason, operator)
+        except AmandaError as error:
+            self.engine.failure = error
+            raise
+        return [] if action.observes else [result for result in found if result is not None]
 
-        if action.observes:
-            self.call_back(call, tensors, [])
-            return like
-        results = iter(self.call_back(call, tensors, [t for t in like if t is not None]))
-        return [None if placeholder is None else next(results) for placeholder in like]
+    @staticmethod
+    def raise_failure(engine: Engine) -> None:
+        """Raise the error of a routine that was called back, once; nothing if there is none."""
+        failure, engine.failure = engine.failure, None
+        if failure is not None:
+            raise failure from failure.__cause__
 
     def refused(self, action: Action, operator: Operator, what: str) -> UnsupportedError:
         """The error for a host routine with which something cannot be done."""

@@ -53,7 +53,7 @@ class JaxDriver(Driver):
         tracing = contextlib.ExitStack()
         tracing.enter_context(core.eval_context())
         tracing.enter_context(source.reset_name_stack())
-        run, model.thread.run = model.thread.run, None
+        run, model.thread.run = model.thread.run, model.Run(None)
         active.put(None)
         return run, tracing
 
@@ -87,31 +87,24 @@ class JaxDriver(Driver):
         return None
 
     def describe(self, tensor: Any) -> TensorInfo:
-        """Shape, dtype and size of a tensor, and the device of one that is not being traced."""
-        known = jax.typeof(primal(tensor))
+        """Shape, dtype and size of a tensor, and the device of one that is known and on one."""
+        tensor = primal(tensor)
+        known = jax.typeof(tensor)
         shape = tuple([size if isinstance(size, int) else None for size in known.shape])
         nbytes = None if None in shape else known.size * known.dtype.itemsize
-        return TensorInfo(shape, known.dtype.name, nbytes, _device(primal(tensor)))
+        found = tensor.devices() if isinstance(tensor, jax.Array) and is_known(tensor) else ()
+        devices = [f"{device.platform}:{device.id}" for device in found]
+        device = devices[0] if len(devices) == 1 else None
+        return TensorInfo(shape, known.dtype.name, nbytes, device)
 
     def parameter(self, tensor: Any) -> Parameter | None:
         """The parameter of the model that runs which a tensor is, or a cast or view of."""
-        found = model.parameter_of(tensor)
-        if found is None:
-            return None
-        leaf, array = found
-        return Parameter(leaf, self.describe(array), trainable=None)
+        found = model.thread.run.parameter(tensor)
+        return found and Parameter(found[0], self.describe(found[1]), trainable=None)
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str]:
         """The operators whose backward has one of these types, or that have one themselves."""
         return frozenset(type.removesuffix("_vjp") for type in types)
-
-
-def _device(tensor: Any) -> str | None:
-    """The device of a tensor; None for one that is being traced, or on several devices."""
-    if not isinstance(tensor, jax.Array) or not is_known(tensor):
-        return None
-    devices = list(tensor.devices())
-    return f"{devices[0].platform}:{devices[0].id}" if len(devices) == 1 else None
 
 
 driver = JaxDriver()

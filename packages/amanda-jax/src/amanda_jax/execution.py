@@ -1,7 +1,6 @@
 """Carrying out what the tools decided, at once or in what is being staged."""
 
 import dataclasses
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from amanda import AmandaError, Operator
-from amanda.driving import Action, Engine, Execution, StagedCall
+from amanda.driving import Action, Execution, StagedCall
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import io_callback
 
@@ -18,9 +17,6 @@ from amanda_jax.model import operators
 from amanda_jax.tracing import active, is_known, primal, staging
 
 Tensors = Sequence[Any]
-
-# Errors on their way from a callback, where XLA would lose them, to the call that fails by them.
-failures: weakref.WeakKeyDictionary[Engine, AmandaError] = weakref.WeakKeyDictionary()
 
 
 @jax.custom_jvp
@@ -103,16 +99,10 @@ class OperatorCall(StagedCall):
 
     def call_back(self, call: Callable[..., Tensors], given: Tensors, like: Tensors) -> Tensors:
         """Have what is staged call a function at each of its executions, in their order."""
-
-        def called(*arrays: Any) -> Any:
-            try:
-                return [np.asarray(result) for result in call(*arrays)]
-            except AmandaError as failure:
-                failures[self.engine] = failure
-                raise
-
         expected = [jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for tensor in like]
-        found: Tensors = io_callback(called, expected, *given, ordered=True)
+        found: Tensors = io_callback(
+            lambda *arrays: list(map(np.asarray, call(*arrays))), expected, *given, ordered=True
+        )
         return found
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from amanda.driving import Engine, Patches
 
 from amanda_jax._internals import core, pjit
-from amanda_jax.execution import OperatorCall, failures
-from amanda_jax.model import identify, mark_form
+from amanda_jax.execution import OperatorCall
+from amanda_jax.model import identify, thread
 from amanda_jax.tracing import active, in_program, is_known, is_library
 
 Tensors = Sequence[Any]
@@ -103,12 +103,10 @@ def _run_primitive(engine: Engine, primitive: Any, args: Tensors, params: Any) -
                 jax.block_until_ready(outputs)  # so that it fails here if one of them does
                 jax.effects_barrier()
         except Exception:
-            if engine not in failures:
-                raise
-            failure = failures.pop(engine)
-            raise failure from failure.__cause__
-    if type in _FORMS:
-        mark_form(args[0], outputs[0])
+            OperatorCall.raise_failure(engine)  # which XLA has lost
+            raise
+    if type in _FORMS and (parameter := thread.run.parameter(args[0])):
+        thread.run.mark(outputs[0], *parameter)
     return outputs
 
 

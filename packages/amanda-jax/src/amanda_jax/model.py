@@ -2,8 +2,8 @@
 
 import functools
 import threading
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -21,42 +21,34 @@ class Leaf:
 
 
 class Model:
-    """What operators belong to, and live as long as.
-
-    Attributes:
-        leaves: its parameters, in the order of the tree that they are in.
-    """
+    """What operators belong to, and live as long as; with its parameters by their places."""
 
     def __init__(self) -> None:
-        self.leaves: list[Leaf] = []
-
-    def leaf(self, index: int) -> Leaf:
-        """The parameter at that place of the tree."""
-        self.leaves += (Leaf() for _ in range(index + 1 - len(self.leaves)))
-        return self.leaves[index]
+        self.leaves: defaultdict[int, Leaf] = defaultdict(Leaf)
 
 
-@dataclass(eq=False)
 class Run:
-    """One call of a model.
+    """One call of a model; what runs in none is in one of no model."""
 
-    Attributes:
-        model: the one that is called.
-        parameters: its parameters and their casts and views, by ``id()``, each with the place that
-            it has and the array that is there.
-    """
+    def __init__(self, model: Model | None) -> None:
+        self.model = model
+        # By id(): the tensor, which is held so that no other one gets its id, its parameter, and
+        # the array that this is.
+        self._parameters: dict[int, tuple[Any, Leaf, Any]] = {}
 
-    model: Model
-    parameters: dict[int, tuple[Any, Leaf, Any]] = field(default_factory=dict)
+    def parameter(self, tensor: Any) -> tuple[Leaf, Any] | None:
+        """The parameter that a tensor is, or a cast or view of, with its array."""
+        known = self._parameters.get(id(primal(tensor)))
+        return None if known is None else known[1:]
 
     def mark(self, tensor: Any, leaf: Leaf, array: Any) -> None:
-        """Take a tensor as a parameter; it is held, so that no other one gets its id."""
+        """Take a tensor as a parameter, unless it is known as one of the model around this."""
         tensor = primal(tensor)
-        self.parameters[id(tensor)] = tensor, leaf, primal(array)
+        self._parameters.setdefault(id(tensor), (tensor, leaf, primal(array)))
 
 
 class _Thread(threading.local):
-    run: Run | None = None
+    run = Run(None)
 
 
 thread = _Thread()
@@ -74,12 +66,11 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
     @functools.wraps(fun)
     def called(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         outer = thread.run
-        run = thread.run = outer or Run(model)  # within another model it is part of that
+        run = thread.run = outer if outer.model else Run(model)  # within a model it is part of that
         try:
             arrays = () if parameters is None else jax.tree.leaves(args[parameters])
             for index, array in enumerate(arrays):
-                if id(primal(array)) not in run.parameters:  # and known to the model around it
-                    run.mark(array, model.leaf(index), array)
+                run.mark(array, model.leaves[index], array)
             return fun(*args, **kwargs)
         finally:
             thread.run = outer
@@ -87,26 +78,13 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
     return called
 
 
-def mark_form(source: Any, tensor: Any) -> None:
-    """Take a tensor, which is a cast or view of another one, as the parameter that this is."""
-    if thread.run is not None and (found := parameter_of(source)) is not None:
-        thread.run.mark(tensor, *found)
-
-
-def parameter_of(tensor: Any) -> tuple[Leaf, Any] | None:
-    """The parameter of the model that runs which a tensor is, or a cast or view of, and its array;
-    None if it is none."""
-    known = None if thread.run is None else thread.run.parameters.get(id(primal(tensor)))
-    return None if known is None else known[1:]
-
-
 def identify(type: str) -> Operator:
     """The operator of a type that is being called."""
     names = source.current_name_stack().stack
     return operators.at(
-        part=None if thread.run is None else thread.run.model,
+        part=thread.run.model,
         scope=".".join(entry.name for entry in names if isinstance(entry, source.Scope)),
         type=type,
         place=calling_instructions(is_library),
-        run=thread.run,
+        run=thread.run if thread.run.model else None,
     )

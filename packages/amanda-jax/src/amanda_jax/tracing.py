@@ -2,12 +2,11 @@
 
 import functools
 import os
-import sys
 from typing import Any
 
 import amanda
 import jax
-from amanda.driving import ActiveEngine, Engine
+from amanda.driving import ActiveEngine, Engine, calling_instructions
 
 from amanda_jax._internals import ad, core
 
@@ -52,16 +51,11 @@ def in_program() -> bool:
     where JAX stages a function of its own, whose operators are seen when it is called.
     """
     trace = staging()
-    if trace is not None:
-        info = trace.frame.debug_info
-        if info is not None and info.traced_for == "jit" and is_library(info.func_filename):
-            return False
-    frame: Any = sys._getframe(1)
-    while frame is not None and is_library(frame.f_code.co_filename):
-        if frame.f_code is ad.backward_pass3.__code__:
-            return False
-        frame = frame.f_back
-    return True
+    info = None if trace is None else trace.frame.debug_info
+    if info is not None and info.traced_for == "jit" and is_library(info.func_filename):
+        return False
+    around = calling_instructions(is_library)
+    return all(code is not ad.backward_pass3.__code__ for code, _ in around)
 
 
 @functools.cache

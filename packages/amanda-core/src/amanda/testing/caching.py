@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,25 @@ class Caching:
             assert_close(model.forward({"x": X}), 2 * plain @ W2)
             tool.invalidate()
             assert_close(model.forward({"x": X}), 4 * plain @ W2)
+
+    def test_what_another_thread_invalidates_is_decided_again(self) -> None:
+        factor = 2.0
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            by = factor
+            ctx.insert_after_op(lambda a: a * by)
+
+        tool = Watch(analyze, [self.adapter.types["sigmoid"]])
+        model = perceptron(self.adapter)
+        plain = sigmoid(X @ W1)
+        with amanda.apply(tool):
+            assert_close(model.forward({"x": X}), 2 * plain @ W2)
+            factor = 4.0
+            thread = threading.Thread(target=tool.invalidate)
+            thread.start()
+            thread.join()
+            assert_close(model.forward({"x": X}), 4 * plain @ W2)
+        assert len(tool.analyzed) == 2
 
     def test_invalidate_asks_about_gradients_again(self) -> None:
         tools = [self.watch("sigmoid", backward=True), self.watch("sigmoid", gradient=True)]
