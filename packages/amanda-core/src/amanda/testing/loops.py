@@ -93,6 +93,22 @@ class Loops:
         np.testing.assert_array_equal(gradients["x"], 8 * W**3)
         np.testing.assert_array_equal(gradients["w"], 12 * X * W**2)
 
+    @pytest.mark.parametrize("parameters", [{"w": W}, {}], ids=["weight", "input"])
+    def test_a_substitute_may_be_another_one_in_each_turn(self, parameters: Any) -> None:
+        """The turns multiply by w, 2 * w and 3 * w."""
+        turns: list[bool] = []
+
+        def scaled(w: Any) -> Any:
+            turns.append(True)
+            return w * ((len(turns) - 1) % 3 + 1)
+
+        model = self.adapter.build(POWER, parameters)
+        inputs = {"x": X, "w": W} if not parameters else {"x": X}
+        with amanda.apply(self.in_loop("insert_before_op", scaled, inputs=[1])):
+            gradients = model.gradients(["x", "w"], inputs)
+        np.testing.assert_array_equal(gradients["x"], 6 * W**3)
+        np.testing.assert_array_equal(gradients["w"], (2 * 3 + 3 + 2) * X * W**2)
+
     @host_and_pure
     def test_a_substituted_output_goes_into_the_next_turn(self, pure: bool) -> None:
         output, dx, dw = self.powers(self.in_loop("insert_after_op", lambda y: y + 1, pure=pure))

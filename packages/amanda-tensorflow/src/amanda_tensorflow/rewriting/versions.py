@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda_tensorflow.graph.body import data_inputs, set_inputs, split
 from amanda_tensorflow.notes import notes_of
+from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,11 +29,14 @@ class Wanted(NamedTuple):
         graph: number of the operator's graph.
         operator: its name there.
         again: for an operator that takes the tensor several times, which time, from 0.
+        loops: how many loops around the operator the tensor comes from outside of, that do not
+            change it: wanted is a list of the versions of all turns, or of such lists.
     """
 
     graph: int
     operator: str
     again: int = 0
+    loops: int = 0
 
 
 def source_of(frame: Frame, tensor: str) -> str:
@@ -101,6 +105,10 @@ class Versions:
         for operator, nodes in frame.gradients.custom.items():
             if self._in_forward_part(frame, tensor, nodes):
                 yield Wanted(number, operator)
+        for body, argument, given in unchanged(frame):
+            if self._same(frame, given, tensor):
+                for wanted in self.operators(body, argument):
+                    yield wanted._replace(loops=wanted.loops + 1)
         node_def = frame.body.nodes.get(name)
         if node_def is None:
             return
@@ -108,19 +116,28 @@ class Versions:
             yield from self.operators(frame, frame.inputs[name][-1])
         for child in frame.children.get(name, ()):
             if child.attr != "cond" and index < len(child.outputs):
-                yield from self.operators(child, child.outputs[index])
+                loops = int(child.attr == "body" and child.keeps(index))
+                for wanted in self.operators(child, child.outputs[index]):
+                    yield wanted._replace(loops=wanted.loops + loops)
 
     # Backward
 
     def _find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
-        if operator.graph == notes_of(frame.graph).number:
+        if operator.graph == notes_of(frame.graph).number and not operator.loops:
             node = frame.node(operator.operator)
             version = node and self._at(frame, tensor, node, operator.again)
             if version:
                 return version
-        argument = frame.body.argument(tensor)
-        if argument is not None:
-            return self._argument(frame, argument, operator)
+        for body, there, given in unchanged(frame) if operator.loops else ():
+            if self._same(frame, given, tensor):
+                inside = operator._replace(loops=operator.loops - 1)
+                version = self.find(body, there, inside)
+                if version:
+                    argument = None if inside.loops else there
+                    return listed(body, argument, version, _name(body.call, operator))
+        number = frame.body.argument(tensor)
+        if number is not None:
+            return self._argument(frame, number, operator)
         name, index = split(tensor)
         node_def = frame.body.nodes.get(name)
         if node_def is None:
@@ -133,7 +150,10 @@ class Versions:
             return self._unstacked(frame, name, operator)
         if node_def.op in ("OptionalFromValue", "OptionalGetValue"):
             value = self.find(frame, frame.inputs[name][0], operator)
-            return value and self._again(frame, name, [value], operator)
+            again = value and self._again(frame, name, [value], operator)
+            if again and operator.loops:
+                holds_list(frame.body.nodes[split(again)[0]])
+            return again
         if name in frame.children:
             return self._result(frame, name, index, operator)
         return None
@@ -185,8 +205,16 @@ class Versions:
             return self._stashed(argument, operator)
         if not frame.keeps(argument):
             return None
-        above = self.find(frame.parent, frame.caller_tensor(argument), operator)
-        return above and frame.pass_down(above)
+        given = frame.caller_tensor(argument)
+        above = self.find(frame.parent, given, operator)
+        if above is not None:
+            return frame.pass_down(above)
+        if frame.attr != "body":
+            return None
+        turns = self.find(frame.parent, given, operator._replace(loops=operator.loops + 1))
+        name = frame.body.arguments[argument][0]
+        element = None if operator.loops else f"{name}:0"
+        return turns and taken(frame, element, turns, _name(name, operator))
 
     def _result(self, frame: Frame, call: str, index: int, operator: Wanted) -> str | None:
         for child in frame.children[call]:
@@ -214,6 +242,8 @@ class Versions:
         argument = body.body.argument(tensor_list)
         if version is None or argument is None:
             return None
+        if operator.loops:
+            return listed(body, None, version, _name(push, operator))
 
         def update(argument: str) -> str:
             return self._again(body, push, [argument, version], operator)
@@ -229,6 +259,8 @@ class Versions:
         above = self.find(body.parent, body.caller_tensor(argument), operator)
         if above is None:
             return None
+        if operator.loops:
+            return taken(body, None, above, _name(pop, operator))
         popped: list[str] = []
 
         def update(argument: str) -> str:
@@ -293,7 +325,7 @@ class Versions:
         """The same node with other inputs; its first output."""
         frame.mark_edited()
         original = frame.body.nodes[node]
-        name = f"{node}/amanda/{operator.graph}/{operator.again}/{operator.operator}"
+        name = _name(node, operator)
         controls = [n[1:] for n in original.input if n.startswith("^")]
         again = frame.body.add(name, original.op, inputs, controls)
         for key, value in original.attr.items():
@@ -302,3 +334,9 @@ class Versions:
         if original.op == "StackV2":
             again.attr["stack_name"].s = name.encode()
         return f"{name}:0"
+
+
+def _name(node: str, operator: Wanted) -> str:
+    """The name of what stands for a node, for one operator."""
+    number = f"{operator.graph}/{operator.again}/{operator.loops}"
+    return f"{node}/amanda/{number}/{operator.operator}"

@@ -87,6 +87,6 @@ def dtypes_of(args: Sequence[Any], signature: Signature) -> Callable[[int, Wante
     def dtype(index: int, operator: Wanted) -> int | None:
         if operator not in available.get(index, ()):
             return None
-        return int(args[index].dtype.as_datatype_enum)
+        return int(beside(args[index], operator).dtype.as_datatype_enum)
 
     return dtype
