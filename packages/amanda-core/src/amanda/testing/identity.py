@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import amanda
 from amanda.testing.models import X, perceptron
@@ -16,6 +17,8 @@ from amanda.testing.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    import pytest
 
     from amanda.testing.adapter import Adapter, Model
 
@@ -165,31 +168,44 @@ class Identity:
         assert len(set(half)) == 3
         assert executions.ids == half * 2
 
-    def test_ids_are_the_same_in_another_process(self) -> None:
-        one, other = (self._ids_in_another_process(seed) for seed in ("1", "2"))
-        assert len(set(one)) == 3
-        assert one == other
-
-    def _ids_in_another_process(self, hash_seed: str) -> list[str]:
+    def test_ids_are_the_same_in_another_process(self, request: pytest.FixtureRequest) -> None:
         cls = type(self.adapter)
-        program = (
-            "import importlib.util, json, sys\n"
-            "from amanda.testing.identity import ids_of_a_perceptron\n"
-            "spec = importlib.util.spec_from_file_location('adapter_module', sys.argv[1])\n"
-            "module = importlib.util.module_from_spec(spec)\n"
-            "sys.modules['adapter_module'] = module\n"
-            "spec.loader.exec_module(module)\n"
-            "ids = ids_of_a_perceptron(getattr(module, sys.argv[2])())\n"
-            "print('ids:' + json.dumps(ids))\n"
-        )
-        path = os.pathsep.join(entry for entry in sys.path if entry)
-        output = subprocess.run(
-            [sys.executable, "-c", program, inspect.getfile(cls), cls.__name__],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        ).stdout
-        (line,) = (line for line in output.splitlines() if line.startswith("ids:"))
-        ids: list[str] = json.loads(line.removeprefix("ids:"))
-        return ids
+        file = inspect.getfile(cls)
+        here = {type(getattr(item.cls, "adapter", None)) for item in _of_classes(request.session)}
+        names = sorted(other.__name__ for other in here if other.__module__ == cls.__module__)
+        one, other = (_ids_in_another_process(file, *names, hash_seed=seed) for seed in ("1", "2"))
+        assert len(set(one[cls.__name__])) == 3
+        assert one[cls.__name__] == other[cls.__name__]
+
+
+def _of_classes(session: pytest.Session) -> list[Any]:
+    return [item for item in session.items if getattr(item, "cls", None) is not None]
+
+
+@functools.cache
+def _ids_in_another_process(file: str, *names: str, hash_seed: str) -> dict[str, list[str]]:
+    """By adapter, all of which run in one process: many frameworks take seconds to import."""
+    program = (
+        "import gc, importlib.util, json, sys\n"
+        "from amanda.testing.identity import ids_of_a_perceptron\n"
+        "spec = importlib.util.spec_from_file_location('adapter_module', sys.argv[1])\n"
+        "module = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['adapter_module'] = module\n"
+        "spec.loader.exec_module(module)\n"
+        "ids = {}\n"
+        "for name in sys.argv[2:]:\n"
+        "    ids[name] = ids_of_a_perceptron(getattr(module, name)())\n"
+        "    gc.collect()\n"
+        "print('ids:' + json.dumps(ids))\n"
+    )
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    output = subprocess.run(
+        [sys.executable, "-c", program, file, *names],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    (line,) = (line for line in output.splitlines() if line.startswith("ids:"))
+    found: dict[str, list[str]] = json.loads(line.removeprefix("ids:"))
+    return found
