@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from amanda_tensorflow._internals import script_ops
+from amanda_tensorflow._internals import context, script_ops
 from amanda_tensorflow.routines import host_threads
 
 if TYPE_CHECKING:
     from amanda_tensorflow.routines.stages import Stage
+
+
+_EagerTensor = tf.__internal__.EagerTensor
+_CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 class HostRoutine(script_ops.EagerFunc):  # type: ignore[misc]
@@ -23,26 +27,43 @@ class HostRoutine(script_ops.EagerFunc):  # type: ignore[misc]
     """
 
     def __init__(self, stage: Stage) -> None:
-        dtypes = [spec.dtype.base_dtype for spec in stage.results.values()]
-        super().__init__(None, dtypes, False)
-        del self._func  # it is a method, since as an attribute it would make a cycle
+        # Of its base class it has nothing but the type, by which TensorFlow passes eager tensors:
+        # that would keep a method of this object in it, a cycle, and take twice as long.
         self.token: str = script_ops._py_funcs.insert(self)
-        self.stage: Stage | None = stage
+        self.stage = stage
         self.failures: list[BaseException] = []
 
-    def __call__(self, device: Any, token: Any, args: Any) -> Any:
-        """Run it, without the tape that TensorFlow would keep for a gradient."""
+    def __call__(self, device: str | None, token: Any, args: Any) -> list[Any]:
+        """Run it, without the tape that TensorFlow would keep for a gradient.
+
+        Args:
+            device: where the results are to be; None for the processor.
+            token: the name.
+            args: eager tensors.
+        """
         before = host_threads.hold()
         try:
-            return self._call(device, args)
-        finally:
-            host_threads.release(before)
-
-    def _func(self, *given: Any) -> Any:
-        assert self.stage is not None
-        try:
-            results = self.stage.run(given)
+            if context.executing_eagerly():
+                return self._run(device, args)
+            with context.eager_mode():
+                return self._run(device, args)
         except BaseException as failure:
             self.failures.append(failure)
             raise
-        return [r.read_value() if isinstance(r, tf.Variable) else r for r in results]
+        finally:
+            host_threads.release(before)
+
+    def _run(self, device: str | None, args: Any) -> list[Any]:
+        results, place = self.stage.run(args), device or _CPU
+        for index, spec in enumerate(self.stage.results.values()):
+            result = results[index]
+            if not isinstance(result, _EagerTensor) or result.backing_device != place:
+                results[index] = _placed(result, spec.dtype.base_dtype, device, place)
+        return results
+
+
+def _placed(result: Any, dtype: Any, device: str | None, place: str) -> Any:
+    """A tensor, variable or array as a tensor that is on a device."""
+    with tf.device(device):
+        tensor = tf.convert_to_tensor(result, dtype)
+        return tensor if tensor.backing_device == place else tensor._copy()

@@ -92,15 +92,15 @@ class Stage:
         for of in self.rows.values():
             given += [of.indices] if of.number is not None else [of.indices, of.shape]
         self.given = {position: Spec.of(tensors[position]) for position in given}
-        if outputs is None:
+        if outputs is not None:
+            self.results = {position: Spec.of(output) for position, output in enumerate(outputs)}
+        else:
             shapes = {of.shape for of in self.rows.values()}
             self.results = {
                 position: spec
                 for position, spec in self.given.items()
                 if is_replaceable(spec.dtype) and position not in shapes
             }
-        else:
-            self.results = {position: Spec.of(output) for position, output in enumerate(outputs)}
 
     def _chosen(self, actions: Iterable[Action]) -> set[int]:
         """Positions of the tensors that some routines select."""
@@ -145,8 +145,11 @@ class Stage:
             RoutineError: a routine failed, or returned what cannot be used.
         """
         at = dict(zip(self.given, given, strict=True))
+        run = self._replacement if self.replaces else self._chain
+        if active.engine is None:  # as in TensorFlow's own threads: nobody sees what it runs
+            return run(at)
         with active.paused():
-            return self._replacement(at) if self.replaces else self._chain(at)
+            return run(at)
 
     def _chain(self, given: Mapping[int, Any]) -> list[Any]:
         """Run the routines one after the other."""
@@ -162,8 +165,9 @@ class Stage:
         for action in self.actions:
             before = state.shown(action.whole)
             after = action.run(before, before, self.operator, reason)
-            self._check_shapes(action, before, after)
-            state.replace(before, after, action.whole)
+            if after is not before:
+                self._check_shapes(action, before, after)
+                state.replace(before, after, action.whole)
         return [state.result(position) for position in self.results]
 
     def _check_shapes(self, action: Action, before: Sequence[Any], after: Sequence[Any]) -> None:
