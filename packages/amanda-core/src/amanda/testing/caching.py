@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import amanda
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
 from amanda.testing.probes import Executions, InsertAt, Watch
+from amanda.testing.scopes import in_a_thread
 
 if TYPE_CHECKING:
     from amanda.testing.adapter import Adapter, Model
@@ -116,7 +116,10 @@ class Caching:
         assert len(other.analyzed) == 2
 
     @pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
-    def test_a_new_decision_takes_the_place_of_the_old_one(self, pure: bool) -> None:
+    @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in another thread"])
+    def test_a_new_decision_takes_the_place_of_the_old_one(
+        self, elsewhere: bool, pure: bool
+    ) -> None:
         factor = 2.0
 
         def analyze(ctx: amanda.OpContext) -> None:
@@ -130,25 +133,10 @@ class Caching:
             assert_close(model.forward({"x": X}), 2 * plain @ W2)
             factor = 4.0
             assert_close(model.forward({"x": X}), 2 * plain @ W2)
-            tool.invalidate()
-            assert_close(model.forward({"x": X}), 4 * plain @ W2)
-
-    def test_what_another_thread_invalidates_is_decided_again(self) -> None:
-        factor = 2.0
-
-        def analyze(ctx: amanda.OpContext) -> None:
-            by = factor
-            ctx.insert_after_op(lambda a: a * by)
-
-        tool = Watch(analyze, [self.adapter.types["sigmoid"]])
-        model = perceptron(self.adapter)
-        plain = sigmoid(X @ W1)
-        with amanda.apply(tool):
-            assert_close(model.forward({"x": X}), 2 * plain @ W2)
-            factor = 4.0
-            thread = threading.Thread(target=tool.invalidate)
-            thread.start()
-            thread.join()
+            if elsewhere:
+                in_a_thread(tool.invalidate)
+            else:
+                tool.invalidate()
             assert_close(model.forward({"x": X}), 4 * plain @ W2)
         assert len(tool.analyzed) == 2
 
