@@ -304,7 +304,7 @@ from amanda.driving import Selection
 
 class Map:
     def select(self, subscription, driver):
-        return Selection(subscription, subscription.view, None, None, None)
+        return Selection(subscription, subscription.view, None, None)
 
 map = Map()
 """

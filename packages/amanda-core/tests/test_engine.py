@@ -82,7 +82,7 @@ class ByInputs:
 
     def select(self, subscription, driver):
         native = frozenset({"contract"})
-        return Selection(subscription, subscription.view, subscription.ops, None, native)
+        return Selection(subscription, subscription.view, subscription.ops, native)
 
     def translate(self, execution, driver):
         type = "PAIR" if len(execution.inputs) == 2 else "OTHER"

@@ -37,9 +37,9 @@ class Gates:
     """A context map that finds gates, and leaves all other operators as they are."""
 
     def select(self, subscription, driver):
-        types, only = subscription.selected()
+        types = subscription.types()
         native = None if types is None else types | {"gate"}
-        return Selection(subscription, subscription.view, types, only, native)
+        return Selection(subscription, subscription.view, types, native)
 
     def translate(self, execution, driver):
         type = execution.operator.type

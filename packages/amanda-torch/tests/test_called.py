@@ -36,9 +36,9 @@ class Gates:
     """A context map to which calls of the function are gates, unless a power is given."""
 
     def select(self, subscription, driver):
-        types, only = subscription.selected()
+        types = subscription.types()
         forward = None if types is None else frozenset(t.lower() for t in types)
-        return Selection(subscription, subscription.view, types, only, forward)
+        return Selection(subscription, subscription.view, types, forward)
 
     def translate(self, execution, driver):
         type = execution.operator.type

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from amanda.driving import Selection, View, alike
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from amanda import Driver
     from amanda.driving import Composite, Execution, Subscription
@@ -52,26 +52,14 @@ class ContextMap(abc.ABC):
         """What a subscription of a tool of the other vocabulary looks at."""
         backward = subscription.view is View.BACKWARD
         view = View.GRADIENT if backward else subscription.view
-        types, only = subscription.selected()
+        types = subscription.types()
         if types is None:
-            return Selection(subscription, view, types, only, None)
+            return Selection(subscription, view, None, None)
         if backward:
             native = self.native_types(frozenset(type.removesuffix("Grad") for type in types))
-            return Selection(subscription, view, types, only, native)
+            return Selection(subscription, view, types, native)
         native = self.native_types(types)
         unknown = (t for t in types if self.native_types(frozenset({t})) == frozenset())
         meant = frozenset().union(*(alike(type, self.types()) for type in unknown))
         near = self.native_types(meant) or frozenset()
-        return Selection(subscription, view, types, only, native, near)
-
-    def functions(self) -> Mapping[str, str]:
-        """Python functions of the backend that may be one operator there, and are several here.
-
-        Their dotted names, by what rules call them among the backend's types; no operator has such
-        a type.
-        """
-        return {}
-
-    def is_one(self, execution: Execution, driver: Driver) -> bool:
-        """Whether a call of such a function is one operator there, for its arguments."""
-        return False
+        return Selection(subscription, view, types, native, near)

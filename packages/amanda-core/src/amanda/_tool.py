@@ -36,15 +36,11 @@ class Subscription:
     require_outputs: bool = False
     opt_in: bool = False
 
-    def selected(
-        self, spelled: Callable[[str], str] = str
-    ) -> tuple[frozenset[str] | None, frozenset[str] | None]:
-        """The types that it selects, and those that its tool is restricted to; None for all."""
-        ops = None if self.ops is None else frozenset(map(spelled, self.ops))
-        if self.tool.restricted_to is None:
-            return ops, None
-        only = frozenset(map(spelled, self.tool.restricted_to))
-        return only if ops is None else ops & only, only
+    def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
+        """The types that it selects, of those that its tool is restricted to; None for all."""
+        chosen = [types for types in (self.ops, self.tool.restricted_to) if types is not None]
+        sets = [frozenset(map(spelled, types)) for types in chosen]
+        return frozenset.intersection(*sets) if sets else None
 
 
 class _SetByInit:

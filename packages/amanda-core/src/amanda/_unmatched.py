@@ -7,7 +7,6 @@ import warnings
 import weakref
 from collections.abc import Collection, Iterable
 
-from amanda._audience import Audience
 from amanda._driver import Driver
 from amanda._engine import Scope
 from amanda._errors import AmandaWarning
@@ -49,12 +48,14 @@ def _unmatched(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str,
     for driver in drivers:
         if not is_understood(tool, driver):
             continue
-        for selection in Audience(driver, tool.subscriptions).selections:
-            expected = selection.only if tool.lists_candidates else selection.types
-            wanted |= expected or frozenset()
-            asked |= wanted & (selection.only or frozenset())
-        spoken = driver.vocabulary if speaks_natively(tool, driver) else tool.vocabulary
-        seen |= scope.seen.get(spoken or "", set())
+        native = speaks_natively(tool, driver)
+        spelled = driver.canonical_type if native else str
+        only = set(map(spelled, tool.restricted_to or ()))
+        types = set[str]().union(*(s.types(spelled) or () for s in tool.subscriptions))
+        expected = only if tool.lists_candidates else types
+        wanted |= expected
+        asked |= expected & only
+        seen |= scope.seen.get(driver.vocabulary if native else tool.vocabulary or "", set())
     others = frozenset(seen - wanted)
     missing = sorted(wanted - seen) if others else []
     if wanted & seen:

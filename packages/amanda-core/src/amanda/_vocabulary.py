@@ -27,7 +27,6 @@ class Selection:
     Attributes:
         view: how it looks at the operators there.
         types: the types that it selects, as the vocabulary of its tool spells them; None for all.
-        only: those that its tool was restricted to, spelled so; None for all.
         forward: the backend's types of the forward operators that may be among them; None for all.
         near: the backend's types that may be meant by one that is not there; they are watched.
     """
@@ -35,7 +34,6 @@ class Selection:
     subscription: Subscription
     view: View
     types: frozenset[str] | None
-    only: frozenset[str] | None
     forward: frozenset[str] | None
     near: frozenset[str] = frozenset()
 
@@ -102,13 +100,12 @@ def speaks_natively(tool: Tool, driver: Driver) -> bool:
 
 def select(subscription: Subscription, driver: Driver) -> Selection:
     """What a subscription of a tool that speaks the backend's own vocabulary looks at."""
-    view = subscription.view
-    types, only = subscription.selected(driver.canonical_type)
+    view, types = subscription.view, subscription.types(driver.canonical_type)
     if types is None:
-        return Selection(subscription, view, types, only, None)
+        return Selection(subscription, view, None, None)
     if view is View.BACKWARD:
-        return Selection(subscription, view, types, only, driver.forward_types(types))
-    return Selection(subscription, view, types, only, types, frozenset(driver.alike(types)))
+        return Selection(subscription, view, types, driver.forward_types(types))
+    return Selection(subscription, view, types, types, frozenset(driver.alike(types)))
 
 
 _maps: dict[tuple[str, str], ContextMap | str] = {}

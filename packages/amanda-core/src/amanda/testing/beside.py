@@ -64,10 +64,10 @@ class Words:
 
     def select(self, subscription: Subscription, driver: object) -> Selection:
         """The kinds, and the backend's types that they are."""
-        kinds, only = subscription.selected(str)
+        kinds = subscription.types()
         assert kinds is not None
         types = frozenset(self._types[kind] for kind in kinds)
-        return Selection(subscription, subscription.view, kinds, only, types)
+        return Selection(subscription, subscription.view, kinds, types)
 
     def translate(self, execution: Execution, driver: object) -> Any:
         """The same operator, by another name."""
