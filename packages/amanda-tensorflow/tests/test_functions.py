@@ -4,7 +4,6 @@ import gc
 import logging
 import subprocess
 import sys
-import textwrap
 
 import amanda
 import numpy as np
@@ -428,73 +427,61 @@ class TestSavedModels:
         np.testing.assert_allclose(tape.gradient(y, x), (1 - t * t) @ W.T, rtol=1e-5)
 
 
-def test_replicas_of_an_eager_strategy_run_under_the_tools_of_who_starts_them():
-    program = textwrap.dedent("""
-        import amanda, amanda_tensorflow
-        import tensorflow as tf
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        halves = [tf.config.LogicalDeviceConfiguration()] * 2
-        tf.config.set_logical_device_configuration(cpu, halves)
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        x = tf.constant([[3.0]])
-        multiply = tf.function(lambda x: tf.matmul(x, x))
+REPLICAS = """
+import amanda, amanda_tensorflow
+import tensorflow as tf
+from amanda.testing.probes import after
 
-        def replica():
-            first = multiply(x)
-            tf.distribute.get_replica_context().merge_call(lambda strategy: None)
-            return first + multiply(x)
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+x = tf.constant([[3.0]])
+multiply = tf.function(lambda x: tf.matmul(x, x))
 
-        def run():
-            return [value.numpy().item() for value in strategy.run(replica).values]
+def replica():
+    first = multiply(x)
+    tf.distribute.get_replica_context().merge_call(lambda strategy: None)
+    return first + multiply(x)
 
-        tool = amanda.Tool()
-        tool.add_inst_for_op(
-            lambda ctx: ctx.insert_after_op(lambda y: y.numpy() * 10), ops=["MatMul"]
-        )
-        with amanda.apply(tool):
-            under = run()
-            with amanda.disabled():
-                disabled = run()
-        print(under, disabled, run())
-        """)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.stdout == "[180.0, 180.0] [18.0, 18.0] [18.0, 18.0]\n", done.stderr
+def run():
+    return [value.numpy().item() for value in strategy.run(replica).values]
+
+with amanda.apply(after("MatMul", lambda y: y.numpy() * 10)):
+    under = run()
+    with amanda.disabled():
+        disabled = run()
+print("eager", under, disabled, run())
+
+with strategy.scope():
+    w = tf.Variable([[2.0]])
+runs = []
+
+@tf.function
+def step(x):
+    def replica(x):
+        with tf.GradientTape() as tape:
+            y = tf.matmul(x, w)
+        gradient = tape.gradient(y, w)
+        w.assign_sub(tf.distribute.get_replica_context().all_reduce("sum", gradient))
+        return y
+    return strategy.reduce("sum", strategy.run(replica, args=(x,)), axis=None)
+
+with amanda.apply(after("MatMul", lambda y: runs.append(y.numpy().item()) or y * 10)):
+    print("function", step(x).numpy().item(), runs, w.numpy().item())
+"""
 
 
-def test_two_replicas_on_two_logical_devices():
-    program = textwrap.dedent("""
-        import amanda, amanda_tensorflow
-        import tensorflow as tf
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        halves = [tf.config.LogicalDeviceConfiguration()] * 2
-        tf.config.set_logical_device_configuration(cpu, halves)
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        with strategy.scope():
-            w = tf.Variable([[2.0]])
-        runs = []
-        tool = amanda.Tool()
-        tool.add_inst_for_op(
-            lambda ctx: ctx.insert_after_op(lambda y: runs.append(y.numpy().item()) or y * 10),
-            ops=["MatMul"],
-        )
+@pytest.fixture(scope="module")
+def replicas():
+    """What is printed in a process with two logical devices, by the kind of program."""
+    done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
 
-        @tf.function
-        def step(x):
-            def replica(x):
-                with tf.GradientTape() as tape:
-                    y = tf.matmul(x, w)
-                gradient = tape.gradient(y, w)
-                w.assign_sub(tf.distribute.get_replica_context().all_reduce("sum", gradient))
-                return y
-            return strategy.reduce("sum", strategy.run(replica, args=(x,)), axis=None)
 
-        x = tf.constant([[3.0]])
-        with amanda.apply(tool):
-            print(step(x).numpy().item(), runs, w.numpy().item())
-    """)
-    output = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
-    ).stdout
-    assert output.strip() == "120.0 [6.0, 6.0] -4.0"
+def test_replicas_of_an_eager_strategy_run_under_the_tools_of_who_starts_them(replicas):
+    assert replicas["eager"] == "[180.0, 180.0] [18.0, 18.0] [18.0, 18.0]"
+
+
+def test_two_replicas_on_two_logical_devices(replicas):
+    assert replicas["function"] == "120.0 [6.0, 6.0] -4.0"
