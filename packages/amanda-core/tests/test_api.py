@@ -93,7 +93,7 @@ def test_the_driver_class_is_also_found_in_the_driver_module():
 
 class TestTool:
     def test_add_inst_for_op(self):
-        expected = ["self", "callback", "backward", "require_outputs", "ops", "opt_in"]
+        expected = ["self", "callback", "backward", "require_outputs", "ops", "scopes", "opt_in"]
         assert parameters(Tool.add_inst_for_op) == expected
         defaults = inspect.signature(Tool.add_inst_for_op).parameters
         assert defaults["backward"].default is False
@@ -101,7 +101,7 @@ class TestTool:
         assert defaults["ops"].default is None
 
     def test_add_inst_for_gradient(self):
-        assert parameters(Tool.add_inst_for_gradient) == ["self", "callback", "ops"]
+        assert parameters(Tool.add_inst_for_gradient) == ["self", "callback", "ops", "scopes"]
 
     @pytest.mark.parametrize("name", ["depends_on", "dependency", "invalidate", "on_exit"])
     def test_methods(self, name):

@@ -12,8 +12,8 @@ import pytest
 
 # Everything it may import that Python itself may not have, all of it small.
 ALLOWED = {
-    *("collections.abc", "contextlib", "copy", "dataclasses", "enum", "functools", "itertools"),
-    *("operator", "threading", "types", "typing", "warnings", "weakref"),
+    *("collections.abc", "contextlib", "copy", "dataclasses", "enum", "fnmatch", "functools"),
+    *("itertools", "operator", "threading", "types", "typing", "warnings", "weakref"),
 }
 
 

@@ -58,6 +58,8 @@ DEAF = IDLE | {
     "test_of_what_is_analyzed_what_is_not_known_is_none",
     "test_a_parameter_is_told_from_what_is_none",
     "test_a_parameter_has_a_source_of_its_own_that_stays_the_same",
+    "test_an_operator_of_a_model_is_there_for_that",
+    "test_a_glob_restricts_a_tool_to_scopes_of_the_model",
 }
 
 

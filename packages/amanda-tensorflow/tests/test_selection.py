@@ -30,3 +30,21 @@ def test_the_functions_that_make_nodes_stand_for_them(name):
 def test_a_misspelt_type_is_named_with_the_one_that_ran(type, ran, run):
     with pytest.warns(amanda.AmandaWarning, match=f"'{type}' of Tool, did you mean '{ran}'"):
         assert seen([type], run) == []
+
+
+def test_operators_in_name_scopes_that_a_glob_selects_are_seen_alone():
+    found = []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: found.append(ctx.op.id), ops=["Relu"], scopes=["outer/*"])
+
+    def run(x):
+        with tf.name_scope("outer"):
+            x = tf.nn.relu(x)
+            with tf.name_scope("inner"):
+                x = tf.nn.relu(x)
+        with tf.name_scope("inner"):
+            return tf.nn.relu(x)
+
+    with amanda.apply(tool):
+        tf.function(run)(tf.ones((2, 2)))
+    assert found == ["outer/inner/Relu"]

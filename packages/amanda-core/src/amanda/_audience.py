@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from amanda._driver import Driver
+from amanda._globs import may_select_within, selects, selects_any
 from amanda._operator import Operator
 from amanda._tool import Subscription, View
 from amanda._vocabulary import ContextMap, Selection, Translation, context_map, select
@@ -42,29 +43,48 @@ class Audience:
         there = (s for s in self.selections if s.view is view and _may_look(s, operator))
         return [s for s in there if _wants(s, translations)]
 
-    def without(
-        self, type: str, translations: Mapping[str, Translation], only_in: str | None = None
-    ) -> tuple[Subscription, ...]:
-        """The subscriptions of all tools but those that want operators of a type.
+    def without(self, type: str) -> tuple[Subscription, ...]:
+        """The subscriptions of all tools but those that want operators of a type."""
+        satisfied = {s.subscription.tool for s in self.selections if _selects(s, type)}
+        every = (s.subscription for s in self.selections)
+        return tuple(s for s in every if s.tool not in satisfied)
 
-        Args:
-            type: their type.
-            translations: what they are in other vocabularies.
-            only_in: the one vocabulary whose tools see them; None for all.
+    def inside(
+        self, operator: Operator, translations: Mapping[str, Translation]
+    ) -> tuple[Subscription, ...]:
+        """The subscriptions, of all tools but those that want an operator, to what runs inside it.
+
+        That is in its scope, or in one within that.
         """
         satisfied = {
             s.subscription.tool
             for s in self.selections
-            if only_in in (None, s.subscription.tool.vocabulary)
-            and _selects(s, type)
+            if operator.only_in in (None, s.subscription.tool.vocabulary)
+            and _selects(s, operator.type)
+            and _is_in(s, operator.scope)
             and _wants(s, translations)
         }
-        every = (s.subscription for s in self.selections)
-        return tuple(s for s in every if s.tool not in satisfied)
+        within = (s.subscription for s in self.selections if _may_be_within(s, operator.scope))
+        return tuple(s for s in within if s.tool not in satisfied)
+
+    def looks_within(self, scope: str) -> bool:
+        """Whether any of the subscriptions may want an operator in a scope, or in one within it."""
+        return any(_may_be_within(s, scope) for s in self.selections)
 
 
 def _selects(selection: Selection, type: str) -> bool:
     return selection.forward is None or type in selection.forward
+
+
+def _is_in(selection: Selection, scope: str) -> bool:
+    """Whether a selection is for the operators of a scope."""
+    return selects_any(selection.subscription.scopes, scope)
+
+
+def _may_be_within(selection: Selection, scope: str) -> bool:
+    """Whether a selection may be for operators of a scope or of one within it."""
+    globs = selection.subscription.scopes
+    return globs is None or any(selects(g, scope) or may_select_within(g, scope) for g in globs)
 
 
 def _wants(selection: Selection, translations: Mapping[str, Translation]) -> bool:
@@ -83,4 +103,4 @@ def _may_look(selection: Selection, operator: Operator) -> bool:
         return False
     if operator.opt_in and selection.types is None and not subscription.opt_in:
         return False
-    return _selects(selection, operator.type)
+    return _selects(selection, operator.type) and _is_in(selection, operator.scope)

@@ -29,11 +29,12 @@ class Scope:
     """One ``with amanda.apply(...)`` block; ``open`` until it is left.
 
     ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
-    them.
+    them. ``places`` has the scopes in the model where operators ran.
     """
 
     open: bool = True
     seen: dict[str, set[str]] = field(default_factory=dict)
+    places: set[str] = field(default_factory=set)
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -54,6 +55,7 @@ class Engine:
         contexts: their contexts, shared by the engines of a scope and those within it.
         caching: whether what is decided is kept.
         wanted: types of forward operators that must be intercepted; None for all.
+        filters_scopes: whether all tools look at operators of some scopes alone.
         context_maps: those to the vocabularies that tools speak and the backend does not.
         failure: the error of a routine that was called back, to be raised where it is heard.
     """
@@ -72,11 +74,13 @@ class Engine:
         self.records: ByOperator[Record] = ByOperator()
         self._audience = Audience(driver, subscriptions)
         self.wanted = self._audience.wanted
+        self.filters_scopes = all(s.scopes is not None for s in subscriptions)
         self.context_maps = self._audience.context_maps
         self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
         self._owners = owners
         self._scope = scope
         self._inside: dict[str, Engine | None] = {}
+        self._within: dict[str, bool] = {}
         self._parts: dict[tuple[Subscription, ...], Engine] = {}
         self.failure: AmandaError | None = None
         self._stamp = object()
@@ -97,8 +101,18 @@ class Engine:
         """
         if type not in self._inside:
             with self._lock:
-                self._inside[type] = self._of(self._audience.without(type, {}))
+                self._inside[type] = self._of(self._audience.without(type))
         return self._inside[type]
+
+    def looks_within(self, scope: str) -> bool:
+        """Whether any tool may want an operator in a scope of the model, or in one within it.
+
+        Where none does, a driver need not intercept anything.
+        """
+        if scope not in self._within:
+            self._saw(self.driver.vocabulary, scope)
+            self._within[scope] = self._audience.looks_within(scope)
+        return self._within[scope]
 
     def _of(self, rest: tuple[Subscription, ...]) -> Engine | None:
         """The engine of some of the subscriptions; None if there are none."""
@@ -229,7 +243,7 @@ class Engine:
                 self._look_at(execution)
             looking = self._looking(view, operator)
             if view is View.BACKWARD:
-                self._saw(self.driver.vocabulary, about.type)
+                self._saw(self.driver.vocabulary, operator.scope, about.type)
                 names = {operator.type, about.type}
                 looking = [s for s in looking if s.types is None or not s.types.isdisjoint(names)]
             known = self._record(about).decided if self.caching else {}
@@ -248,8 +262,7 @@ class Engine:
             translations = self._record(operator).translations
             backward = bool(self._looking(View.BACKWARD, operator))
             gradient = bool(self._looking(View.GRADIENT, operator))
-            rest = self._audience.without(operator.type, translations, operator.only_in)
-            inside = self._of(rest)
+            inside = self._of(self._audience.inside(operator, translations))
             plan = Plan(about, view, decisions, pending, backward, gradient, inside)
         else:
             plan = Plan(about, view, decisions, pending)
@@ -275,14 +288,16 @@ class Engine:
             for vocabulary, translating in self.context_maps.items()
         }
         record.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
-        if execution.operator.only_in is None:
-            self._saw(driver.vocabulary, execution.operator.type)
+        operator = execution.operator
+        if operator.only_in is None:
+            self._saw(driver.vocabulary, operator.scope, operator.type)
         for vocabulary, translation in record.translations.items():
-            self._saw(vocabulary, *translation.types)
+            self._saw(vocabulary, operator.scope, *translation.types)
 
-    def _saw(self, vocabulary: str, *types: str) -> None:
+    def _saw(self, vocabulary: str, where: str, *types: str) -> None:
         for scope in {self._scope, *self._owners.values()}:
             scope.seen.setdefault(vocabulary, set()).update(types)
+            scope.places.add(where)
 
     def _decide(self, selections: Iterable[Selection], execution: Execution) -> Decisions:
         """Ask each subscription, or take what it decided before and has not been forgotten.

@@ -27,7 +27,10 @@ class View(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """An analysis routine and the operators that it wants; ``ops`` is None for all of them."""
+    """An analysis routine and the operators that it wants.
+
+    ``ops`` is None for all types, and ``scopes``, which are globs, for all scopes.
+    """
 
     tool: Tool
     callback: Analyze
@@ -35,6 +38,7 @@ class Subscription:
     ops: frozenset[str] | None
     require_outputs: bool = False
     opt_in: bool = False
+    scopes: frozenset[str] | None = None
 
     def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
         """The types that it selects, of those that its tool is restricted to; None for all."""
@@ -100,6 +104,7 @@ class Tool:
         require_outputs: bool = False,
         *,
         ops: Iterable[str] | None = None,
+        scopes: Iterable[str] | None = None,
         opt_in: bool = False,
     ) -> None:
         """Register an analysis routine for operators.
@@ -113,13 +118,24 @@ class Tool:
             ops: the operator types it wants, all by default. Types that no tool wants are never
                 intercepted. With ``backward``, the types of the backward operators or of the
                 forward operators that they belong to.
+            scopes: globs of the scopes of the (forward) operators it wants, all by default. One
+                selects the scopes that it matches as a whole, where ``*`` is any text, also with
+                dots or slashes, and all that lies in these: ``encoder.layer.*`` and
+                ``encoder.layer`` all layers, ``encoder.layer.[02]`` two of them, ``*.attention``
+                the attention of any. ``""`` is for operators in no scope.
             opt_in: without ``ops``, look also at what is hidden from a tool that does not
                 name its type, such as the operators of an optimizer.
         """
         view = View.BACKWARD if backward else View.FORWARD
-        self._subscribe(callback, view, ops, require_outputs, opt_in)
+        self._subscribe(callback, view, ops, scopes, require_outputs, opt_in)
 
-    def add_inst_for_gradient(self, callback: Analyze, *, ops: Iterable[str] | None = None) -> None:
+    def add_inst_for_gradient(
+        self,
+        callback: Analyze,
+        *,
+        ops: Iterable[str] | None = None,
+        scopes: Iterable[str] | None = None,
+    ) -> None:
         """Register an analysis routine for the gradient of an operator as a whole.
 
         However many backward operators compute it, ``ctx.grad_outputs`` lines up with the
@@ -128,8 +144,9 @@ class Tool:
         Args:
             callback: called with an :class:`OpContext` once per operator, at its first backward.
             ops: the types of (forward) operators it wants, all by default.
+            scopes: globs of their scopes, as for :meth:`add_inst_for_op`.
         """
-        self._subscribe(callback, View.GRADIENT, ops)
+        self._subscribe(callback, View.GRADIENT, ops, scopes)
 
     def depends_on(self, *tools: Tool | type[Tool]) -> None:
         """Have other tools active, ahead of this one, whenever this one is.
@@ -183,19 +200,30 @@ class Tool:
         callback: Analyze,
         view: View,
         ops: Iterable[str] | None,
+        scopes: Iterable[str] | None,
         require_outputs: bool = False,
         opt_in: bool = False,
     ) -> None:
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
-        if isinstance(ops, str):
-            raise TypeError(f"{self.name}: ops is a list of operator types; write ops=[{ops!r}]")
-        types = None if ops is None else frozenset(ops)
-        for type in types or ():
-            if not isinstance(type, str):
-                raise TypeError(f"{self.name}: ops names operator types, {type!r} is not a name")
-        subscription = Subscription(self, callback, view, types, require_outputs, opt_in)
+        types = self._strings(ops, "ops", "operator types")
+        globs = self._strings(scopes, "scopes", "scopes")
+        subscription = Subscription(self, callback, view, types, require_outputs, opt_in, globs)
         self.subscriptions.append(subscription)
+
+    def _strings(
+        self, given: Iterable[str] | None, option: str, what: str
+    ) -> frozenset[str] | None:
+        """What an option lists, which is text that names something; None for all there is."""
+        if isinstance(given, str):
+            raise TypeError(
+                f"{self.name}: {option} is a list of {what}; write {option}=[{given!r}]"
+            )
+        found = None if given is None else frozenset(given)
+        for name in found or ():
+            if not isinstance(name, str):
+                raise TypeError(f"{self.name}: {option} names {what}, {name!r} is not a name")
+        return found
 
 
 def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:

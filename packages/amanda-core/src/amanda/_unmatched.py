@@ -1,15 +1,16 @@
-"""What tools select by type and never ran: said once, when the scope is left."""
+"""What tools select by type or scope and never ran: said once, when a scope is left."""
 
 from __future__ import annotations
 
 import functools
 import warnings
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from amanda._driver import Driver
 from amanda._engine import Scope
 from amanda._errors import AmandaWarning
+from amanda._globs import meant, selects
 from amanda._tool import Tool
 from amanda._vocabulary import is_understood, speaks_natively
 
@@ -17,30 +18,56 @@ _told: weakref.WeakSet[Tool] = weakref.WeakSet()
 
 
 def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[Driver]) -> None:
-    """Name in one warning the types that tools selected and that never ran in a scope.
+    """Name in one warning what tools selected and never ran: types, and globs of scopes.
 
     Nothing is said of a scope in which nothing else ran, and of a tool it is said once. A type
     beside others that did run is named only if it is another spelling of one that ran, or if
-    the tool was restricted to it.
+    the tool was restricted to it; a glob beside others only if it nearly matches.
     """
-    found: dict[str, tuple[str | None, list[str]]] = {}
+    types = _Unmatched("types of operators that never ran in this scope")
+    globs = _Unmatched("scopes of a model in which nothing that is wanted ran")
     for tool in tools:
-        unmatched = _unmatched(tool, scope, drivers) if tool not in _told else {}
+        if tool not in _told:
+            types.add(tool, _types(tool, scope, drivers))
+            globs.add(tool, _globs(tool, scope.places))
+    said = [str(unmatched) for unmatched in (types, globs) if unmatched]
+    if said:
+        warnings.warn("; ".join(said), AmandaWarning, stacklevel=4)
+
+
+class _Unmatched(dict[str, tuple["str | None", list[str]]]):
+    """What tools selected, with what may be meant by it, and their names."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def add(self, tool: Tool, unmatched: Mapping[str, str | None]) -> None:
+        """Have a tool be told of what it selected."""
         if unmatched:
             _told.add(tool)
-        for type, near in unmatched.items():
-            names = found.setdefault(type, (near, []))[1]
-            names += [tool.name] if tool.name not in names else []
-    if found:
+        for name, near in unmatched.items():
+            tools = self.setdefault(name, (near, []))[1]
+            tools += [tool.name] if tool.name not in tools else []
+
+    def __str__(self) -> str:
         listed = "; ".join(
-            f"{type!r} of {', '.join(names)}" + (f", did you mean {near!r}?" if near else "")
-            for type, (near, names) in found.items()
+            f"{name!r} of {', '.join(tools)}" + (f", did you mean {near!r}?" if near else "")
+            for name, (near, tools) in self.items()
         )
-        message = f"types of operators that never ran in this scope: {listed}"
-        warnings.warn(message, AmandaWarning, stacklevel=4)
+        return f"{self._what}: {listed}"
 
 
-def _unmatched(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
+def _globs(tool: Tool, places: Collection[str]) -> dict[str, str | None]:
+    """Globs of a tool that selected no scope, each with one that would have."""
+    globs = sorted({glob for s in tool.subscriptions for glob in s.scopes or ()})
+    missing = [glob for glob in globs if not any(selects(glob, place) for place in places)]
+    near = {glob: meant(glob, places) for glob in missing} if places else {}
+    alone = len(missing) == len(globs)
+    return {glob: other for glob, other in near.items() if other or alone}
+
+
+def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
     """Types that a tool selected and that never ran, each with the nearest that did."""
     wanted: set[str] = set()
     seen: set[str] = set()

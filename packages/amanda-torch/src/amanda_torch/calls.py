@@ -11,9 +11,11 @@ from torch.compiler import is_dynamo_compiling
 from amanda_torch._internals import ScriptMethod
 from amanda_torch.frames import calls_a_module, not_a_call_site
 from amanda_torch.script import prepare
-from amanda_torch.thread import intercepting, local
+from amanda_torch.thread import intercept, intercepting, local
 
 if TYPE_CHECKING:
+    from amanda_torch.identity import Identity
+
     Patch = tuple[Any, str, Any]
 
 _call = torch.nn.Module.__call__
@@ -21,27 +23,39 @@ _script = vars(torch.jit.ScriptFunction)["__call__"]
 _script_method = vars(ScriptMethod)["__call__"]
 
 
-@calls_a_module
-def _module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What ``Module.__call__`` does, which takes note of the call.
+def patches_of_modules(identity: Identity) -> list[Patch]:
+    """What takes note of the calls of modules."""
 
-    Which calling context that is, the first operator in it asks for.
-    """
-    if is_dynamo_compiling():  # torch.export follows the code, and need not follow ours
-        return _call(self, *args, **kwargs)
-    thread = local.thread
-    if thread.engine is None or not intercepting():
-        return _call(self, *args, **kwargs)
-    outer, visits = thread.entered, thread.visits
-    if outer is None:
-        thread.visits = {}
-    thread.entered = [self, outer, sys._getframe(1), None]
-    try:
-        if self._compiled_call_impl is not None:
-            return self._compiled_call_impl(*args, **kwargs)
-        return self._call_impl(*args, **kwargs)
-    finally:
-        thread.entered, thread.visits = outer, visits
+    @calls_a_module
+    def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """What ``Module.__call__`` does, which takes note of the call.
+
+        Which calling context that is, the first operator in it asks for.
+        """
+        if is_dynamo_compiling():  # torch.export follows the code, and need not follow ours
+            return _call(self, *args, **kwargs)
+        thread = local.thread
+        engine = thread.engine
+        if engine is None or not intercepting():
+            return _call(self, *args, **kwargs)
+        outer, visits = thread.entered, thread.visits
+        if outer is None:
+            thread.visits = {}
+        thread.entered = entered = [self, outer, sys._getframe(1), None]
+        looks = True
+        try:
+            if engine.filters_scopes:
+                looks = engine.looks_within(identity.node(entered, thread).scope)
+                intercept(looks)
+            if self._compiled_call_impl is not None:
+                return self._compiled_call_impl(*args, **kwargs)
+            return self._call_impl(*args, **kwargs)
+        finally:
+            thread.entered, thread.visits = outer, visits
+            if not looks:
+                intercept(thread.engine is not None)
+
+    return [(torch.nn.Module, "__call__", module_call)]
 
 
 @not_a_call_site
@@ -69,7 +83,6 @@ def _script_method_call(self: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 PATCHES: list[Patch] = [
-    (torch.nn.Module, "__call__", _module_call),
     (torch.jit.ScriptFunction, "__call__", _script_call),
     (ScriptMethod, "__call__", _script_method_call),
 ]

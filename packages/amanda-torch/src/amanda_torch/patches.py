@@ -69,6 +69,7 @@ class Patches(driving.Patches):
             return changed
 
         patches = [
+            *calls.patches_of_modules(identity),
             *calls.PATCHES,
             (torch.autograd, "_engine_run_backward", _run_backward),
             (torch.autograd, "_make_grads", unseen(make_grads)),

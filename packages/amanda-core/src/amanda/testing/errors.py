@@ -135,12 +135,13 @@ class Errors:
     def test_an_insertion_that_the_analysis_cannot_make(self) -> None:
         types = [self.adapter.types["sigmoid"]]
         model = perceptron(self.adapter)
-        for insertion, view, way_out in [
+        views: list[tuple[str, dict[str, Any], str]] = [
             ("insert_on_grad_outputs", {}, "add_inst_for_gradient"),
             ("insert_before_backward_op", {}, "backward=True"),
             ("insert_before_op", {"gradient": True}, "add_inst_for_op"),
             ("insert_after_op", {"backward": True}, "add_inst_for_op"),
-        ]:
+        ]
+        for insertion, view, way_out in views:
 
             def analyze(ctx: amanda.OpContext, insertion: str = insertion) -> None:
                 getattr(ctx, insertion)(lambda *tensors: None)

@@ -65,6 +65,7 @@ class Watch(amanda.Tool):
         backward: ask about backward operators.
         gradient: ask about gradients of operators as a whole.
         require_outputs: ask when the results are known.
+        scopes: globs of the operators' scopes.
         **options: of the tool, as its ``namespace``.
 
     Attributes:
@@ -79,15 +80,17 @@ class Watch(amanda.Tool):
         backward: bool = False,
         gradient: bool = False,
         require_outputs: bool = False,
+        scopes: Types = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
         self.analyzed: list[str] = []
         self._analyze = analyze
+        types, globs = _listed(ops), _listed(scopes)
         if gradient:
-            self.add_inst_for_gradient(self.look, ops=_listed(ops))
+            self.add_inst_for_gradient(self.look, ops=types, scopes=globs)
         else:
-            self.add_inst_for_op(self.look, backward, require_outputs, ops=_listed(ops))
+            self.add_inst_for_op(self.look, backward, require_outputs, ops=types, scopes=globs)
 
     def look(self, ctx: amanda.OpContext) -> None:
         """The analysis routine."""

@@ -50,6 +50,30 @@ class Scopes:
         """A tool that notes the sigmoids, of which a perceptron has one."""
         return executions.tool([self.adapter.types["sigmoid"]])
 
+    @pytest.mark.parametrize("view", ["forward", "backward", "gradient"])
+    @pytest.mark.parametrize("named", [False, True], ids=["all types", "one type"])
+    def test_a_glob_restricts_a_tool_to_scopes_of_the_model(self, view: str, named: bool) -> None:
+        model = perceptron(self.adapter)
+        matmul = self.adapter.types["matmul"]
+        scopes: dict[str, str] = {}
+        layers: set[str] = set()
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            scopes[self.adapter.layer(ctx.op)] = ctx.op.scope
+
+        with amanda.apply(Watch(analyze, matmul)):
+            model.forward({"x": X})
+        restricted = Watch(
+            lambda ctx: layers.add(self.adapter.layer(ctx.op)),
+            matmul if named else None,
+            scopes=[f"{scopes['head'][:-1]}?"],
+            backward=view == "backward",
+            gradient=view == "gradient",
+        )
+        with amanda.apply(restricted):
+            model.gradients(["w1", "w2"], {"x": X})
+        assert layers == {"head"}
+
     def test_tools_work_inside_alone(self) -> None:
         executions, model = Executions(), perceptron(self.adapter)
         assert self.count(model, executions) == 0
