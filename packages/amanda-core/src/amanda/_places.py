@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Container, Hashable
 from types import CodeType, FrameType
+from weakref import WeakKeyDictionary
 
 from amanda._operator import Operator
 
@@ -74,12 +75,9 @@ class Operators:
     def __init__(self, backend: str) -> None:
         self._backend = backend
         self._ids = Ids()
-        self._at: weakref.WeakKeyDictionary[object, dict[Hashable, Operator]]
-        self._at = weakref.WeakKeyDictionary()
-        self._backward: weakref.WeakKeyDictionary[Operator, Operator]
-        self._backward = weakref.WeakKeyDictionary()
-        self._turns: weakref.WeakKeyDictionary[object, dict[Hashable, int]]
-        self._turns = weakref.WeakKeyDictionary()
+        self._at: WeakKeyDictionary[object, dict[Hashable, Operator]] = WeakKeyDictionary()
+        self._backward: WeakKeyDictionary[Operator, Operator] = WeakKeyDictionary()
+        self._turns: WeakKeyDictionary[object, dict[Hashable, int]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def at(

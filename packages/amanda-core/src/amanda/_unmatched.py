@@ -97,7 +97,13 @@ def alike(type: str, known: frozenset[str]) -> frozenset[str]:
 
     Those of another style; if there are none, those spelled almost the same.
     """
-    return in_another_style(type, known) or frozenset(_close(type, known))
+    import difflib  # which takes long
+
+    if spelled := in_another_style(type, known):
+        return spelled
+    by_bare = {_bare(name): name for name in known}
+    near = difflib.get_close_matches(_bare(type), by_bare, 3, 0.75)
+    return frozenset(by_bare[name] for name in near)
 
 
 def in_another_style(type: str, known: Iterable[str]) -> frozenset[str]:
@@ -107,10 +113,3 @@ def in_another_style(type: str, known: Iterable[str]) -> frozenset[str]:
 
 def _bare(type: str) -> str:
     return type.replace("_", "").lower()
-
-
-def _close(type: str, known: Iterable[str]) -> list[str]:
-    import difflib  # which takes long
-
-    by_bare = {_bare(name): name for name in known}
-    return [by_bare[name] for name in difflib.get_close_matches(_bare(type), by_bare, 3, 0.75)]
