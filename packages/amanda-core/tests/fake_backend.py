@@ -1,6 +1,6 @@
 """A backend whose tensors are numbers, for the engine to be looked at without one."""
 
-from amanda import Driver, Operator, TensorInfo
+from amanda import Driver, Operator, TensorInfo, Tool
 from amanda._engine import Engine, Scope
 from amanda.driving import ByOperator, Execution
 
@@ -23,6 +23,18 @@ class FakeDriver(Driver):
 
     def incompatible_reason(self, original, substitute):
         return None
+
+
+class Noting(Tool):
+    """Notes what it is asked about and inserts itself before the operator."""
+
+    def __init__(self, ops=None, **options):
+        super().__init__()
+        self.asked = []
+        self.add_inst_for_op(self.analyze, ops=ops, **options)
+
+    def analyze(self, ctx):
+        self.asked.append(ctx.backward_op_id or ctx.op_id)
 
 
 def operator(type="conv2d", scope="a", **options):

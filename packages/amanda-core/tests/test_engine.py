@@ -10,23 +10,11 @@ from amanda import Tool
 from amanda._engine import Scope
 from amanda.driving import ByOperator, Selection
 from amanda.testing.packages import install
-from fake_backend import FakeDriver, engine, execution, operator
+from fake_backend import FakeDriver, Noting, engine, execution, operator
 
 
 def anything(*tensors, **options):
     pass
-
-
-class Noting(Tool):
-    """Notes what it is asked about and inserts itself before the operator."""
-
-    def __init__(self, ops=None, **options):
-        super().__init__()
-        self.asked = []
-        self.add_inst_for_op(self.analyze, ops=ops, **options)
-
-    def analyze(self, ctx):
-        self.asked.append(ctx.backward_op_id or ctx.op_id)
 
 
 class TestWanted:

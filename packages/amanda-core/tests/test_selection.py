@@ -6,8 +6,7 @@ import amanda
 import pytest
 from amanda import AmandaWarning, Tool
 from amanda.driving import alike
-from fake_backend import FakeDriver, engine, execution, operator
-from test_engine import Noting
+from fake_backend import FakeDriver, Noting, engine, execution, operator
 
 
 class Dialects(FakeDriver):
