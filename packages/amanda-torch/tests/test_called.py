@@ -9,8 +9,8 @@ import amanda
 import called_functions
 import pytest
 import torch
-from amanda import _vocabulary
 from amanda.driving import Selection
+from amanda.testing.packages import install
 from torch import nn
 
 X = torch.tensor([-1.5, -0.2, 0.3, 2.0])
@@ -60,9 +60,16 @@ class Gates:
         return execution.attrs.get("power", 1) == 1
 
 
+GATES = Gates()
+
+
 @pytest.fixture(autouse=True)
-def gates(monkeypatch):
-    monkeypatch.setitem(_vocabulary._maps, ("torch", "gates"), Gates())
+def _installed(tmp_path, monkeypatch):
+    """The map is announced as a package does it."""
+    install(
+        tmp_path, "gates", entry_points=f"[amanda.context_maps]\ntorch:gates = {__name__}:GATES\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
 
 
 class Tool(amanda.Tool):
