@@ -1,4 +1,4 @@
-"""Rewritten copies: which are used again, and which are kept."""
+"""Rewritten copies, which are used again and kept, and the ids of operators in them."""
 
 import gc
 import threading
@@ -143,3 +143,17 @@ def test_the_ids_of_a_lost_function_are_free_without_a_garbage_collection(pure, 
         assert ids() == first
     finally:
         gc.enable()
+
+
+def test_an_id_does_not_depend_on_which_other_types_tools_want(program):
+    def ids(ops):
+        tool, found = amanda.Tool(), []
+        tool.add_inst_for_op(lambda ctx: found.append(ctx.op.id), ops=ops)
+        with amanda.apply(tool):
+            program.run()
+        return found
+
+    alone = ids(["Tanh"])
+    assert ids(["Tanh", "MatMul"]) == alone
+    assert ids(None) == alone
+    assert ids(["Tanh"]) == alone

@@ -46,6 +46,7 @@ class Identities:
         owner: Any,
         graphs: Iterable[tuple[Any, str, Iterable[tuple[str, str]]]],
         variables: Iterable[Hashable],
+        types: Container[str] | None = None,
     ) -> None:
         """Make or find the operators of graphs that are run as one.
 
@@ -54,6 +55,8 @@ class Identities:
             graphs: each graph with the scope that it is called in, and name and type of its forward
                 nodes; what is called comes after its caller.
             variables: what tells the variables that they use from all others.
+            types: those of the operators that anyone wants; None for all. The ids of operators
+                depend on no others than those of the same type.
         """
         counts: collections.Counter[str] = collections.Counter()
         taken: dict[int, TensorFlowOperator] = {}
@@ -64,6 +67,8 @@ class Identities:
                 function = ("graph", notes.number) if notes.function is None else notes.function
             operators = operators_of(graph)
             for name, op in nodes:
+                if types is not None and op not in types:
+                    continue
                 scope, place = _place(graph, around, name, op)
                 counts[place] += 1
                 if counts[place] > 1:

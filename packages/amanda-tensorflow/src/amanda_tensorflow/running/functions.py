@@ -116,12 +116,13 @@ class FunctionCall(Runnable[FunctionCopy]):
         """All that it runs, as the outermost frame."""
         return Frame.of_function(self._function)
 
-    def identify(self, root: Frame, identities: Identities) -> None:
+    def identify(self, root: Frame, identities: Identities, types: frozenset[str] | None) -> None:
         """Have the operators be known of the function and of all it calls."""
         identities.identify(
             self._function,
             ((frame.graph, frame.scope, frame.forward_operations()) for frame in root.walk()),
             [("variable", arg._id) for arg in self._args if arg.dtype.name == "resource"],
+            types,
         )
         for frame in root.walk():  # those whose gradients it computes may be another function's
             keep_alive(self._function, frame.gradients.operators())

@@ -40,8 +40,8 @@ class Runnable(abc.ABC, Generic[AnyCopy]):
         """All that it runs, as the outermost frame."""
 
     @abc.abstractmethod
-    def identify(self, root: Frame, identities: Identities) -> None:
-        """Have the operators be known that it runs."""
+    def identify(self, root: Frame, identities: Identities, types: frozenset[str] | None) -> None:
+        """Have the operators be known that it runs, those of some types or all."""
 
     @abc.abstractmethod
     def values(self) -> Values:
@@ -88,7 +88,9 @@ class Instrumenter:
         stamp = engine.stamp
         self._unseen.met_by(engine).graphs = True
         root = runnable.frame()
-        runnable.identify(root, self._identities)
+        # context maps look at the neighbours of operators too
+        types = None if engine.context_maps else engine.wanted
+        runnable.identify(root, self._identities, types)
         stages = decide(root, engine, runnable.values())
         self._pipelines.look_at(root, engine)
         copy = None

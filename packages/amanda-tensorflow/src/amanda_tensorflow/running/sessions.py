@@ -138,11 +138,13 @@ class _InGraph:
     """What sessions have run under tools in one graph.
 
     Attributes:
-        identified: the id of the last node when its operators were identified.
+        last: the id of the last node when its operators were identified.
+        types: of which operators that was; None for all.
         copies: those of what a session was asked to run, by that.
     """
 
-    identified: int = 0
+    last: int = 0
+    types: set[frozenset[str] | None] = field(default_factory=set)
     copies: dict[Any, Copies[SessionCopy]] = field(default_factory=dict)
 
 
@@ -181,10 +183,14 @@ class Request(Runnable[SessionCopy]):
 
         return Frame(Body(nodes, dtype_of=dtype_of), graph, fed=fed)
 
-    def identify(self, root: Frame, identities: Identities) -> None:
+    def identify(self, root: Frame, identities: Identities, types: frozenset[str] | None) -> None:
         """Have all operators of the graph be known: what else it runs is not to matter."""
-        if self._in_graph.identified != last_id(root.graph):
-            self._in_graph.identified = last_id(root.graph)
+        known = self._in_graph
+        if known.last != last_id(root.graph):
+            known.last = last_id(root.graph)
+            known.types.clear()
+        if types not in known.types:
+            known.types.add(types)
             notes = notes_of(root.graph)
             computes_gradients = notes.computes_gradients()
             nodes = [
@@ -194,11 +200,11 @@ class Request(Runnable[SessionCopy]):
                 and not computes_gradients(operation._id)
                 and (operation._id in notes.recomputed or not is_gradient(operation.name))
             ]
-            identities.identify(root.graph, [(root.graph, "", nodes)], ())
+            identities.identify(root.graph, [(root.graph, "", nodes)], (), types)
         for frames in root.children.values():
             for child in frames:
                 below = [(f.graph, f.scope, f.forward_operations()) for f in child.walk()]
-                identities.identify(root.graph, below, ())
+                identities.identify(root.graph, below, (), types)
 
     def values(self) -> Values:
         """Finds out the values of variables by asking the session."""
