@@ -91,7 +91,7 @@ def rows_of(path):
     """The rows of a Chrome trace by name, nested as Perfetto nests them: by start, the longer one
     first, in the order of the file where both are the same."""
     events = json.loads(path.read_text())
-    assert {event["ph"] for event in events} <= {"X", "M", "C"}
+    assert {event["ph"] for event in events} <= {"X", "M", "C", "s", "f"}
     assert len({event["pid"] for event in events}) == 1
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     rows = {}

@@ -1,5 +1,7 @@
 """A Chrome trace of executions: rows of operators, nested in the modules that they are in.
 
+Arrows lead from a forward execution to those of its backward, and a row has a slice for each step.
+
 The format is the JSON Array Format of the Trace Event Format, which Perfetto and chrome://tracing
 open; its times are microseconds.
 """
@@ -9,17 +11,22 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from amanda_tools.interrupts import uninterrupted
 from amanda_tools.log import Log
+from amanda_tools.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amanda_tools.executions import Direction, Execution, Tensors
+    from amanda_tools.place import Place
+    from amanda_tools.steps import Step
 
 _BATCH = 1000  # executions that are placed at a time
+_WITHOUT_BACKWARD = 64  # forward executions of an operator that may wait for their backward
 _WAITING = 10_000  # those that may wait for the one that they ran inside of
 
 
@@ -28,7 +35,7 @@ class ChromeTrace:
 
     Modules are derived from the scopes of operators alone: one begins with its first operator and
     ends when an operator outside of it follows, or when an operator runs for a second time, which
-    within one pass through a model none does.
+    within one pass through a model none does. A trace of one step has no row of steps.
 
     Raises:
         OSError: it cannot be written there.
@@ -39,6 +46,10 @@ class ChromeTrace:
         self._rows: dict[tuple[Direction, int], _Row] = {}
         self._lock = threading.Lock()
         self._begun = False
+        self._steps = Steps()
+        self._first_step: Step | None = None  # which is written when there is a second one
+        self._step_row: int | None = None
+        self._arrows = _Arrows()
 
     @property
     def state(self) -> str:
@@ -60,6 +71,8 @@ class ChromeTrace:
             if row.add(execution):
                 with uninterrupted():
                     self._write(*row.place())
+            self._write(*self._arrows.add(execution, row.number))
+            self._write_steps(self._steps.add(execution))
             if execution.allocated is not None:
                 at = (execution.start + execution.duration) / 1000
                 memory = {"allocated": execution.allocated}
@@ -70,21 +83,42 @@ class ChromeTrace:
         with self._lock, uninterrupted():
             for row in self._rows.values():
                 self._write(*row.place(), *row.close())
+            self._write_steps(self._steps.close())
             self._write()
             self._log.flush()
 
     def _row(self, direction: Direction) -> _Row:
         key = (direction, threading.get_ident())
         if key not in self._rows:
-            number = len(self._rows) + 1
-            self._rows[key] = _Row(number)
-            others = sum(other == direction for other, _ in self._rows)
+            others = 1 + sum(other == direction for other, _ in self._rows)
             name = direction if others == 1 else f"{direction}, thread {others}"
-            self._write(
-                _metadata("thread_name", number, name=name),
-                _metadata("thread_sort_index", number, sort_index=number),
-            )
+            self._rows[key] = _Row(self._name_row(name))
         return self._rows[key]
+
+    def _name_row(self, name: str) -> int:
+        """The number of a new row."""
+        number = 1 + len(self._rows) + (self._step_row is not None)
+        self._write(
+            _metadata("thread_name", number, name=name),
+            _metadata("thread_sort_index", number, sort_index=number if name != "steps" else 0),
+        )
+        return number
+
+    def _write_steps(self, steps: Sequence[Step]) -> None:
+        if not steps:
+            return
+        if self._step_row is None:
+            first, *more = steps if self._first_step is None else (self._first_step, *steps)
+            if not more:
+                self._first_step = first
+                return
+            self._step_row = self._name_row("steps")
+            steps = [first, *more]
+        for step in steps:
+            duration = step.end - step.start
+            self._write(
+                _slice(self._step_row, f"step {step.number + 1}", "step", step.start, duration)
+            )
 
     def _write(self, *events: str) -> None:
         begin = () if self._begun else (_metadata("process_name", name="amanda"),)
@@ -97,7 +131,7 @@ class _Row:
     """One track of the trace. An execution waits for the one that it ran inside of."""
 
     def __init__(self, number: int) -> None:
-        self._number = number
+        self.number = number
         self._modules = _Modules(number)
         self._waiting: list[Execution] = []
 
@@ -126,11 +160,41 @@ class _Row:
             following = position + 1
             while following < len(executions) and executions[following].start < end:
                 following += 1
-            inside = _Modules(self._number)
+            inside = _Modules(self.number)
             self._place(executions[position + 1 : following], inside)
             inside.leave(0)
-            modules.add(execution, [_operator(self._number, execution), *inside.take()])
+            modules.add(execution, [_operator(self.number, execution), *inside.take()])
             position = following
+
+
+class _Arrows:
+    """Arrows from forward executions to the executions of their backward operators.
+
+    A backward operator belongs to the latest forward execution that it has not run for.
+    """
+
+    def __init__(self) -> None:
+        self._forward: dict[Place, deque[tuple[float, int, set[str]]]] = {}
+        self._drawn = 0
+
+    def add(self, execution: Execution, row: int) -> list[str]:
+        """The events of the arrow that ends at an execution, if one does."""
+        at = execution.start / 1000
+        if execution.direction == "forward":
+            latest = self._forward.setdefault(execution.place, deque(maxlen=_WITHOUT_BACKWARD))
+            latest.append((at, row, set()))
+            return []
+        backward = execution.place.id
+        for began, begun_row, done in reversed(self._forward.get(execution.forward, ())):
+            if backward not in done:
+                done.add(backward)
+                self._drawn += 1
+                ends = {"name": "backward", "cat": "backward", "id": self._drawn}
+                return [
+                    _event(ph="s", tid=begun_row, ts=began, **ends),
+                    _event(ph="f", bp="e", tid=row, ts=at, **ends),
+                ]
+        return []
 
 
 class _Module:

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import amanda
+from rich.text import Text
 
 from amanda_tools.chrome_trace import ChromeTrace
 from amanda_tools.executions import Executions
 from amanda_tools.findings import Findings
 from amanda_tools.formats import Saved, ending_of
-from amanda_tools.report import EXECUTIONS, Column, nanoseconds
+from amanda_tools.notice import printable
+from amanda_tools.report import EXECUTIONS, Column, Report, nanoseconds
 from amanda_tools.times import Times
 
 if TYPE_CHECKING:
@@ -61,6 +63,23 @@ class OperatorProfile:
     backward_most: int | None
     warmup: int
     memory: int | None
+
+
+# Forward executions and what one of them took, and all together with those of the backward.
+_SLOWEST = [
+    Column("Total", {}, "nanoseconds"),
+    Column("Calls", {}),
+    Column("Mean", {}, "nanoseconds"),
+    Column("Median", {}, "nanoseconds", detail=True),
+    Column("Least", {}, "nanoseconds", detail=True),
+    Column("Most", {}, "nanoseconds", detail=True),
+]
+
+
+def _slow(row: OperatorProfile) -> tuple[Text, list[float]]:
+    one = (row.mean, row.median, row.least, row.most)
+    total = row.forward + row.backward
+    return Text(printable(row.id)), [total, row.calls, *(number or 0 for number in one)]
 
 
 class _Measured:
@@ -222,8 +241,8 @@ class Profile(amanda.Tool, Findings[OperatorProfile]):
         ]
         return [column for column in columns if column.values]
 
-    def report(self) -> RenderableType:
-        """How much was measured, and where it was written."""
+    def report(self) -> list[RenderableType]:
+        """The slowest operators, how much was measured, and where it was written."""
         summary = f"profile: {self.found()}"
         if self.executed:
             overhead = self.dependency(Executions).overhead
@@ -235,7 +254,8 @@ class Profile(amanda.Tool, Findings[OperatorProfile]):
             summary += f"; {self._chrome.state} opens in https://ui.perfetto.dev"
         if self._saved is not None:
             summary += f"; {self._saved.state}"
-        return summary
+        slowest = [_slow(row) for row in self.slowest()]
+        return [Report("Slowest", _SLOWEST, slowest), summary] if slowest else [summary]
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         self.dependency(Executions).observe(ctx, self._record)

@@ -67,8 +67,8 @@ class HasColumns(Protocol):
 class HasReport(Protocol):
     """A tool that has something to say at the end."""
 
-    def report(self) -> RenderableType | None:
-        """What to print."""
+    def report(self) -> RenderableType | list[RenderableType] | None:
+        """What to print, or several things one after the other."""
 
 
 def columns_of(tools: Iterable[object]) -> list[Column]:

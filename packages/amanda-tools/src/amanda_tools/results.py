@@ -61,8 +61,9 @@ class Results:
         for tool in tools:
             with self._told(f"{_name(tool)} cannot report"):
                 report = tool.report() if isinstance(tool, HasReport) else None
-                if report is not None:
-                    _print(report, width=width)
+                for part in report if isinstance(report, list) else [report]:
+                    if part is not None:
+                        _print(part, width=width)
 
     def _columns(self, tools: Sequence[amanda.Tool]) -> list[Column]:
         columns: list[Column] = []

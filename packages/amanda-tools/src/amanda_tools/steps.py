@@ -1,0 +1,68 @@
+"""Steps of a program, told from the executions of its operators alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amanda_tools.executions import Execution
+
+
+@dataclass
+class Step:
+    """One step: a pass through the model, with its backward and what the optimizer does.
+
+    Attributes:
+        number: how many there were before it.
+        start, end: in nanoseconds.
+        met: the ids of the forward operators that ran in it.
+    """
+
+    number: int
+    start: int
+    end: int
+    met: set[str] = field(default_factory=set)
+
+
+class Steps:
+    """Tells the steps of executions that are added as they end.
+
+    A step begins with the first operator of the model that had run in the one before it. What runs
+    again within a backward operator, as in activation checkpointing, begins none.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[Step] = []  # the one that goes on, and the one before it, which may too
+        self._begun = 0
+
+    def add(self, execution: Execution) -> list[Step]:
+        """Take an execution; the steps that are known to have ended by now."""
+        if execution.forward.purpose in ("data", "initialization") or execution.depth:
+            return []
+        start, end = execution.start, execution.start + execution.duration
+        if execution.direction == "backward":
+            self._go_on_if_around(start)
+        elif execution.forward.purpose == "model":
+            if not self._open or execution.place.id in self._open[-1].met:
+                for before in self._open[-1:]:
+                    before.end = min(before.end, start)
+                self._open.append(Step(self._begun, start, end))
+                self._begun += 1
+            self._open[-1].met.add(execution.place.id)
+        if self._open:
+            self._open[-1].end = max(self._open[-1].end, end)
+        ended, self._open = self._open[:-2], self._open[-2:]
+        return ended
+
+    def close(self) -> list[Step]:
+        """End those that are open."""
+        ended, self._open = self._open, []
+        return ended
+
+    def _go_on_if_around(self, start: int) -> None:
+        """A backward operator has ended that began at ``start``: in it no step began."""
+        while len(self._open) > 1 and start < self._open[-1].start:
+            inner = self._open.pop()
+            self._open[-1].end = max(self._open[-1].end, inner.end)
+            self._begun -= 1
