@@ -123,3 +123,15 @@ def test_a_summary_of_keras_agrees_with_its_own():
     assert rows[""].trainable == sum(int(np.prod(w.shape)) for w in model.trainable_weights)
     assert (rows["one"].input_shape, rows["one"].output_shape) == ([2, 3], [2, 4])
     assert rows["norm"].params == 16
+
+
+def test_a_chrome_trace_has_a_slice_for_each_step_and_arrows_to_the_backward(step, tmp_path):
+    with amanda.apply(Profile(tmp_path / "profile.json")):
+        for _ in range(3):
+            step()
+    events = json.loads((tmp_path / "profile.json").read_text())
+    steps = [event for event in events if event.get("cat") == "step"]
+    assert len(steps) in (0, 3)  # a session's model has no name scopes here
+    starts, ends = ([e for e in events if e["ph"] == ph] for ph in "sf")
+    assert starts
+    assert [start["id"] for start in starts] == [end["id"] for end in ends]

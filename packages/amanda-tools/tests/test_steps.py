@@ -41,7 +41,7 @@ def arrows(path):
 
 
 class TestSteps:
-    def test_begin_with_what_had_run_before(self, toy, path):
+    def test_begin_with_the_operator_that_was_the_first_in_a_module(self, toy, path):
         with amanda.apply(Profile(path)):
             toy.forward("start", 5)
             for _ in range(3):
@@ -49,12 +49,22 @@ class TestSteps:
                 toy.forward("a/relu", 10)
                 toy.backward("a/relu", 10)
                 toy.backward("a/conv", 10)
+                toy.forward("clip", 1)  # for each of two gradients
+                toy.forward("clip", 1)
                 toy.now += 100
         assert steps(path) == [
-            ("step 1", 0, 45),
-            ("step 2", 145, 185),
-            ("step 3", 285, 325),
+            ("step 1", 5, 47),
+            ("step 2", 147, 189),
+            ("step 3", 289, 331),
         ]
+
+    def test_have_loops_within_them(self, toy, path):
+        with amanda.apply(Profile(path)):
+            for _ in range(2):
+                toy.forward("a/conv", 10)
+                for _ in range(3):
+                    toy.forward("a/loop/add", 10)
+        assert steps(path) == [("step 1", 0, 40), ("step 2", 40, 80)]
 
     def test_of_inference_are_its_passes(self, toy, path):
         with amanda.apply(Profile(path)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,40 +16,37 @@ class Step:
     Attributes:
         number: how many there were before it.
         start, end: in nanoseconds.
-        met: the ids of the forward operators that ran in it.
     """
 
     number: int
     start: int
     end: int
-    met: set[str] = field(default_factory=set)
 
 
 class Steps:
     """Tells the steps of executions that are added as they end.
 
-    A step begins with the first operator of the model that had run in the one before it. What runs
+    A step begins whenever the operator runs that was the first one to run in a module. What runs
     again within a backward operator, as in activation checkpointing, begins none.
     """
 
     def __init__(self) -> None:
         self._open: list[Step] = []  # the one that goes on, and the one before it, which may too
         self._begun = 0
+        self._first: str | None = None  # the operator that begins a step
 
     def add(self, execution: Execution) -> list[Step]:
         """Take an execution; the steps that are known to have ended by now."""
-        if execution.forward.purpose in ("data", "initialization") or execution.depth:
+        place = execution.forward
+        if place.purpose in ("data", "initialization") or execution.depth:
             return []
         start, end = execution.start, execution.start + execution.duration
         if execution.direction == "backward":
             self._go_on_if_around(start)
-        elif execution.forward.purpose == "model":
-            if not self._open or execution.place.id in self._open[-1].met:
-                for before in self._open[-1:]:
-                    before.end = min(before.end, start)
-                self._open.append(Step(self._begun, start, end))
-                self._begun += 1
-            self._open[-1].met.add(execution.place.id)
+        elif place.purpose == "model" and place.modules:
+            self._first = self._first or place.id
+            if place.id == self._first:
+                self._begin(start, end)
         if self._open:
             self._open[-1].end = max(self._open[-1].end, end)
         ended, self._open = self._open[:-2], self._open[-2:]
@@ -59,6 +56,12 @@ class Steps:
         """End those that are open."""
         ended, self._open = self._open, []
         return ended
+
+    def _begin(self, start: int, end: int) -> None:
+        for before in self._open[-1:]:
+            before.end = min(before.end, start)
+        self._open.append(Step(self._begun, start, end))
+        self._begun += 1
 
     def _go_on_if_around(self, start: int) -> None:
         """A backward operator has ended that began at ``start``: in it no step began."""
