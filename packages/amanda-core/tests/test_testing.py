@@ -60,6 +60,9 @@ DEAF = IDLE | {
     "test_a_parameter_has_a_source_of_its_own_that_stays_the_same",
     "test_an_operator_of_a_model_is_there_for_that",
     "test_a_glob_restricts_a_tool_to_scopes_of_the_model",
+    "test_the_activation_is_the_one_input_that_is_no_parameter",
+    "test_what_chooses_is_no_activation",
+    "test_a_tensor_without_a_value_gives_no_array",
 }
 
 

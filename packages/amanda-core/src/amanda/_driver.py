@@ -59,10 +59,12 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def value(self, tensor: Any) -> Any:
-        """A tensor as a NumPy array.
+        """A tensor, or what :meth:`variable` gave, as a NumPy array.
+
+        It is asked of what analysis routines see, and of what routines are given.
 
         Raises:
-            ValueUnavailableError: it is known only at execution.
+            ValueUnavailableError: it is known only at execution, or NumPy cannot hold it.
         """
 
     @abc.abstractmethod

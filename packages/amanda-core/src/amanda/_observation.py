@@ -32,7 +32,7 @@ class Analysis:
 
     def value(self, index: int) -> Any:
         """An input as a NumPy array."""
-        return self.driver.value(self.execution.inputs[index])
+        return as_numpy_has_it(self.driver.value(self.execution.inputs[index]))
 
     def parameter(self, index: int) -> Parameter | None:
         """The parameter that an input is or comes from; None if it is none."""
@@ -43,6 +43,18 @@ class Analysis:
         self.driver.check_action(self.execution, action)
         self.actions.append(action)
 
+
+def as_numpy_has_it(array: Any) -> Any:
+    """An array of a type that NumPy itself has; others are registered with it by packages."""
+    if array.dtype.isbuiltin != 2:
+        return array
+    name = array.dtype.name
+    return array.astype("float32" if "float" in name else "uint8" if "u" in name else "int8")
+
+
+# The types of what flows through operators, and what schemas call it that takes more than that.
+_FLOWING = ("float", "bfloat", "complex")
+_MAIN = ("input", "X", "x")
 
 _LATER = "known before it runs; register the analysis routine with require_outputs=True"
 
@@ -187,6 +199,23 @@ class Observation(dict[str, Any]):
         return next(iter(self.parameters), None)
 
     @property
+    def activation(self) -> int | None:
+        """Index of the input that flows through the operator; None if there is none, or several.
+
+        It is the only input of floating-point or complex numbers that is no parameter, where a
+        tensor without axes does not count beside one that has some. An operator with parameters
+        may have several: the statistics of a batch normalization, the state of a recurrent layer.
+        It is the one then that the schema calls ``input`` or ``X``.
+        """
+        parameters = self.parameters
+        infos = {i: self.describe(t) for i, t in enumerate(self.inputs) if i not in parameters}
+        flowing = [i for i, info in infos.items() if info.dtype.startswith(_FLOWING)]
+        candidates = [i for i in flowing if infos[i].shape != ()] or flowing
+        if len(candidates) > 1 and parameters:
+            candidates = [i for i in candidates if self.input_names[i] in _MAIN]
+        return candidates[0] if len(candidates) == 1 else None
+
+    @property
     def weight(self) -> int | None:
         """Same as :attr:`weight_index`, by the name that it had first."""
         return self.weight_index
@@ -196,6 +225,19 @@ class Observation(dict[str, Any]):
     def describe(self, tensor: Any) -> TensorInfo:
         """Shape, dtype, size in bytes and device of a tensor; also in a routine."""
         return self._driver.describe(tensor)
+
+    def numpy(self, tensor: Any) -> Any:
+        """The value of a tensor, or of a :meth:`variable`, as a NumPy array; also in a routine.
+
+        Types that NumPy lacks are cast to one of its own that has all their values: bfloat16 and
+        those of 8 bits to float32, integers of 4 bits to those of 8. ``describe`` tells the
+        tensor's own type.
+
+        Raises:
+            ValueUnavailableError: it has none yet, as in a graph or in a pure routine of one, or
+                none that NumPy can hold.
+        """
+        return as_numpy_has_it(self._driver.value(tensor))
 
     @property
     def driver(self) -> Driver:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from amanda import Driver, UnsupportedError, ValueUnavailableError
 from amanda.driving import Patches, alike
@@ -103,8 +104,13 @@ class TensorFlowDriver(Driver):
 
     def value(self, tensor: Any) -> Any:
         """A tensor that is a variable or a constant, or a copy of one, as a NumPy array."""
-        if isinstance(tensor, tf.__internal__.EagerTensor):
-            return tensor.numpy()
+        if isinstance(tensor, (tf.__internal__.EagerTensor, ToolVariable)):
+            value = tensor.numpy()
+            return (
+                value
+                if isinstance(value, np.ndarray)
+                else np.array(value, tensor.dtype.as_numpy_dtype)
+            )
         if thread.state.shown is None:
             raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
         return thread.state.shown.value(tensor)

@@ -127,11 +127,11 @@ class TorchDriver(amanda.Driver):
         thread.session = weakref.ref(engine.contexts, end)
 
     def value(self, tensor: Any) -> Any:
-        """What a tensor holds now, as a NumPy array; bfloat16, which NumPy lacks, as float32."""
+        """What a tensor holds now, as a NumPy array; types that NumPy lacks as larger ones."""
         tensor = tensor.detach()
-        if tensor.dtype is torch.bfloat16:
-            tensor = tensor.float()
         try:
+            if tensor.dtype in _LACKING:
+                tensor = tensor.to(_LACKING[tensor.dtype])
             return tensor.resolve_conj().resolve_neg().cpu().numpy().copy()
         except (RuntimeError, TypeError, NotImplementedError) as error:  # meta, sparse, batched
             raise amanda.ValueUnavailableError(f"NumPy cannot hold it: {error}") from error
@@ -201,6 +201,15 @@ class TorchDriver(amanda.Driver):
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""
         return types if all(is_forward_type(type) for type in types) else None
+
+
+# The types of elements that NumPy lacks, and those of its own that have all their values.
+_LACKING = {torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
+_LACKING |= {
+    dtype: torch.float32
+    for name, dtype in vars(torch).items()
+    if name.startswith("float8") and isinstance(dtype, torch.dtype)
+}
 
 
 def _leave() -> None:

@@ -117,6 +117,32 @@ class Contexts:
             model.forward({"x": numbers(3, seed=2)})
         assert sorted(found) == [([], None), ([0, 1], 0), ([1], 1)]
 
+    def test_the_activation_is_the_one_input_that_is_no_parameter(self) -> None:
+        found: dict[str, int | None] = {}
+        program = Program("""
+            a = left/multiply(u, x)
+            b = right/multiply(x, v)
+            c = both/multiply(u, v)
+            d = join/multiply(a, b)
+            y = last/multiply(d, c)
+        """)
+        model = self.adapter.build(program, {"u": numbers(3), "v": numbers(3, seed=1)})
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            found[self.adapter.layer(ctx.op)] = ctx.activation
+
+        with amanda.apply(Watch(analyze, [self.adapter.types["multiply"]])):
+            model.forward({"x": numbers(3, seed=2)})
+        assert found == {"left": 1, "right": 0, "both": None, "join": None, "last": None}
+
+    def test_what_chooses_is_no_activation(self) -> None:
+        found = []
+        model = self.adapter.build(Program("y = choose/select(mask, x, w)"), {"w": numbers(2, 3)})
+        types = [self.adapter.types["select"]]
+        with amanda.apply(Watch(lambda ctx: found.append(ctx.activation), types)):
+            model.forward({"mask": np.ones((2, 3), np.bool_), "x": X})
+        assert found == [1]
+
     def test_outputs_are_shown_when_they_are_required(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
             assert len(ctx.outputs) == 1

@@ -10,7 +10,7 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close
-from amanda.testing.models import MASK, W1, W2, X, perceptron, sigmoid
+from amanda.testing.models import MASK, ONES, W1, W2, X, perceptron, sigmoid
 from amanda.testing.probes import InsertAt, Watch, host_and_pure
 
 if TYPE_CHECKING:
@@ -85,6 +85,41 @@ class Values:
                 model.forward({"x": X})
         assert len(tool.analyzed) == 2
         np.testing.assert_array_equal(seen, [W1, W1])
+
+    def test_a_host_routine_turns_what_it_is_given_into_arrays(self) -> None:
+        """Activations, parameters, gradients, and variables of its tool."""
+        seen: list[np.ndarray[Any, Any]] = []
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            if self.adapter.layer(ctx.op) == "head":
+                offset = ctx.variable("offset", np.float32(3))
+                insert = ctx.insert_before_op if ctx.is_forward() else ctx.insert_on_grad_outputs
+                insert(lambda *given: seen.extend(map(ctx.numpy, (*given, offset))))
+
+        types = [self.adapter.types["matmul"]]
+        model = perceptron(self.adapter)
+        with amanda.apply(Watch(analyze, types), Watch(analyze, types, gradient=True)):
+            model.gradients(["w1", "w2"], {"x": X})
+        assert all(type(array) is np.ndarray and array.dtype == np.float32 for array in seen)
+        activation, weight, offset, gradient, again = seen
+        assert_close(activation, sigmoid(X @ W1))
+        np.testing.assert_array_equal(weight, W2)
+        np.testing.assert_array_equal(gradient, ONES)
+        assert offset == again == 3
+        assert offset.shape == ()
+
+    def test_a_tensor_without_a_value_gives_no_array(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            if self.adapter.eager:
+                assert_close(ctx.numpy(ctx.inputs[0]), X @ W1)
+            else:
+                with pytest.raises(amanda.ValueUnavailableError):
+                    ctx.numpy(ctx.inputs[0])
+
+        tool = Watch(analyze, [self.adapter.types["sigmoid"]])
+        with amanda.apply(tool):
+            perceptron(self.adapter).forward({"x": X})
+        assert tool.analyzed
 
     @host_and_pure
     def test_a_routine_masks_by_a_value_that_the_analysis_need_not_know(self, pure: bool) -> None:
