@@ -7,16 +7,17 @@ import io
 import json
 import os
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amanda_tools.document import Document
-from amanda_tools.findings import field_names
+from amanda_tools.findings import Findings, field_names
 from amanda_tools.output import same_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from amanda_tools.findings import Findings
+
+_Row = TypeVar("_Row")
 
 
 def ending_of(path: str | os.PathLike[str], known: Sequence[str]) -> str:
@@ -63,6 +64,38 @@ class Saved(Document):
             self.write(json.dumps(findings.to_dict(), indent=1) + "\n")
         else:
             self.write(csv_of(field_names(findings.row_type), findings.rows()))
+
+
+class Saving(Findings[_Row]):
+    """A base of tools whose findings go into a file, if one is named, when a scope is left.
+
+    It stands ahead of :class:`amanda.Tool` among the bases.
+    """
+
+    _saved: Saved | None = None
+
+    def save_to(self, out: str | os.PathLike[str] | None) -> None:
+        """Name the file, by its ending JSON or CSV; None for none.
+
+        Raises:
+            OSError: it cannot be written there.
+            ValueError: its name ends in something else.
+        """
+        self._saved = None if out is None else Saved(out)
+
+    def open(self) -> None:
+        """Make the file, which leaving the scope does otherwise.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self._saved is not None:
+            self._saved.open()
+
+    def on_exit(self) -> None:
+        """Bring the file up to date."""
+        if self._saved is not None:
+            self._saved.save(self)
 
 
 def csv_of(names: Sequence[str], rows: Iterable[object]) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import amanda
 
-from amanda_tools.findings import Findings
-from amanda_tools.formats import Saved
+from amanda_tools.formats import Saving
 from amanda_tools.listing import Listing
 from amanda_tools.place import Place
 
@@ -41,7 +40,7 @@ class OperatorRow:
     output_dtypes: list[str | None]
 
 
-class Operators(amanda.Tool, Findings[OperatorRow]):
+class Operators(Saving[OperatorRow], amanda.Tool):
     """Lists operators with ids, types, scopes and shapes, in the order in which they first ran.
 
     Args:
@@ -56,24 +55,10 @@ class Operators(amanda.Tool, Findings[OperatorRow]):
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
-        self._saved = None if out is None else Saved(out)
+        self.save_to(out)
         self._rows: dict[Place, OperatorRow] = {}
         self.add_inst_for_op(self._meet, opt_in=True)
         self.add_inst_for_op(self._complete, opt_in=True, require_outputs=True)
-
-    def open(self) -> None:
-        """Make the file, which leaving the scope does otherwise.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        if self._saved is not None:
-            self._saved.open()
-
-    def on_exit(self) -> None:
-        """Bring the file up to date."""
-        if self._saved is not None:
-            self._saved.save(self)
 
     def rows(self) -> list[OperatorRow]:
         """The operators."""

@@ -10,8 +10,7 @@ from rich.text import Text
 
 from amanda_tools.chrome_trace import ChromeTrace
 from amanda_tools.executions import Executions
-from amanda_tools.findings import Findings
-from amanda_tools.formats import Saved, ending_of
+from amanda_tools.formats import Saving, ending_of
 from amanda_tools.notice import printable
 from amanda_tools.report import EXECUTIONS, Column, Report, nanoseconds
 from amanda_tools.times import Times
@@ -92,7 +91,7 @@ class _Measured:
         self.memory: int | None = None
 
 
-class Profile(amanda.Tool, Findings[OperatorProfile]):
+class Profile(Saving[OperatorProfile], amanda.Tool):
     """Time and memory per operator, forward and backward.
 
     Times are self times: they leave out operators that ran inside the operator, as those that a
@@ -116,12 +115,9 @@ class Profile(amanda.Tool, Findings[OperatorProfile]):
 
     def __init__(self, out: str | os.PathLike[str] | None = None, warmup: int = 0) -> None:
         super().__init__()
-        self._chrome: ChromeTrace | None = None
-        self._saved: Saved | None = None
-        if out is not None and ending_of(out, (".json", ".csv")) == ".csv":
-            self._saved = Saved(out)
-        elif out is not None:
-            self._chrome = ChromeTrace(out)
+        is_trace = out is not None and ending_of(out, (".json", ".csv")) == ".json"
+        self._chrome = ChromeTrace(out) if out is not None and is_trace else None
+        self.save_to(None if is_trace else out)
         self._warmup = warmup
         self._measured: dict[Place, _Measured] = {}
         self.depends_on(Executions)
@@ -213,16 +209,15 @@ class Profile(amanda.Tool, Findings[OperatorProfile]):
         Raises:
             OSError: it cannot be written.
         """
-        for file in (self._chrome, self._saved):
-            if file is not None:
-                file.open()
+        super().open()
+        if self._chrome is not None:
+            self._chrome.open()
 
     def on_exit(self) -> None:
         """Bring the file up to date."""
+        super().on_exit()
         if self._chrome is not None:
             self._chrome.flush()
-        if self._saved is not None:
-            self._saved.save(self)
 
     def columns(self) -> Sequence[Column]:
         """Time, and memory where the device told."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
 
-from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops
-from amanda_tools.formats import Saved
+from amanda_tools.formats import Saving
 from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
 from amanda_tools.report import count
@@ -85,7 +84,7 @@ class _Module:
         self.places: list[Place] = []
 
 
-class Summary(amanda.Tool, Findings[ModuleSummary]):
+class Summary(Saving[ModuleSummary], amanda.Tool):
     """Tells classes, shapes, parameters, FLOPs and memory of a model, module by module.
 
     Everything comes from the operators that run in modules, or in name scopes; where there are
@@ -111,7 +110,7 @@ class Summary(amanda.Tool, Findings[ModuleSummary]):
         self, out: str | os.PathLike[str] | None = None, depth: int = 3, exact: bool = False
     ) -> None:
         super().__init__()
-        self._saved = None if out is None else Saved(out)
+        self.save_to(out)
         self._depth = depth
         self._exact = exact
         self._modules: dict[str, _Module] = {}
@@ -120,20 +119,6 @@ class Summary(amanda.Tool, Findings[ModuleSummary]):
         self.depends_on(Flops)
         self.add_inst_for_op(self._meet)
         self.add_inst_for_op(self._complete, require_outputs=True)
-
-    def open(self) -> None:
-        """Make the file, which leaving the scope does otherwise.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        if self._saved is not None:
-            self._saved.open()
-
-    def on_exit(self) -> None:
-        """Bring the file up to date."""
-        if self._saved is not None:
-            self._saved.save(self)
 
     def rows(self) -> list[ModuleSummary]:
         """The modules, each ahead of those in it."""

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import amanda
 
-from amanda_tools.findings import Findings
 from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
 from amanda_tools.flops.registry import tables
 from amanda_tools.flops.table import Table
-from amanda_tools.formats import Saved
+from amanda_tools.formats import Saving
 from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
 from amanda_tools.report import EXECUTIONS, Column, count
@@ -64,7 +63,7 @@ class _Calls(amanda.Tool):
         return Flops.__name__
 
 
-class Flops(amanda.Tool, Findings[OperatorFlops]):
+class Flops(Saving[OperatorFlops], amanda.Tool):
     """Counts FLOPs, multiply-adds, parameters and bytes, by operator and module.
 
     FLOPs are those of contractions: products of matrices, convolutions, attention; two for each
@@ -92,7 +91,7 @@ class Flops(amanda.Tool, Findings[OperatorFlops]):
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()
-        self._saved = None if out is None else Saved(out)
+        self.save_to(out)
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
         self._numbers = Numbering()
@@ -103,22 +102,6 @@ class Flops(amanda.Tool, Findings[OperatorFlops]):
         self.depends_on(_Calls(self._analyze))
         self.add_inst_for_op(self._analyze_formula, ops=counted)
         self.add_inst_for_gradient(self._analyze_gradient, ops=counted)
-
-    # What is written
-
-    def open(self) -> None:
-        """Make the file, which leaving the scope does otherwise.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        if self._saved is not None:
-            self._saved.open()
-
-    def on_exit(self) -> None:
-        """Bring the file up to date."""
-        if self._saved is not None:
-            self._saved.save(self)
 
     # What was counted
 
