@@ -93,22 +93,12 @@ class Versions:
 
     def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
         """The operators whose gradients need another version of a tensor of this frame."""
-        edits = self._edits[frame]
-        number = notes_of(frame.graph).number
-        name, index = split(tensor)
-        if tensor in edits.after:
-            yield Wanted(number, frame.operations[name].name)
-        for node in edits.inputs_of:
-            times = sum(self._same(frame, t, tensor) for t in frame.inputs[node])
-            for again in range(times):
-                yield Wanted(number, frame.operations[node].name, again)
-        for operator, nodes in frame.gradients.custom.items():
-            if self._in_forward_part(frame, tensor, nodes):
-                yield Wanted(number, operator)
+        yield from self._operators_here(frame, tensor)
         for body, argument, given in unchanged(frame):
             if self._same(frame, given, tensor):
                 for wanted in self.operators(body, argument):
                     yield wanted._replace(loops=wanted.loops + 1)
+        name, index = split(tensor)
         node_def = frame.body.nodes.get(name)
         if node_def is None:
             return
@@ -120,14 +110,37 @@ class Versions:
                 for wanted in self.operators(child, child.outputs[index]):
                     yield wanted._replace(loops=wanted.loops + loops)
 
+    def _operators_here(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
+        """Those of them that are in this frame."""
+        edits, number = self._edits[frame], notes_of(frame.graph).number
+        if tensor in edits.after:
+            yield Wanted(number, frame.operations[split(tensor)[0]].name)
+        for node in edits.inputs_of:
+            times = sum(self._same(frame, t, tensor) for t in frame.inputs[node])
+            for again in range(times):
+                yield Wanted(number, frame.operations[node].name, again)
+        for operator, nodes in frame.gradients.custom.items():
+            if self._in_forward_part(frame, tensor, nodes):
+                yield Wanted(number, operator)
+
     # Backward
 
     def _find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
-        if operator.graph == notes_of(frame.graph).number and not operator.loops:
-            node = frame.node(operator.operator)
-            version = node and self._at(frame, tensor, node, operator.again)
-            if version:
-                return version
+        return (
+            self._at_operator(frame, tensor, operator)
+            or self._in_turns(frame, tensor, operator)
+            or self._along(frame, tensor, operator)
+        )
+
+    def _at_operator(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """What it is where the operator is."""
+        if operator.graph != notes_of(frame.graph).number or operator.loops:
+            return None
+        node = frame.node(operator.operator)
+        return node and self._at(frame, tensor, node, operator.again)
+
+    def _in_turns(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """A list of what it is in each turn of a loop that does not change it."""
         for body, there, given in unchanged(frame) if operator.loops else ():
             if self._same(frame, given, tensor):
                 inside = operator._replace(loops=operator.loops - 1)
@@ -135,28 +148,34 @@ class Versions:
                 if version:
                     argument = None if inside.loops else there
                     return listed(body, argument, version, _name(body.call, operator))
+        return None
+
+    def _along(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """What it is where it comes from, brought here the same way."""
         number = frame.body.argument(tensor)
         if number is not None:
             return self._argument(frame, number, operator)
         name, index = split(tensor)
-        node_def = frame.body.nodes.get(name)
-        if node_def is None:
-            return None
-        if node_def.op == "Identity":
+        op = frame.body.nodes[name].op if name in frame.body.nodes else ""
+        if op == "Identity":
             return self.find(frame, frame.inputs[name][0], operator)
-        if node_def.op == "TensorListPopBack" and index == 1:
+        if op == "TensorListPopBack" and index == 1:
             return self._popped(frame, name, operator)
-        if node_def.op == "StackPopV2":
+        if op == "StackPopV2":
             return self._unstacked(frame, name, operator)
-        if node_def.op in ("OptionalFromValue", "OptionalGetValue"):
-            value = self.find(frame, frame.inputs[name][0], operator)
-            again = value and self._again(frame, name, [value], operator)
-            if again and operator.loops:
-                holds_list(frame.body.nodes[split(again)[0]])
-            return again
-        if name in frame.children:
+        if op in ("OptionalFromValue", "OptionalGetValue"):
+            return self._optional(frame, name, operator)
+        if op and name in frame.children:
             return self._result(frame, name, index, operator)
         return None
+
+    def _optional(self, frame: Frame, name: str, operator: Wanted) -> str | None:
+        """An optional that a branch returns, or what is in it."""
+        value = self.find(frame, frame.inputs[name][0], operator)
+        again = value and self._again(frame, name, [value], operator)
+        if again and operator.loops:
+            holds_list(frame.body.nodes[split(again)[0]])
+        return again
 
     def _at(self, frame: Frame, tensor: str, operator: str, again: int) -> str | None:
         """In the operator's own frame: one of its outputs, or what it takes for an input."""
