@@ -47,8 +47,8 @@ What a driver promises:
   when it is loaded by :class:`PrivateNames`.
 
 :mod:`amanda.testing` holds a driver to all of this, and ``docs/writing-a-driver.md`` walks through
-a small one. Errors are those of :mod:`amanda`. A context map, which translates the vocabulary of a
-driver, is a :class:`ContextMap`.
+two small ones. Errors are those of :mod:`amanda`. A context map, which translates the vocabulary of
+a driver, is a :class:`ContextMap`.
 
 The rest tells what is installed: :func:`announced` drivers, those loaded (:func:`known_drivers`),
 :func:`frameworks` that have one, and what any package announces (:func:`entry_points_of`).
