@@ -1,6 +1,7 @@
 """What the driver tells of TensorFlow's tensors and variables."""
 
 import amanda
+import numpy as np
 import pytest
 import tensorflow as tf
 from amanda import TensorInfo
@@ -59,6 +60,17 @@ def test_strings_have_no_size():
     function = tf.function(lambda x: tf.strings.lower(x))
     tool = looked("StringLower", lambda: function(tf.constant(["A", "BC"])))
     assert tool.executed == [TensorInfo((2,), "string", None, "CPU:0")]
+
+
+def test_an_array_that_another_routine_returned():
+    first, then = amanda.Tool(), Look("Relu")
+    first.add_inst_for_op(
+        lambda ctx: ctx.insert_before_op(lambda x: np.zeros((2, 3), np.float16)), ops=["Relu"]
+    )
+    function = tf.function(lambda x: tf.nn.relu(x))
+    with amanda.apply(first, then):
+        function(tf.ones((2, 3), tf.float16))
+    assert then.executed == [TensorInfo((2, 3), "float16", 12, "CPU:0")]
 
 
 def test_a_device_that_was_asked_for_is_told_in_advance():

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import amanda
+from amanda.testing.adapter import numbers
 from amanda.testing.models import W1, W2, X, perceptron
-from amanda.testing.probes import Watch
+from amanda.testing.probes import InsertAt, Watch
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ class Descriptions:
             assert (info.shape, info.dtype, info.nbytes) == ((2, 4), "float32", 2 * 4 * 4)
             assert info.is_dense
             assert info.mapped == ()
+
+    def test_of_what_another_routine_returned(self) -> None:
+        found: list[amanda.TensorInfo] = []
+
+        def look(ctx: amanda.OpContext) -> None:
+            ctx.insert_before_op(lambda tensor: found.append(ctx.describe(tensor)))
+
+        given = self.adapter.tensor(numbers(2, 4))
+        tools = [
+            InsertAt(self.adapter, "insert_before_op", lambda tensor: given, "sigmoid"),
+            Watch(look, [self.adapter.types["sigmoid"]]),
+        ]
+        with amanda.apply(*tools):
+            perceptron(self.adapter).forward({"x": X})
+        (info,) = found
+        assert (info.shape, info.dtype, info.nbytes) == ((2, 4), "float32", 32)
 
     def test_of_what_is_analyzed_what_is_not_known_is_none(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
