@@ -104,12 +104,13 @@ class TestListing:
             row("stack", purpose="data"),
             row("uniform_", purpose="initialization"),
             row("SGD/add_", purpose="optimizer"),
+            row("ring/send", purpose="communication"),
             row("a/conv"),
         ]
         words = [line.split()[0] for line in text(rows, 100) if line.strip() and "──" not in line]
         assert words == [
             *("Operators", "a/conv", "Optimizer", "SGD/add_", "Data", "stack"),
-            *("Initialization", "uniform_"),
+            *("Initialization", "uniform_", "communication", "ring/send"),
         ]
 
 
@@ -130,6 +131,19 @@ class TestCommand:
         with (script / "ops.csv").open(newline="") as file:
             written = {row["id"]: row for row in csv.DictReader(file)}
         assert json.loads(written[LONG]["input_shapes"]) == [[4, 3], [4, 3], [4]]
+
+    def test_spells_out_what_the_standard_output_cannot_show(self, script):
+        text = TRAIN.replace("a_projection_with_a_name_of_some_length", "naïve")
+        (script / "train.py").write_text(text)
+        done = subprocess.run(
+            [sys.executable, "-m", "amanda_tools", "ops", "train.py"],
+            cwd=script,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "na\\xefve/linear" in done.stdout
 
     def test_of_some_types_alone(self, script, in_process):
         out = in_process(script, "ops", "--ops", "relu", "train.py")[1]

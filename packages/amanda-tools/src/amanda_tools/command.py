@@ -285,7 +285,9 @@ def _print(what: RenderableType, width: int | None = None) -> None:
     console = Console(width=width or WIDE)
     with console.capture() as captured:
         console.print(what, soft_wrap=isinstance(what, str))
-    click.echo(without_trailing_blanks(captured.get()), nl=False)
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    shown = without_trailing_blanks(captured.get()).encode(encoding, "backslashreplace")
+    click.echo(shown.decode(encoding), nl=False)
 
 
 def _types(ops: Sequence[str]) -> frozenset[str] | None:

@@ -35,10 +35,10 @@ class Listing(JupyterMixin):
         self._rows = rows
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        sections = {
-            title: [row for row in self._rows if row.purpose == purpose]
-            for purpose, title in _SECTIONS.items()
-        }
+        sections: dict[str, list[OperatorRow]] = {title: [] for title in _SECTIONS.values()}
+        for row in self._rows:
+            title = _SECTIONS.get(row.purpose, row.purpose)  # a driver may know of others
+            sections.setdefault(title, []).append(row)
         sections = {title: rows for title, rows in sections.items() if rows}
         tables = [_table(title, rows) for title, rows in sections.items()]
         wide = options.update(width=10_000)
