@@ -57,13 +57,10 @@ class HostRoutine(script_ops.EagerFunc):  # type: ignore[misc]
         results, place = self.stage.run(args), device or _CPU
         for index, spec in enumerate(self.stage.results.values()):
             result = results[index]
-            if not isinstance(result, _EagerTensor) or result.backing_device != place:
-                results[index] = _placed(result, spec.dtype.base_dtype, device, place)
+            if not isinstance(result, _EagerTensor):  # but a variable or array
+                result = tf.convert_to_tensor(result, spec.dtype.base_dtype)
+            if result.backing_device != place:
+                with tf.device(device):
+                    result = result._copy()
+            results[index] = result
         return results
-
-
-def _placed(result: Any, dtype: Any, device: str | None, place: str) -> Any:
-    """A tensor, variable or array as a tensor that is on a device."""
-    with tf.device(device):
-        tensor = tf.convert_to_tensor(result, dtype)
-        return tensor if tensor.backing_device == place else tensor._copy()
