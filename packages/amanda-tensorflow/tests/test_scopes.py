@@ -3,6 +3,7 @@
 import amanda
 import pytest
 import tensorflow as tf
+from amanda.driving import Action, Operator, Point
 from amanda_tensorflow.routines import host_threads
 
 
@@ -31,3 +32,23 @@ def test_a_scope_that_would_wait_forever_for_a_thread_is_refused(monkeypatch):
     with amanda.apply(opening(lambda: ran.append(True))):
         function(tf.constant([1.0]))
     assert ran == [True]
+
+
+def test_after_a_scope_in_a_routine_of_another_framework_operators_are_seen_as_before():
+    ran = []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(
+        lambda ctx: ctx.insert_before_op(lambda *_: ran.append(ctx.op.type)), ops=["Tanh"]
+    )
+    function = tf.function(lambda x: tf.tanh(x))
+
+    def opens():
+        with amanda.apply(amanda.Tool()):
+            function(tf.constant([1.0]))
+
+    elsewhere = Operator(id="add", type="add", name="add", scope="", backend="another")
+    with amanda.apply(tool):
+        Action(Point.BEFORE_OP, opens, tool).call([], elsewhere)
+        assert ran == []
+        function(tf.constant([1.0]))
+    assert ran == ["Tanh"]

@@ -39,6 +39,7 @@ class Suspended(NamedTuple):
 
     state: ThreadState
     waiting: Waiting
+    paused: bool  # not so where it is the routine of another framework's operator
 
 
 class TensorFlowDriver(Driver):
@@ -78,7 +79,8 @@ class TensorFlowDriver(Driver):
 
     def suspend(self) -> Suspended:
         """Begin anew: the routine's scope knows nothing of the ones around it."""
-        suspended = Suspended(thread.state, Waiting())
+        paused = active.engine is not thread.state.engine
+        suspended = Suspended(thread.state, Waiting(), paused)
         thread.state = ThreadState()
         active.put(None)
         return suspended
@@ -89,7 +91,7 @@ class TensorFlowDriver(Driver):
         thread.state = suspended.state
         suspended.waiting.end()
         self.activate(engine)
-        active.put(engine, paused=True)
+        active.put(engine, suspended.paused)
 
     def _failed(self, error: Exception) -> None:
         """Have TensorFlow and Keras shorten an error's traceback, and leave the rest of it."""
