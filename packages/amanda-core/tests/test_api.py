@@ -25,6 +25,7 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
+    *("Ask", "Forward", "NOTHING"),
     *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
     *("Patches", "Plan", "Point", "PrivateNames", "Selection", "StagedCall", "Subscription"),
@@ -34,7 +35,16 @@ DRIVER_AUTHORS = [
     "versions_tested",
 ]
 SUITE = [
-    *("Adapter", "Backward", "Beside", "Caching", "Conformance", "Contexts", "Descriptions"),
+    *(
+        "Adapter",
+        "Asking",
+        "Backward",
+        "Beside",
+        "Caching",
+        "Conformance",
+        "Contexts",
+        "Descriptions",
+    ),
     *("Errors", "Gradients", "Identity", "InPlace", "Loops", "Model", "OPTIONAL", "Order"),
     *("Program", "ReturnValues", "Scopes", "SecondOrder", "Step", "Untouched", "Values"),
     *("WithoutTensors", "run_step"),
@@ -209,9 +219,25 @@ class TestContext:
         self_, routine, chosen, *options = signature.parameters.values()
         assert (self_.name, routine.name, chosen.name) == ("self", "routine", indices)
         assert chosen.default is None
-        assert options[0].name == "pure"
-        assert options[0].default is False
+        by_name = {option.name: option for option in options}
+        assert by_name["pure"].default is False
+        assert all(o.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD for o in options)
         assert options[-1].kind is inspect.Parameter.VAR_KEYWORD
+
+    @pytest.mark.parametrize(
+        ("insertion", "asking"),
+        [
+            ("insert_before_op", ["with_inputs", "with_given"]),
+            ("insert_after_op", ["with_inputs", "with_given"]),
+            ("insert_on_grad_outputs", ["with_inputs", "with_given", "with_outputs"]),
+            ("insert_on_grad_inputs", ["with_inputs", "with_given", "with_outputs"]),
+            ("replace_op", ["original"]),
+        ],
+    )
+    def test_what_insertions_may_ask_for(self, insertion, asking):
+        options = inspect.signature(getattr(OpContext, insertion)).parameters
+        assert [name for name in options if name.startswith(("with_", "orig"))] == asking
+        assert not any(options[name].default for name in asking)
 
     @pytest.mark.parametrize("insertion", ["insert_before_op", "insert_after_op", "replace_op"])
     def test_forward_insertions_may_be_differentiable(self, insertion):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from amanda._errors import ActionError, RoutineError
+from amanda._forward import NOTHING, Ask, Forward, original
 from amanda._operator import Operator
 from amanda._routine import call
 from amanda._tool import Tool, View
@@ -129,7 +130,9 @@ class Action:
     ``observes`` if its routine is annotated to return None; a driver may then leave out what
     would be needed to substitute something. At two points it ``replaces`` the operator, so that its
     results stand for the outputs. A gradient of which the backend has some rows is given
-    to it ``whole``, as other backends have it, or else as the backend does.
+    to it ``whole``, as other backends have it, or else as the backend does. What is ``asked`` for
+    of the forward side is given to it after the selected tensors. To one that replaces the operator
+    and is to have the ``original``, that is given ahead of them.
     """
 
     point: Point
@@ -140,6 +143,8 @@ class Action:
     pure: bool = False
     differentiable: bool = False
     whole: bool = False
+    asked: tuple[Ask, ...] = ()
+    original: bool = False
     observes: bool = field(init=False)
     replaces: bool = field(init=False)
 
@@ -158,27 +163,70 @@ class Action:
             point=self.point.value,
         )
 
-    def call(self, tensors: Sequence[Any], operator: Operator) -> Any:
-        """Run the routine on the selected tensors.
+    def call(self, tensors: Sequence[Any], operator: Operator, forward: Forward = NOTHING) -> Any:
+        """Run the routine on the selected tensors, and what it asks for of the forward side.
 
         Raises:
             RoutineError: from whatever the routine raised.
         """
+        selected: Sequence[Any] = tensors
         if self.indices is not None:
             try:
-                tensors = [tensors[i] for i in self.indices]
+                selected = [tensors[i] for i in self.indices]
             except IndexError:
-                selected = f"selects tensors {list(self.indices)}"
-                reason = f"{selected}, this execution has {len(tensors)}"
+                chosen = f"selects tensors {list(self.indices)}"
+                reason = f"{chosen}, this execution has {len(tensors)}"
                 raise self.error(reason, operator) from None
+        if self.asked or self.original:
+            selected = self._with_asked(selected, tensors, operator, forward)
         try:
-            return call(self.routine, *tensors, **self.kwargs)
-        except Exception as original:
-            reason = f"{type(original).__name__}: {original}"
-            raise self.error(reason, operator) from original
+            return call(self.routine, *selected, **self.kwargs)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise self.error(reason, operator) from error
+
+    def asks(self, tensors: Sequence[Any], forward: Forward) -> dict[Ask, Any]:
+        """What it asks for of the forward side, and what that is.
+
+        Before an operator its inputs are those that the routine before left.
+
+        Raises:
+            LookupError: this execution does not have it.
+        """
+        ahead = self.point is Point.BEFORE_OP
+        return {
+            ask: tensors[ask.index] if ahead and ask.what == "inputs" else forward.tensor(ask)
+            for ask in self.asked
+        }
+
+    def _with_asked(
+        self,
+        selected: Sequence[Any],
+        tensors: Sequence[Any],
+        operator: Operator,
+        forward: Forward,
+    ) -> Sequence[Any]:
+        """The selected tensors between the original, if that is wanted, and what is asked for."""
+        try:
+            asked = self.asks(tensors, forward).values()
+        except LookupError:
+            names = ", ".join(f"{ask.what}[{ask.index}]" for ask in self.asked)
+            reason = f"asks for {names}, and this execution does not have all of them"
+            raise self.error(reason, operator) from None
+        arguments = [*selected, *asked]
+        if self.original:
+            assert forward.run is not None
+            chosen = range(len(tensors)) if self.indices is None else self.indices
+            arguments.insert(0, original(forward.run, tensors, chosen))
+        return arguments
 
     def run(
-        self, given: Sequence[Any], like: Sequence[Any], operator: Operator, check: Check
+        self,
+        given: Sequence[Any],
+        like: Sequence[Any],
+        operator: Operator,
+        check: Check,
+        forward: Forward = NOTHING,
     ) -> Sequence[Any]:
         """Run the routine, and put what it returns in the place of what that stands for.
 
@@ -187,6 +235,7 @@ class Action:
             like: what its results stand for: the originals of a replacement, else ``given``.
             operator: the operator at which it runs.
             check: says whether a substitute can stand for the tensor that it replaces.
+            forward: what it may ask for of the forward side.
 
         Returns:
             ``like`` itself when nothing was replaced, else a new list.
@@ -194,7 +243,7 @@ class Action:
         Raises:
             RoutineError: the routine failed, or returned what cannot be used.
         """
-        result = self.call(given, operator)
+        result = self.call(given, operator, forward)
         return like if result is None else self.substituted(result, like, operator, check)
 
     def substituted(

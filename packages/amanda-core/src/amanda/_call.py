@@ -5,11 +5,12 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from amanda._action import Action
 from amanda._engine import Engine
+from amanda._forward import NOTHING, Forward
 from amanda._operator import Execution, Operator
 from amanda._plan import Plan
 
@@ -25,6 +26,7 @@ class Call(abc.ABC):
 
     Attributes:
         run: runs the operator on inputs that it is given.
+        saw: what it runs on, with what routines before it returned; None ahead of these.
     """
 
     engine: Engine
@@ -33,6 +35,7 @@ class Call(abc.ABC):
     input_names: Sequence[str]
     attrs: Mapping[str, Any]
     run: Callable[[Tensors], Tensors]
+    saw: Tensors | None = field(default=None, kw_only=True)
 
     # What the framework does
 
@@ -45,11 +48,11 @@ class Call(abc.ABC):
         """The substitute, with its gradient passing to the original."""
 
     def run_action(
-        self, action: Action, given: Tensors, like: Tensors, operator: Operator
+        self, action: Action, given: Tensors, like: Tensors, operator: Operator, forward: Forward
     ) -> Tensors:
         """Run the routine of an action, as :meth:`Action.run` does, at an operator or a backward
         operator."""
-        return self.engine.run([action], given, operator, like=like)
+        return self.engine.run([action], given, operator, like=like, forward=forward)
 
     # What every driver does with that
 
@@ -67,12 +70,21 @@ class Call(abc.ABC):
 
     def carry_out(self, plan: Plan) -> Tensors:
         """Run what a plan lists around the operator, and the operator."""
-        given = self.substituted(plan.before, self.inputs, self.operator)
+        forward = Forward(given=self.inputs)
+        given = self.substituted(plan.before, self.inputs, self.operator, forward)
+        self.saw = forward.inputs = given
         watched = plan.backward or plan.gradient
         outputs = self.run_watched(given) if watched else self.run(given)
+        forward.outputs = outputs
         if plan.replace is not None:  # the original has run, since its gradient stays
-            outputs = self.substituted([plan.replace], given, self.operator, outputs)
-        return self.substituted(plan.after, outputs, self.operator)
+
+            def original(tensors: Tensors) -> Tensors:
+                same = all(new is old for new, old in zip(tensors, given, strict=True))
+                return ran if same else self.run(tensors)
+
+            ran, forward.run = outputs, original
+            outputs = self.substituted([plan.replace], given, self.operator, forward, outputs)
+        return self.substituted(plan.after, outputs, self.operator, forward)
 
     def backward(
         self,
@@ -95,7 +107,9 @@ class Call(abc.ABC):
         shown = functools.partial(self.shown, outputs=outputs)
         # The gradient of the operator as a whole lies around its backward operator.
         whole = engine.gradient_plan(shown(grad_outputs=grads, grad_inputs=lambda: run(grads)))
-        grads = self.substituted(live(whole.before), grads, self.operator)
+        saw = self.inputs if self.saw is None else self.saw
+        forward = Forward(saw, self.inputs, outputs)
+        grads = self.substituted(live(whole.before), grads, self.operator, forward)
         shown = functools.partial(shown, backward_operator=backward_operator, grad_outputs=grads)
         plan = engine.backward_plan(shown())
         if plan.pending:
@@ -104,15 +118,16 @@ class Call(abc.ABC):
         outgoing = run(grads)
         if plan.replace is not None:
             replacing = live((plan.replace,))
-            outgoing = self.substituted(replacing, grads, backward_operator, outgoing)
+            outgoing = self.substituted(replacing, grads, backward_operator, like=outgoing)
         outgoing = self.substituted(live(plan.after), outgoing, backward_operator)
-        return self.substituted(live(whole.after), outgoing, self.operator)
+        return self.substituted(live(whole.after), outgoing, self.operator, forward)
 
     def substituted(
         self,
         actions: Sequence[Action],
         given: Tensors,
         operator: Operator,
+        forward: Forward = NOTHING,
         like: Tensors | None = None,
     ) -> Tensors:
         """What routines make of tensors, linked to what it stands for.
@@ -121,11 +136,13 @@ class Call(abc.ABC):
             actions: what is run, one after the other.
             given: what the first may select from, and the next ones in its place.
             operator: the operator, or backward operator, at which they run.
+            forward: what routines may ask for of the forward side.
             like: what the results of a replacement stand for; ``given`` for all others.
         """
         tensors = given if like is None else like
         for action in actions:
-            found = self.run_action(action, tensors if like is None else given, tensors, operator)
+            seen = tensors if like is None else given
+            found = self.run_action(action, seen, tensors, operator, forward)
             if not action.differentiable:
                 found = [
                     new if old is None or new is old else self.straight_through(old, new)

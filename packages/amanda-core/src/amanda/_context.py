@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from amanda._action import POINTS, Action, Point, checked_indices, checked_options, name_of
 from amanda._errors import ActionError, UnsupportedError
+from amanda._forward import Ask
 from amanda._operator import Execution
 from amanda._published import PublishedMethods
 from amanda._tool import View
@@ -32,6 +33,8 @@ class OpContext(PublishedMethods):
         routine: Routine,
         inputs: Indices = None,
         *,
+        with_inputs: Indices = (),
+        with_given: Indices = (),
         pure: bool = False,
         differentiable: bool = False,
         **kwargs: Any,
@@ -43,29 +46,54 @@ class OpContext(PublishedMethods):
                 ``-> None`` it is held to that, and the driver may spare what substituting takes.
                 It is given the program's own tensors: to change one, return another.
             inputs: which inputs it is given, by index or by name, all of them by default.
+            with_inputs: inputs that it is given after these, and does not replace.
+            with_given: the same, as the program gives them, ahead of any routine.
             pure: it is a pure tensor function, which a graph backend may compile.
             differentiable: gradients flow through it, rather than straight to what it replaced.
             **kwargs: passed on to the routine.
         """
-        self._insert(Point.BEFORE_OP, routine, inputs, "inputs", pure, kwargs, differentiable)
+        asked = self._asked(inputs=with_inputs, given=with_given)
+        self._insert(
+            Point.BEFORE_OP, routine, inputs, "inputs", pure, kwargs, differentiable, asked
+        )
 
     def insert_after_op(
         self,
         routine: Routine,
         outputs: Indices = None,
         *,
+        with_inputs: Indices = (),
+        with_given: Indices = (),
         pure: bool = False,
         differentiable: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Run ``routine(*outputs, **kwargs)`` after each execution; see ``insert_before_op``."""
-        self._insert(Point.AFTER_OP, routine, outputs, "outputs", pure, kwargs, differentiable)
+        """Run ``routine(*outputs, *asked, **kwargs)`` after each execution.
+
+        See ``insert_before_op``; what it returns replaces the outputs.
+
+        Args:
+            routine: as there.
+            outputs: which outputs it is given, all of them by default.
+            with_inputs: inputs that it is given after these, by index or by name, as the operator
+                was given them: with what routines before it have returned, and ahead of what it
+                writes to them.
+            with_given: the same, as the program gives them, ahead of any routine.
+            pure: as there.
+            differentiable: as there; gradients flow to what is asked for, too.
+            **kwargs: passed on to the routine.
+        """
+        asked = self._asked(inputs=with_inputs, given=with_given)
+        self._insert(
+            Point.AFTER_OP, routine, outputs, "outputs", pure, kwargs, differentiable, asked
+        )
 
     def replace_op(
         self,
         routine: Routine,
         inputs: Indices = None,
         *,
+        original: bool = False,
         pure: bool = False,
         differentiable: bool = False,
         **kwargs: Any,
@@ -73,8 +101,27 @@ class OpContext(PublishedMethods):
         """Run ``routine(*inputs, **kwargs)`` instead of the operator; it returns the outputs.
 
         The gradient stays that of the original operator unless ``differentiable``.
+
+        Args:
+            routine: returns as many tensors as the operator has outputs.
+            inputs: as for ``insert_before_op``.
+            original: it is called as ``routine(original, *inputs, **kwargs)``, and ``original``
+                runs the operator itself on as many tensors as the routine is given. It returns the
+                output, or a tuple of several. A routine that is differentiated is so through it.
+            pure: as there.
+            differentiable: as there.
+            **kwargs: passed on to the routine.
         """
-        self._insert(Point.REPLACE_OP, routine, inputs, "inputs", pure, kwargs, differentiable)
+        self._insert(
+            Point.REPLACE_OP,
+            routine,
+            inputs,
+            "inputs",
+            pure,
+            kwargs,
+            differentiable,
+            original=original,
+        )
 
     def insert_before_backward_op(
         self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
@@ -98,16 +145,70 @@ class OpContext(PublishedMethods):
         self._insert(point, routine, grad_outputs, "grad_outputs", pure, kwargs)
 
     def insert_on_grad_outputs(
-        self, routine: Routine, outputs: Indices = None, *, pure: bool = False, **kwargs: Any
+        self,
+        routine: Routine,
+        outputs: Indices = None,
+        *,
+        with_inputs: Indices = (),
+        with_given: Indices = (),
+        with_outputs: Indices = (),
+        pure: bool = False,
+        **kwargs: Any,
     ) -> None:
-        """Run ``routine(*grads, **kwargs)`` on the gradients of the operator's outputs."""
-        self._insert(Point.ON_GRAD_OUTPUTS, routine, outputs, "outputs", pure, kwargs)
+        """Run ``routine(*grads, *asked, **kwargs)`` on the gradients of the operator's outputs.
+
+        What it asks for of the forward side comes after the gradients, in the order of these
+        arguments, as it was when the operator ran. It is held as long as the graph.
+
+        Args:
+            routine: returns None, one gradient, or as many as it was given.
+            outputs: of which outputs, all of them by default.
+            with_inputs: inputs by index or by name, as the operator was given them: with what
+                routines before it have returned.
+            with_given: inputs as the program gives them, ahead of any routine.
+            with_outputs: outputs as the operator itself gave them, ahead of any routine.
+            pure: as for ``insert_before_op``.
+            **kwargs: passed on to the routine.
+        """
+        point = Point.ON_GRAD_OUTPUTS
+        asked = self._asked(inputs=with_inputs, given=with_given, outputs=with_outputs)
+        self._insert(point, routine, outputs, "outputs", pure, kwargs, asked=asked)
 
     def insert_on_grad_inputs(
-        self, routine: Routine, inputs: Indices = None, *, pure: bool = False, **kwargs: Any
+        self,
+        routine: Routine,
+        inputs: Indices = None,
+        *,
+        with_inputs: Indices = (),
+        with_given: Indices = (),
+        with_outputs: Indices = (),
+        pure: bool = False,
+        **kwargs: Any,
     ) -> None:
-        """Run ``routine(*grads, **kwargs)`` on the operator's gradients of its inputs."""
-        self._insert(Point.ON_GRAD_INPUTS, routine, inputs, "inputs", pure, kwargs)
+        """Run ``routine(*grads, *asked, **kwargs)`` on the operator's gradients of its inputs.
+
+        See ``insert_on_grad_outputs``; ``inputs`` says of which inputs.
+        """
+        point = Point.ON_GRAD_INPUTS
+        asked = self._asked(inputs=with_inputs, given=with_given, outputs=with_outputs)
+        self._insert(point, routine, inputs, "inputs", pure, kwargs, asked=asked)
+
+    def _asked(self, **lists: Indices) -> tuple[Ask, ...]:
+        """What an insertion asks for of the forward side, by the lists of indices of each kind."""
+        execution = self._now.execution
+        asked: list[Ask] = []
+        for what, indices in lists.items():
+            tensors = execution.outputs if what == "outputs" else execution.inputs
+            chosen = checked_indices(
+                indices,
+                None if tensors is None else len(tensors),
+                () if what == "outputs" else execution.input_names,
+                what=f"with_{what}",
+                where=f"{self._now.tool.name} at {self.op_id!r}",
+            )
+            every = range(len(tensors or ())) if chosen is None else chosen
+            asked += (Ask(what, index) for index in every)  # type: ignore[arg-type]
+        return tuple(asked)
 
     def _insert(
         self,
@@ -118,6 +219,8 @@ class OpContext(PublishedMethods):
         pure: bool,
         kwargs: Mapping[str, Any],
         differentiable: bool = False,
+        asked: tuple[Ask, ...] = (),
+        original: bool = False,
     ) -> None:
         """Check what is to be inserted, and have the analysis take it.
 
@@ -138,10 +241,19 @@ class OpContext(PublishedMethods):
         names = now.execution.input_names if what == "inputs" else ()
         chosen = checked_indices(indices, count, names, what=what, where=where)
         if kwargs:
-            checked_options(routine, kwargs, (what, "pure", "differentiable"), where)
-        action = Action(point, routine, now.tool, chosen, kwargs, pure, differentiable)
+            checked_options(routine, kwargs, (what, *_OPTIONS), where)
+        action = Action(
+            *(point, routine, now.tool, chosen, kwargs, pure, differentiable),
+            asked=asked,
+            original=original,
+        )
         now.insert(action)
 
+
+_OPTIONS = (
+    *("pure", "differentiable", "original"),
+    *("with_inputs", "with_given", "with_outputs"),
+)
 
 _REGISTRATION = {
     View.FORWARD: "add_inst_for_op",

@@ -17,6 +17,7 @@ from amanda._audience import Audience
 from amanda._context import OpContext
 from amanda._driver import Driver
 from amanda._errors import AmandaError
+from amanda._forward import NOTHING, Forward
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._plan import Decisions, Plan, Record
@@ -177,15 +178,17 @@ class Engine:
         operator: Operator,
         check: Check | None = None,
         like: Sequence[Any] | None = None,
+        forward: Forward = NOTHING,
     ) -> Sequence[Any]:
         """Run routines one after the other; each sees what the one before it returned.
 
         See :meth:`Action.run`. ``check`` is the driver's ``incompatible_reason`` unless it is
-        given, and ``like`` is given for a replacement alone.
+        given, and ``like`` is given for a replacement alone. ``forward`` is what they may ask for.
         """
         check = check or self.driver.incompatible_reason
         for action in actions:
-            tensors = action.run(tensors, tensors if like is None else like, operator, check)
+            replaced = tensors if like is None else like
+            tensors = action.run(tensors, replaced, operator, check, forward)
         return tensors
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:

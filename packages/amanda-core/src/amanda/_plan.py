@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amanda._action import POINTS, Action, Point, name_of
 from amanda._errors import ActionError
+from amanda._forward import Ask
 from amanda._operator import Operator
 from amanda._tool import Subscription, View
 from amanda._vocabulary import Selection, Translation
@@ -34,6 +35,7 @@ class Plan:
         gradient: whether a tool wants to see its gradient as a whole.
         inside: the engine for operators that run inside this one; None when nobody looks. A tool
             that wants this one takes it as one; only tools that do not want it look inside.
+        asked: what routines are given of the forward side beside the tensors at their points.
         is_noop: whether the operator may simply run.
         prepared: what the driver has made of the plan to carry it out, and goes with it.
     """
@@ -48,6 +50,7 @@ class Plan:
     before: tuple[Action, ...] = field(init=False)
     replace: Action | None = field(init=False)
     after: tuple[Action, ...] = field(init=False)
+    asked: frozenset[Ask] = field(init=False)
     is_noop: bool = field(init=False)
     prepared: dict[Any, Any] = field(init=False, default_factory=dict)
 
@@ -56,6 +59,7 @@ class Plan:
         self.before = _at(before, self.decisions)
         self.replace = _only(replace[0], self.decisions, operator) if replace else None
         self.after = _at(after, self.decisions, after=True)
+        self.asked = frozenset(ask for _, action in self.decisions for ask in action.asked)
         self.is_noop = not (self.decisions or self.pending or self.backward or self.gradient)
 
 

@@ -11,6 +11,7 @@ from amanda._action import Action
 from amanda._call import Call, Tensors
 from amanda._engine import Engine
 from amanda._errors import AmandaError, UnsupportedError
+from amanda._forward import Ask, Forward
 from amanda._operator import Operator
 
 
@@ -41,29 +42,38 @@ class StagedCall(Call):
         """
 
     def run_action(
-        self, action: Action, given: Tensors, like: Tensors, operator: Operator
+        self, action: Action, given: Tensors, like: Tensors, operator: Operator, forward: Forward
     ) -> Tensors:
         """Run the routine of an action, now or at each execution of what is staged."""
-        tensors = [tensor for tensor in (*given, *like) if tensor is not None]
+        asked = action.asks(given, forward)
+        placed = (*given, *like, *asked.values())
+        tensors = [tensor for tensor in placed if tensor is not None]
         if action.pure or not self.is_staged(tensors):
-            return super().run_action(action, given, like, operator)
+            return super().run_action(action, given, like, operator, forward)
         if action.differentiable:
             raise self.refused(action, operator, "differentiated in what is staged")
 
         wanted = [] if action.observes else [tensor for tensor in like if tensor is not None]
-        call = functools.partial(self._called_back, action, given, like, operator)
+        call = functools.partial(self._called_back, action, given, like, operator, tuple(asked))
         results = iter(self.call_back(call, tensors, wanted))
         return like if action.observes else [t if t is None else next(results) for t in like]
 
     def _called_back(
-        self, action: Action, given: Tensors, like: Tensors, operator: Operator, *tensors: Any
+        self,
+        action: Action,
+        given: Tensors,
+        like: Tensors,
+        operator: Operator,
+        asks: tuple[Ask, ...],
+        *tensors: Any,
     ) -> Tensors:
         """Run a routine on what placeholders stand for, in an execution of what was staged."""
         rest = iter(tensors)
         now_given = [None if placeholder is None else next(rest) for placeholder in given]
         now_like = [None if placeholder is None else next(rest) for placeholder in like]
+        forward = Forward.of(dict(zip(asks, rest, strict=True)), self.run)
         try:
-            found = super().run_action(action, now_given, now_like, operator)
+            found = super().run_action(action, now_given, now_like, operator, forward)
             for placeholder, result in zip(like, found, strict=True):
                 if placeholder is None and result is not None:
                     reason = "gave a gradient where none flowed when this was staged"

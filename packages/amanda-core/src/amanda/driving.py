@@ -31,6 +31,9 @@ What a driver promises:
   :meth:`Action.run`; both check what comes back. While such code runs (:func:`in_routine`) nothing
   is intercepted; :class:`ActiveEngine` keeps count of that for each thread, with the engine that
   the thread runs under.
+- What the routines of a plan ask for of the forward side (:attr:`Plan.asked`) it hands to them as a
+  :class:`Forward`, as it was when the operator ran, and holds it only as long as the graph. Through
+  that a routine that replaces an operator also runs the ``original``.
 - Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
   of S1 and with the gradients of S3, given what only the framework can do.
 - Where its framework stages functions (runs them once on placeholders, and then as a program), it
@@ -58,6 +61,7 @@ from amanda._action import Action, Point, name_of
 from amanda._call import Call
 from amanda._driver import Driver
 from amanda._engine import Engine
+from amanda._forward import NOTHING, Ask, Forward
 from amanda._installed import entry_points_of
 from amanda._interception import ActiveEngine, Patches
 from amanda._observation import Analysis
@@ -85,6 +89,7 @@ __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
 __all__ += ["Parameter", "TensorInfo"]
+__all__ += ["NOTHING", "Ask", "Forward"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]
 __all__ += ["Translation", "alike", "context_map", "name_of"]
 __all__ += ["Announcement", "announced", "entry_points_of", "frameworks"]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from amanda import AmandaError, Operator
-from amanda.driving import Action, Execution, StagedCall
+from amanda.driving import Action, Execution, Forward, StagedCall
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import io_callback
 
@@ -45,19 +45,22 @@ class OperatorCall(StagedCall):
         backward_operator = operators.backward(self.operator, "_vjp")
         wanted: list[bool] = []  # whether each input needs a gradient
 
-        @jax.custom_vjp
-        def watched(*inputs: Any) -> Any:
-            return tuple(self.run(inputs))
+        count = len(inputs)
 
-        def forward(*inputs: Any) -> Any:
-            wanted[:] = [tensor.perturbed for tensor in inputs]
-            values = [tensor.value for tensor in inputs]
+        @jax.custom_vjp
+        def watched(*tensors: Any) -> Any:  # the inputs, and what the program gave in their place
+            return tuple(self.run(tensors[:count]))
+
+        def forward(*tensors: Any) -> Any:
+            wanted[:] = [tensor.perturbed for tensor in tensors[:count]]
+            every = [tensor.value for tensor in tensors]
+            values, given = every[:count], every[count:]
             with active.paused():
                 outputs, vjp = jax.vjp(lambda *tensors: tuple(self.run(tensors)), *values)
-            return outputs, (vjp, values, outputs)
+            return outputs, (vjp, values, given, outputs)
 
         def backward(kept: Any, incoming: Tensors) -> Any:
-            vjp, values, outputs = kept
+            vjp, values, given, outputs = kept
 
             def run(grads: Tensors) -> Tensors:
                 filled = [
@@ -69,28 +72,33 @@ class OperatorCall(StagedCall):
 
             grads = [None if isinstance(grad, SymbolicZero) else grad for grad in incoming]
             if active.engine is None:  # the scope was left, or tools are at work
-                return tuple(run(grads))
-            call = dataclasses.replace(self, inputs=values)
+                return (*run(grads), *_none(given))
+            call = dataclasses.replace(self, inputs=given, saw=values)
             with active.paused():
                 try:
-                    return tuple(call.backward(backward_operator, grads, outputs, run))
+                    outgoing = call.backward(backward_operator, grads, outputs, run)
+                    return (*outgoing, *_none(given))
                 except AmandaError as error:
                     _end_causes(error)
                     raise
 
         watched.defvjp(forward, backward, symbolic_zeros=True)
-        return list(watched(*inputs))
+        return list(watched(*inputs, *self.inputs))
 
     def run_action(
-        self, action: Action, given: Tensors, like: Tensors, operator: Operator
+        self, action: Action, given: Tensors, like: Tensors, operator: Operator, forward: Forward
     ) -> Tensors:
         """Run a routine on what is not differentiated, unless it is to be differentiated itself."""
         if action.differentiable:
-            return super().run_action(action, given, like, operator)
-        if not action.pure and any(isinstance(t, batching.BatchTracer) for t in (*given, *like)):
+            return super().run_action(action, given, like, operator, forward)
+        asked = action.asks(given, forward)
+        taken = (*given, *like, *asked.values())
+        if not action.pure and any(isinstance(t, batching.BatchTracer) for t in taken):
             raise self.refused(action, operator, "batched by JAX")
         replaced = _constants(like)
-        results = super().run_action(action, _constants(given), replaced, operator)
+        constants = dict(zip(asked, _constants(list(asked.values())), strict=True))
+        forward = Forward.of(constants, forward.run)
+        results = super().run_action(action, _constants(given), replaced, operator, forward)
         return [o if r is k else r for o, k, r in zip(like, replaced, results, strict=True)]
 
     def is_staged(self, tensors: Tensors) -> bool:
@@ -104,6 +112,11 @@ class OperatorCall(StagedCall):
             lambda *arrays: list(map(np.asarray, call(*arrays))), expected, *given, ordered=True
         )
         return found
+
+
+def _none(tensors: Tensors) -> list[None]:
+    """Gradients that do not flow."""
+    return [None for _ in tensors]
 
 
 def _constants(tensors: Tensors) -> list[Any]:

@@ -23,6 +23,7 @@ pytest.register_assert_rewrite(
 )
 
 from amanda.testing.adapter import Adapter, Model  # noqa: E402
+from amanda.testing.asking import Asking  # noqa: E402
 from amanda.testing.backward import Backward  # noqa: E402
 from amanda.testing.beside import Beside  # noqa: E402
 from amanda.testing.caching import Caching  # noqa: E402
@@ -45,6 +46,7 @@ from amanda.testing.without_tensors import WithoutTensors  # noqa: E402
 __all__ = [
     "OPTIONAL",
     "Adapter",
+    "Asking",
     "Backward",
     "Beside",
     "Caching",
@@ -78,6 +80,7 @@ class Conformance(
     ReturnValues,
     Gradients,
     SecondOrder,
+    Asking,
     Backward,
     Identity,
     Caching,

@@ -1,0 +1,92 @@
+"""The forward side of an execution, of which routines may ask for more than is at their point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+# Tensors by their indices; a driver may leave out those for which nobody asks.
+ByIndex: TypeAlias = Sequence[Any] | Mapping[int, Any]
+
+
+class Ask(NamedTuple):
+    """One tensor of the forward side that a routine is given after those at its point.
+
+    Attributes:
+        what: which of the tensors of :class:`Forward`.
+        index: its index among them.
+    """
+
+    what: Literal["inputs", "given", "outputs"]
+    index: int
+
+
+@dataclass(slots=True, eq=False)
+class Forward:
+    """What routines may ask for of the execution of an operator.
+
+    Attributes:
+        inputs: what the operator ran on: the inputs with what routines before it have returned.
+        given: the inputs as the program gives them, ahead of any routine.
+        outputs: what the operator itself gave, ahead of any routine after it.
+        run: runs the operator itself, with its own gradient, on all of its inputs.
+    """
+
+    inputs: ByIndex = ()
+    given: ByIndex = ()
+    outputs: ByIndex = ()
+    run: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        asked: Mapping[Ask, Any],
+        run: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+    ) -> Forward:
+        """One that has nothing but some tensors that were asked for."""
+        tensors: dict[str, dict[int, Any]] = {"inputs": {}, "given": {}, "outputs": {}}
+        for ask, tensor in asked.items():
+            tensors[ask.what][ask.index] = tensor
+        return cls(**tensors, run=run)
+
+    def tensor(self, ask: Ask) -> Any:
+        """The tensor that is asked for.
+
+        Raises:
+            LookupError: there is none.
+        """
+        tensors: ByIndex = getattr(self, ask.what)
+        return tensors[ask.index]
+
+
+NOTHING = Forward()
+
+
+def original(
+    run: Callable[[Sequence[Any]], Sequence[Any]], tensors: Sequence[Any], chosen: Sequence[int]
+) -> Callable[..., Any]:
+    """The operator itself, as the routine that replaces it may call it.
+
+    Args:
+        run: see :attr:`Forward.run`.
+        tensors: the inputs of the operator.
+        chosen: indices of those that the routine is given, and gives it in their order.
+
+    Returns:
+        what takes as many tensors and returns the output, or a tuple of several.
+    """
+
+    def run_original(*inputs: Any) -> Any:
+        if len(inputs) != len(chosen):
+            raise TypeError(
+                f"original() takes {len(chosen)} tensors here, as the routine does; it was given "
+                f"{len(inputs)}"
+            )
+        given = list(tensors)
+        for index, tensor in zip(chosen, inputs, strict=True):
+            given[index] = tensor
+        outputs = run(given)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    return run_original
