@@ -25,7 +25,7 @@ if os.environ["AMANDA_TEST_DRIVER"] == "idle":
     amanda.unregister_driver(working.driver)
     amanda.register_driver(IdleDriver())
 elif os.environ["AMANDA_TEST_DRIVER"] == "deaf":
-    Engine.run = lambda self, actions, tensors, operator, like=None: (
+    Engine.run = lambda self, actions, tensors, operator, like=None, **_: (
         tensors if like is None else like
     )
 

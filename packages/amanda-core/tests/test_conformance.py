@@ -2,7 +2,7 @@
 
 import amanda
 import pytest
-from amanda.testing import Conformance
+from amanda.testing import Asking, Conformance
 from numpy_backend import driver, staging_driver
 from numpy_backend.adapter import NumpyAdapter
 from numpy_backend.staging_adapter import StagedAdapter
@@ -17,15 +17,15 @@ def staging():
     amanda.register_driver(driver.driver)
 
 
-class TestNumpy(Conformance):
+class TestNumpy(Conformance, Asking):
     adapter = NumpyAdapter()
 
 
 @pytest.mark.usefixtures("staging")
-class TestStagingDriverOnWhatRunsAtOnce(Conformance):
+class TestStagingDriverOnWhatRunsAtOnce(Conformance, Asking):
     adapter = NumpyAdapter()
 
 
 @pytest.mark.usefixtures("staging")
-class TestStaged(Conformance):
+class TestStaged(Conformance, Asking):
     adapter = StagedAdapter()

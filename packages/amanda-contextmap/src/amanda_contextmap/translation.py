@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amanda import ActionError, UnsupportedError
-from amanda.driving import Action, Analysis, Execution, Point, View, name_of
+from amanda.driving import Analysis, Ask, Execution, Point, View, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from amanda import Driver, Parameter
+    from amanda.driving import Action
 
     from amanda_contextmap.layout import Layout
 
@@ -47,7 +49,9 @@ class Translation:
     def analysis(self, native: Analysis) -> Analysis:
         """What a tool of the vocabulary is shown in place of an analysis of the backend."""
         if native.tool.layout == "native":
-            return TranslatedAnalysis(native, replace(self, input_layouts=(), output_layouts=()))
+            return TranslatedAnalysis(
+                native, dataclasses.replace(self, input_layouts=(), output_layouts=())
+            )
         return TranslatedAnalysis(native, self)
 
 
@@ -128,14 +132,28 @@ class TranslatedAnalysis(Analysis):
                 returned = layouts
             if places is not None:
                 indices = tuple(places[i] for i in indices)
+        asked, asked_layouts = self._asked(action)
         routine = action.routine
-        if any(layouts) or any(returned):
-            routine = _turning(routine, layouts, returned, self.driver.xp)
-        kwargs, pure, differentiable = action.kwargs, action.pure, action.differentiable
-        native = Action(
-            point, routine, self.tool, indices, kwargs, pure, differentiable, whole=True
+        if any(layouts) or any(returned) or any(asked_layouts):
+            turn = _Turning(layouts, returned, asked_layouts, action.original, self.driver.xp)
+            routine = turn.around(routine)
+        native = dataclasses.replace(
+            action, point=point, routine=routine, indices=indices, whole=True, asked=asked
         )
         self._native.insert(native)
+
+    def _asked(self, action: Action) -> tuple[tuple[Ask, ...], list[Layout | None]]:
+        """What an action asks for of the forward side as the backend has it, and its layouts."""
+        translation = self._translation
+        asked, layouts = [], []
+        for ask in action.asked:
+            of_outputs = ask.what == "outputs"
+            places = translation.outputs if of_outputs else translation.inputs
+            known = translation.output_layouts if of_outputs else translation.input_layouts
+            index = ask.index if places is None else places[ask.index]
+            asked.append(Ask(ask.what, index))
+            layouts.append(_layout(known, ask.index))
+        return tuple(asked), layouts
 
 
 def _translated(execution: Execution, translation: Translation, driver: Driver) -> Execution:
@@ -185,34 +203,71 @@ def _layout(layouts: Sequence[Layout | None], index: int) -> Layout | None:
     return layouts[index] if 0 <= index < len(layouts) else None
 
 
-def _turning(
-    routine: Callable[..., Any],
-    given: Sequence[Layout | None],
-    returned: Sequence[Layout | None],
-    xp: Any,
-) -> Callable[..., Any]:
-    """A routine that is given, and returns, tensors in the backend's layout."""
+class _Turning:
+    """Turns what a routine is given, and returns, between the vocabulary and the backend.
 
-    def turning(*tensors: Any, **kwargs: Any) -> Any:
-        result = routine(
-            *(
-                t
-                if t is None or (layout := _layout(given, i)) is None
-                else layout.to_canonical(t, xp)
-                for i, t in enumerate(tensors)
-            ),
-            **kwargs,
-        )
+    Args:
+        given: the layouts of the tensors that it selects.
+        returned: those of what it returns.
+        asked: those of what it asks for, which it is given last.
+        original: whether it is given the operator itself first.
+        xp: array namespace for the backend's tensors.
+    """
+
+    def __init__(
+        self,
+        given: Sequence[Layout | None],
+        returned: Sequence[Layout | None],
+        asked: Sequence[Layout | None],
+        original: bool,
+        xp: Any,
+    ) -> None:
+        self._given = given
+        self._returned = returned
+        self._asked = asked
+        self._original = original
+        self._xp = xp
+
+    def around(self, routine: Callable[..., Any]) -> Callable[..., Any]:
+        """A routine of the vocabulary as one of the backend."""
+
+        def turning(*arguments: Any, **kwargs: Any) -> Any:
+            tensors = list(arguments)
+            first = [self._original_of(tensors.pop(0))] if self._original else []
+            last = len(tensors) - len(self._asked)
+            selected = self._turned(tensors[:last], self._given, "to_canonical")
+            asked = self._turned(tensors[last:], self._asked, "to_canonical")
+            result = routine(*first, *selected, *asked, **kwargs)
+            return self._of_result(result, self._returned, "to_native")
+
+        turning.__qualname__ = name_of(routine)
+        if "return" in (annotations := getattr(routine, "__annotations__", {})):
+            turning.__annotations__ = {"return": annotations["return"]}  # it may only observe
+        return turning
+
+    def _original_of(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """The operator itself as a routine of the vocabulary calls it."""
+
+        def original(*tensors: Any) -> Any:
+            results = run(*self._turned(tensors, self._given, "to_native"))
+            return self._of_result(results, self._returned, "to_canonical")
+
+        return original
+
+    def _of_result(self, result: Any, layouts: Sequence[Layout | None], to: str) -> Any:
+        """What a routine returned, or the operator: None, one tensor or several."""
         if result is None:
             return None
         single = not isinstance(result, (tuple, list))
-        values = [
-            v if v is None or (layout := _layout(returned, i)) is None else layout.to_native(v, xp)
-            for i, v in enumerate([result] if single else result)
-        ]
+        values = self._turned([result] if single else result, layouts, to)
         return values[0] if single else values
 
-    turning.__qualname__ = name_of(routine)
-    if "return" in (annotations := getattr(routine, "__annotations__", {})):
-        turning.__annotations__ = {"return": annotations["return"]}  # it may only observe
-    return turning
+    def _turned(
+        self, tensors: Sequence[Any], layouts: Sequence[Layout | None], to: str
+    ) -> list[Any]:
+        return [
+            t
+            if t is None or (layout := _layout(layouts, i)) is None
+            else getattr(layout, to)(t, self._xp)
+            for i, t in enumerate(tensors)
+        ]

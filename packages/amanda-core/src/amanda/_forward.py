@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 # Tensors by their indices; a driver may leave out those for which nobody asks.
 ByIndex: TypeAlias = Sequence[Any] | Mapping[int, Any]
 
 
-class Ask(NamedTuple):
+@dataclass(slots=True, frozen=True)
+class Ask:
     """One tensor of the forward side that a routine is given after those at its point.
 
     Attributes:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from amanda import UnsupportedError
+from amanda.driving import NOTHING
 
 from amanda_torch.rows import in_rows, whole
 from amanda_torch.straight import is_ours, straight_through
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import Operator
-    from amanda.driving import Action, Engine, Execution, Plan
+    from amanda.driving import Action, Engine, Execution, Forward, Plan
     from torch import Tensor
     from torch.autograd.graph import Node
 
@@ -153,9 +154,16 @@ class _Watch:
 
 
 def run_on_gradients(
-    engine: Engine, actions: tuple[Action, ...], grads: Grads, operator: Operator
+    engine: Engine,
+    actions: tuple[Action, ...],
+    grads: Grads,
+    operator: Operator,
+    forward: Forward = NOTHING,
 ) -> Grads:
-    """Run routines on gradients, of those tools that are still in force."""
+    """Run routines on gradients, of those tools that are still in force.
+
+    ``forward`` has what they ask for of the forward side.
+    """
     actions = engine.live(actions)
     if not actions:
         return grads
@@ -164,7 +172,7 @@ def run_on_gradients(
         passed = grads
         for action in actions:
             given = [whole(g) for g in passed] if action.whole else passed
-            after = engine.run((action,), given, operator, incompatible_gradient)
+            after = engine.run((action,), given, operator, incompatible_gradient, forward=forward)
             if after is not given:
                 passed = [
                     old if new is seen else in_rows(new, old)

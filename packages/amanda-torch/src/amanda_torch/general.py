@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import RoutineError, UnsupportedError
+from amanda.driving import NOTHING, Forward
 from torch import Tensor
 
+from amanda_torch.asked import copied, written
 from amanda_torch.call import REFUSALS, Call
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.gradient import Gradient
 from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.inplace import Destinations, Nowhere
+from amanda_torch.originals import Rerun
 from amanda_torch.routines import Routines, constant, unrecorded
 from amanda_torch.signature import outputs_of, with_outputs
 from amanda_torch.straight import carries_gradient, records_tangents
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Plan
 
+    from amanda_torch.asked import Kept
     from amanda_torch.identity import Identity
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
@@ -53,6 +57,8 @@ class General:
         # the operator has saved for its backward.
         self._redone = plan.replace is not None or any(a.differentiable for a in plan.after)
         self._rewritten = bool(plan.pending) or not all(a.observes for a in plan.after)
+        # Whether a routine after the operator may ask for what that has written to.
+        self._asks = bool(plan.pending) or any(a.asked for a in plan.after)
 
     def run(
         self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
@@ -68,14 +74,16 @@ class General:
         if tracked and destinations.refused():
             return call.run(plan.inside)
 
-        substituted = self._before.run(inputs, operator)
-        given = destinations.give(substituted)
+        substituted = self._before.run(inputs, operator, Forward(given=inputs))
         watch = self._watch(plan, call) if tracked else UNWATCHED
-        given = watch.enter(given)
+        forward = self._forward(call, inputs, substituted, watch.kept)
+        given = watch.enter(destinations.give(substituted))
 
         def original(tensors: Sequence[Tensor]) -> Result:
             result = call.run(plan.inside, None if tensors is inputs else tensors)
-            return result, destinations.results(outputs_of(result), tensors)
+            outputs = destinations.results(outputs_of(result), tensors)
+            watch.gave(outputs)
+            return result, outputs
 
         try:
             with destinations.watched():
@@ -96,12 +104,37 @@ class General:
             plan = _completed(plan, call, shown([t.detach() for t in outputs]))
             after = Routines(plan.after)
         outputs = watch.leave(outputs, shown)
-        finished = after.run(outputs, operator)
+        finished = after.run(outputs, operator, forward)
         watch.done(shown)
         finished = destinations.write(
             finished, watch.bounded, functools.partial(_misfit, plan, operator)
         )
         return with_outputs(result, finished)
+
+    def _forward(
+        self,
+        call: Call,
+        inputs: Sequence[Tensor],
+        substituted: Sequence[Tensor],
+        kept: Kept | None,
+    ) -> Forward:
+        """What routines may ask for of the inputs, of which some may be written to from now on.
+
+        Args:
+            call: the execution.
+            inputs: what the program gives.
+            substituted: the same with what routines have returned.
+            kept: what keeps them for routines on the gradient, if there are any.
+        """
+        keeps = kept is not None and (kept.wants("inputs") or kept.wants("given"))
+        if not (self._asks or keeps):
+            return NOTHING
+        places = written(self._form.signature, call.args, inputs)
+        saw = copied(substituted, places)
+        gave = saw if substituted is inputs else copied(inputs, places)
+        if kept is not None:
+            kept.keep(inputs=saw, given=gave)
+        return Forward(saw, gave)
 
     def _destinations(self, call: Call, inputs: Sequence[Tensor], tracked: bool) -> Nowhere:
         """Where the operator writes."""
@@ -127,6 +160,7 @@ class General:
             operator,
             gradient,
             bounded=not (signature.is_view or signature.reshapes),
+            writes=signature.writes,
             may_pass=not signature.writes,
             backward=plan.backward,
         )
@@ -177,8 +211,9 @@ def _replace_tracked(
     """
     if action.differentiable:
         return _replace(action, call, given, given, original, destinations)
-    returned = unrecorded(action.call, substituted, call.operator)
-    result, outputs = original(given)
+    rerun = Rerun(call, substituted, original, given)
+    returned = unrecorded(action.call, substituted, call.operator, Forward(run=rerun))
+    result, outputs = original(given) if rerun.ran is None else rerun.ran
     found = unrecorded(action.substituted, returned, outputs, call.operator, stops_gradient)
     return result, outputs if found is outputs else constant(outputs, found)
 
@@ -203,7 +238,9 @@ def _replace(
         destinations: where it writes.
     """
     operator, signature = call.operator, call.form.signature
-    returned = action.call(given if action.differentiable else substituted, operator)
+    routines_own = given if action.differentiable else substituted
+    rerun = Rerun(call, routines_own, None, given)
+    returned = action.call(routines_own, operator, Forward(run=rerun))
     values = returned if isinstance(returned, (tuple, list)) else (returned,)
     whole = signature.returns_tensors and not any(value is None for value in values)
     if signature.reshapes or not whole:

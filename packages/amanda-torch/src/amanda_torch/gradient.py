@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node, node_of, share_memory
+from amanda_torch.asked import Kept
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.batches import Batches, layers
 from amanda_torch.straight import in_graph, is_strided_nested, watched
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import Operator
-    from amanda.driving import Engine, Execution, Plan
+    from amanda.driving import Action, Engine, Execution, Plan
     from torch.autograd.graph import Node
 
     from amanda_torch.batches import Layer
@@ -51,6 +52,7 @@ class Gradient:
         self._engine = engine
         self._operator = operator
         self.plan = plan
+        self.kept = Kept(plan)
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """The inputs behind the boundary ahead of the operator."""
@@ -73,6 +75,8 @@ class Gradient:
             shown: shows the execution for analysis.
         """
         execution = self._execution(shown, outputs)
+        if self.kept.wants_some:
+            self.kept.batched_as(Batches([*given, *outputs]))
         if execution is None:
             return watched(outputs, self._on_outputs)
 
@@ -111,6 +115,7 @@ class Gradient:
         """
         execution = self._execution(shown, outputs)
         batching = _batches(given, outputs)
+        self.kept.batched_as(batching[0])
         outputs = [in_graph(t) for t in outputs]
         for node in dict.fromkeys(t.grad_fn for t in outputs):
             if made_since(number, node):  # else it is an input that was returned
@@ -191,12 +196,16 @@ class Gradient:
             execution.grad_outputs, execution.grad_inputs = grads, grad_inputs
             self.plan = self._engine.gradient_plan(execution)
             execution.grad_outputs = execution.grad_inputs = None  # they may have a graph
-        return run_on_gradients(self._engine, self.plan.before, grads, self._operator)
+        return self._run(self.plan, self.plan.before, grads)
 
     def _on_inputs(self, grads: Grads) -> Grads:
         if self.plan is None or not in_force(self._engine):
             return grads
-        return run_on_gradients(self._engine, self.plan.after, grads, self._operator)
+        return self._run(self.plan, self.plan.after, grads)
+
+    def _run(self, plan: Plan, actions: tuple[Action, ...], grads: Grads) -> Grads:
+        forward = self.kept.forward(plan, self._operator)
+        return run_on_gradients(self._engine, actions, grads, self._operator, forward)
 
 
 def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:

@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from amanda.driving import NOTHING
 
 from amanda_torch._internals import forward_ad, set_forward_mode, set_grad_enabled
 from amanda_torch.frames import not_a_call_site
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import Operator
-    from amanda.driving import Action
+    from amanda.driving import Action, Forward
     from torch import Tensor
 
 _T = TypeVar("_T")
@@ -38,19 +39,21 @@ class Routines:
         groups = itertools.groupby(actions, lambda action: action.differentiable)
         self._groups = [(differentiable, tuple(group)) for differentiable, group in groups]
 
-    def run(self, tensors: Sequence[Tensor], operator: Operator) -> Sequence[Tensor]:
+    def run(
+        self, tensors: Sequence[Tensor], operator: Operator, forward: Forward = NOTHING
+    ) -> Sequence[Tensor]:
         """``tensors`` itself, or a list with what routines have returned in it."""
         returned = tensors
         recording = _is_grad_enabled() or forward_ad._current_level >= 0
         for differentiable, actions in self._groups:
             if recording and not differentiable:
                 given = returned
-                returned = unrecorded(_in_turn, actions, given, operator)
+                returned = unrecorded(_in_turn, actions, given, operator, forward)
                 if returned is not given:
                     returned = constant(given, returned)
             else:
                 for action in actions:
-                    returned = action.run(returned, returned, operator, incompatible)
+                    returned = action.run(returned, returned, operator, incompatible, forward)
         if returned is not tensors:
             refuse_substitution(self._actions, operator)
         return returned
@@ -58,10 +61,10 @@ class Routines:
 
 @not_a_call_site
 def _in_turn(
-    actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator
+    actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator, forward: Forward
 ) -> Sequence[Tensor]:
     for action in actions:
-        tensors = action.run(tensors, tensors, operator, stops_gradient)
+        tensors = action.run(tensors, tensors, operator, stops_gradient, forward)
     return tensors
 
 
@@ -75,6 +78,26 @@ def unrecorded(run: Callable[..., _T], *args: Any) -> _T:
         return run(*args)
     finally:
         set_grad_enabled(recording)
+        if forward_mode is not None:
+            forward_mode.__exit__(None, None, None)
+
+
+@not_a_call_site
+def recorded(grad_enabled: bool, run: Callable[..., _T], *args: Any) -> _T:
+    """Run what is differentiated amid what is not.
+
+    Args:
+        grad_enabled: whether gradients were recorded around that.
+        run: what is run.
+        *args: what it is given.
+    """
+    forward_mode = set_forward_mode(True) if forward_ad._current_level >= 0 else None
+    before = _is_grad_enabled()
+    set_grad_enabled(grad_enabled)
+    try:
+        return run(*args)
+    finally:
+        set_grad_enabled(before)
         if forward_mode is not None:
             forward_mode.__exit__(None, None, None)
 

@@ -35,7 +35,8 @@ def strategy_of(plan: Plan, form: Form, identity: Identity) -> Strategy:
         return Plain(form).run
     if plan.pending and signature.repeatable:
         return Pending(form, identity).run
-    if signature.writes or plan.replace or plan.pending or plan.backward or plan.gradient:
+    looks_back = plan.backward or plan.gradient or plan.asked
+    if signature.writes or plan.replace or plan.pending or looks_back:
         return General(plan, form, identity).run
     return Around(plan, form, identity).run
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amanda_torch._internals import sequence_number
+from amanda_torch.asked import copied
 from amanda_torch.backward import watch_backward
 from amanda_torch.gradient import alias, edges
 from amanda_torch.straight import in_graph
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.autograd.graph import GradientEdge, Node
 
+    from amanda_torch.asked import Kept
     from amanda_torch.gradient import Gradient
     from amanda_torch.numbering import Numbering
 
@@ -28,9 +30,14 @@ class Unwatched:
 
     Attributes:
         bounded: the outputs, where they lie behind a boundary; else none.
+        kept: keeps what routines on the gradient ask for; None where there are none.
     """
 
     bounded: Sequence[Tensor] = ()
+    kept: Kept | None = None
+
+    def gave(self, outputs: Sequence[Tensor]) -> None:
+        """The operator itself has given these outputs."""
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """What to run the operator on."""
@@ -66,6 +73,7 @@ class Watch(Unwatched):
         bounded: whether it may do so by boundaries.
         may_pass: whether the operator may give what it was given, other than by writing to it.
         backward: whether a tool wants the backward operators.
+        writes: whether the operator writes to tensors of the program.
     """
 
     def __init__(
@@ -77,6 +85,7 @@ class Watch(Unwatched):
         bounded: bool,
         may_pass: bool,
         backward: bool,
+        writes: bool,
     ) -> None:
         self._engine = engine
         self._numbering = numbering
@@ -85,6 +94,9 @@ class Watch(Unwatched):
         self._boundary = gradient if bounded else None
         self._may_pass = may_pass
         self._backward = backward
+        self._writes = writes
+        self._has_given = False
+        self.kept = None if gradient is None else gradient.kept
         self._inputs: Sequence[Tensor] = ()
         self._given: Sequence[Tensor] = ()
         # Where gradients are to leave, taken ahead: the operator may write to its inputs.
@@ -92,6 +104,13 @@ class Watch(Unwatched):
         self._number = 0
         self._returned: Sequence[Tensor] = ()
         self._ends: Sequence[Node | None] = ()
+
+    def gave(self, outputs: Sequence[Tensor]) -> None:
+        """The operator itself has given these outputs."""
+        self._has_given = True
+        if self.kept is not None and self.kept.wants("outputs"):
+            # routines may return something else, to be written to what the operator wrote to
+            self.kept.keep(outputs=copied(outputs, range(len(outputs) if self._writes else 0)))
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """What to run the operator on."""
@@ -111,6 +130,8 @@ class Watch(Unwatched):
 
     def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
         """What the operator gave, as it is passed on."""
+        if not self._has_given:  # a replacement that is differentiated in its place
+            self.gave(outputs)
         if self._backward:
             self._returned = outputs
             self._ends = [in_graph(t).grad_fn for t in outputs]

@@ -80,7 +80,6 @@ class Conformance(
     ReturnValues,
     Gradients,
     SecondOrder,
-    Asking,
     Backward,
     Identity,
     Caching,

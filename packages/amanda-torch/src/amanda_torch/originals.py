@@ -1,0 +1,69 @@
+"""The operator itself, for a routine that replaces it and wants to run it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from amanda_torch.asked import written
+from amanda_torch.routines import recorded
+from amanda_torch.signature import outputs_of
+from amanda_torch.unshown import unshown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from amanda_torch.call import Call
+    from amanda_torch.general import Original, Result
+
+
+class Rerun:
+    """Runs an operator for the routine that replaces it; no tool sees that.
+
+    What the operator writes to are copies, so that the program's own tensors are written to once,
+    with what the routine returns.
+
+    Args:
+        call: the execution.
+        substituted: the operator's inputs, as the routine is given them.
+        first: the operator's own run, whose gradient stays, on these inputs; what the routine
+            gets of it when it runs the operator on them. None if there is no such gradient.
+        ran: what that gave.
+    """
+
+    def __init__(
+        self,
+        call: Call,
+        substituted: Sequence[Tensor],
+        first: Original | None,
+        given: Sequence[Tensor],
+    ) -> None:
+        self._call = call
+        self._substituted = substituted
+        self._first = first
+        self._given = given
+        self._recording = torch.is_grad_enabled()
+        self.ran: Result | None = None
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Its results for these inputs."""
+        same = all(new is old for new, old in zip(tensors, self._substituted, strict=True))
+        if same and self._first is not None and self.ran is None:
+            self.ran = recorded(self._recording, self._first, self._given)
+            with unshown():
+                return [output.detach() for output in self.ran[1]]
+        call = self._call
+        signature = call.form.signature
+        own = list(tensors)
+        with unshown():
+            for place in written(signature, call.args, tensors) if signature.writes else ():
+                own[place] = own[place].clone()
+        outputs: Sequence[Tensor] = outputs_of(call.run(None, own))
+        out = signature.out_tensors(call.kwargs)
+        if out:
+            with unshown():
+                return [tensor.clone() for tensor in out]
+        return outputs or [own[i] for i in signature.places(signature.written, call.args)]
