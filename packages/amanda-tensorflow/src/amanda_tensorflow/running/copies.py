@@ -54,7 +54,7 @@ class Copy:
 
     def explained(self) -> contextlib.AbstractContextManager[None]:
         """A block that runs it, and raises the errors of its routines as such."""
-        return errors.explained([routine for _, routine in self._hosts])
+        return errors.explained(self._hosts)
 
     def pure(self, capture: Capture) -> Any:
         """The pure routine that has captured something."""

@@ -20,7 +20,7 @@ from amanda import AmandaError
 from amanda_tensorflow._internals import errors, traceback_utils
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from amanda_tensorflow.routines.host import HostRoutine
@@ -32,11 +32,11 @@ _ADDED_TO_NAMES = re.compile(r"__amanda_\d+_\d+|amanda_copy_\d+/")
 
 
 @contextlib.contextmanager
-def explained(routines: Iterable[HostRoutine]) -> Iterator[None]:
+def explained(hosts: Sequence[tuple[int, HostRoutine]]) -> Iterator[None]:
     """Raise the errors of routines in place of what TensorFlow makes of them.
 
     Args:
-        routines: the host routines that what runs may call.
+        hosts: the host routines that what runs may call, numbered.
 
     Raises:
         RoutineError: a routine failed.
@@ -44,8 +44,8 @@ def explained(routines: Iterable[HostRoutine]) -> Iterator[None]:
     try:
         yield
     except errors.OpError as error:
-        failures = [failure for routine in routines for failure in routine.failures]
-        for routine in routines:
+        failures = [failure for _, routine in hosts for failure in routine.failures]
+        for _, routine in hosts:
             routine.failures.clear()
         if failures:
             raise failures[0] from failures[0].__cause__
