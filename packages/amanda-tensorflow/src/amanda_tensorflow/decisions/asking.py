@@ -34,6 +34,12 @@ class Asking:
         self.engine = engine
         self.stages: list[Stage] = []
         self._values = values
+        self._numbers = {frame: number for number, frame in enumerate(self.frames)}
+        self._first_of = {frame.graph: frame for frame in reversed(self.frames)}
+
+    def number(self, frame: Frame) -> int:
+        """Which of the frames it is."""
+        return self._numbers[frame]
 
     def looking_at(self, frame: Frame) -> contextlib.AbstractContextManager[None]:
         """A block in which tools look at an operator of a frame."""
@@ -41,8 +47,7 @@ class Asking:
 
     def looking_back_at(self, graph: Any) -> contextlib.AbstractContextManager[None]:
         """A block in which tools look at the gradient of an operator of a graph."""
-        frame = next((frame for frame in self.frames if frame.graph is graph), graph)
-        return looking_at(Shown(self._values, frame))
+        return looking_at(Shown(self._values, self._first_of.get(graph, graph)))
 
     def inserting(
         self,
@@ -61,5 +66,5 @@ class Asking:
             node: a node that runs where they do.
             fixed: positions of the inputs that host routines cannot replace.
         """
-        number = self.frames.index(frame)
+        number = self.number(frame)
         return Inserting(self.stages, number, anchor, operator, frame.in_loop(node), fixed)

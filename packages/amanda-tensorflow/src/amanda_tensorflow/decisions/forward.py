@@ -92,7 +92,7 @@ class ForwardDecisions:
         self, frame: Frame, group: Group, replacing: str, operator: TensorFlowOperator
     ) -> None:
         """Refuse to have a tool replace what another one has inserted into."""
-        index = self._asking.frames.index(frame)
+        index = self._asking.number(frame)
         for stage in self._asking.stages:
             if stage.frame == index and stage.anchor in group.parts:
                 raise UnsupportedError(
