@@ -19,8 +19,15 @@ def parameters(function):
 TOOL_AUTHORS = [
     *("ActionError", "AmandaError", "AmandaWarning", "DependencyCycleError", "Driver"),
     *("IncompatibleVersionError", "MissingContextMapError", "MissingDriverError", "OpContext"),
-    *("Operator", "Parameter", "RoutineError", "TensorInfo", "Tool", "UnsupportedError"),
-    *("ValueUnavailableError", "apply", "cache_disabled", "cache_enabled", "clear_cache"),
+    *("Operator", "Parameter", "RoutineError", "Source", "TensorInfo", "Tool"),
+    *(
+        "UnsupportedError",
+        "ValueUnavailableError",
+        "apply",
+        "cache_disabled",
+        "cache_enabled",
+        "clear_cache",
+    ),
     *("disabled", "enabled"),
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
@@ -28,7 +35,8 @@ DRIVER_AUTHORS = [
     *("Ask", "Forward", "NOTHING"),
     *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
-    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "StagedCall", "Subscription"),
+    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Source", "StagedCall"),
+    *("Subscription", "calling_source", "is_program", "places_of"),
     *("TensorInfo", "Translation", "View", "alike", "announced", "calling_instructions"),
     *("context_map", "entry_points_of", "frameworks", "in_routine", "install_hint"),
     *("known_drivers", "name_of", "numbered", "register_driver", "unregister_driver"),

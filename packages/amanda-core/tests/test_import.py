@@ -13,7 +13,7 @@ import pytest
 # Everything it may import that Python itself may not have, all of it small.
 ALLOWED = {
     *("collections.abc", "contextlib", "copy", "dataclasses", "enum", "fnmatch", "functools"),
-    *("itertools", "operator", "threading", "types", "typing", "warnings", "weakref"),
+    *("itertools", "operator", "threading", "os", "types", "typing", "warnings", "weakref"),
 }
 
 

@@ -63,6 +63,7 @@ DEAF = IDLE | {
     "test_the_activation_is_the_one_input_that_is_no_parameter",
     "test_what_chooses_is_no_activation",
     "test_a_tensor_without_a_value_gives_no_array",
+    "test_the_source_of_an_operator_is_the_line_of_the_program",
 }
 
 

@@ -60,6 +60,12 @@ class TestColumns:
             "Count": {"conv": 1},
         }
 
+    def test_are_those_of_a_line_of_the_program(self, toy):
+        profile = Profile()
+        with amanda.apply(profile):
+            toy.forward("a/conv", 7)
+        assert [row.source for row in profile.rows()] == ["a.py:12"]
+
     def test_are_none_before_anything_ran(self):
         assert Profile().columns() == []
 

@@ -71,6 +71,7 @@ def test_every_row_has_the_same_flat_fields(toy, path):
         "id": "a.b/conv",
         "type": "conv",
         "scope": "a.b",
+        "source": "a.b.py:12",
         "direction": "forward",
         "operator": "a.b/conv",
         "iteration": 0,
@@ -83,6 +84,15 @@ def test_every_row_has_the_same_flat_fields(toy, path):
     }
     assert list(backward) == list(forward)
     assert backward["input_shapes"] == [[2, 3], None]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv"])
+def test_a_source_that_nobody_can_tell_is_none(toy, tmp_path, ending, monkeypatch):
+    monkeypatch.setattr(amanda.Operator, "source", None)
+    path = tmp_path / f"trace.{ending}"
+    with amanda.apply(Trace(path)):
+        toy.forward("a.b/conv", 7)
+    assert [row["source"] for row in read_trace(path)] == [None]
 
 
 def test_is_complete_when_its_scope_is_left_by_an_exception(toy, path):

@@ -56,7 +56,12 @@ class Toy(amanda.Driver):
         scope, _, type = id.rpartition("/")
         if id not in self.operators:
             self.operators[id] = amanda.Operator(
-                id=id, type=type.partition("#")[0], name=type, scope=scope, backend="toy"
+                id=id,
+                type=type.partition("#")[0],
+                name=type,
+                scope=scope,
+                backend="toy",
+                locate=lambda: amanda.Source(f"{scope}.py", 12),
             )
         return self.operators[id]
 

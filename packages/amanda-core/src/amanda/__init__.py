@@ -32,12 +32,13 @@ from amanda._scope import (
     is_cache_enabled,
     is_enabled,
 )
+from amanda._source import Source
 from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Tool
 
 __version__ = "0.1.0"
 
-__all__ = ["OpContext", "Operator", "Parameter", "TensorInfo", "Tool"]
+__all__ = ["OpContext", "Operator", "Parameter", "Source", "TensorInfo", "Tool"]
 __all__ += ["apply", "cache_disabled", "cache_enabled", "clear_cache"]
 __all__ += ["disabled", "enabled", "is_cache_enabled", "is_enabled"]
 __all__ += ["Driver", "register_driver", "unregister_driver"]

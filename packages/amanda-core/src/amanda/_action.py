@@ -159,7 +159,7 @@ class Action:
             reason,
             tool=self.tool.name,
             routine=name_of(self.routine),
-            operator_id=operator.id,
+            operator=operator,
             point=self.point.value,
         )
 

@@ -227,7 +227,7 @@ class OpContext(PublishedMethods):
         ``what`` is the name of the parameter that has the indices.
         """
         now = self._now
-        where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op_id!r}"
+        where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
         if not callable(routine):
             raise ActionError(f"{where}: the routine is not callable")
         if point not in POINTS[now.view]:

@@ -15,6 +15,10 @@ AmandaWarning
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amanda._operator import Operator
 
 
 class AmandaError(Exception):
@@ -33,16 +37,18 @@ class RoutineError(AmandaError):
         routine: qualified name of the routine.
         operator_id: id of the operator at which it ran.
         point: the execution point, e.g. ``"before_op"``, or ``"analysis"``.
+        source: file and line of the program's code that runs the operator, if that is known.
     """
 
     def __init__(
-        self, reason: str, *, tool: str, routine: str, operator_id: str, point: str
+        self, reason: str, *, tool: str, routine: str, operator: Operator, point: str
     ) -> None:
-        super().__init__(f"{tool}: {routine} at {point} of operator {operator_id!r}: {reason}")
+        super().__init__(f"{tool}: {routine} at {point} of operator {operator.named}: {reason}")
         self.tool = tool
         self.routine = routine
-        self.operator_id = operator_id
+        self.operator_id = operator.id
         self.point = point
+        self.source = operator.source
 
 
 class ActionError(AmandaError, ValueError):

@@ -282,7 +282,7 @@ class Observation(dict[str, Any]):
                 f"{type(original).__name__}: {original}",
                 tool=analysis.tool.name,
                 routine=name_of(callback),
-                operator_id=analysis.execution.runs.id,
+                operator=analysis.execution.runs,
                 point="analysis",
             ) from original
         finally:
@@ -299,7 +299,7 @@ class Observation(dict[str, Any]):
 
     def _position(self, index: int | str) -> int:
         count, names = len(self.inputs), self.input_names
-        return checked_index(index, count, names, f"{self.op_id}: input={index!r}")
+        return checked_index(index, count, names, f"{self.op.named}: input={index!r}")
 
     def _known(self, tensors: Sequence[Any] | None, otherwise: str) -> Sequence[Any]:
         if tensors is None:

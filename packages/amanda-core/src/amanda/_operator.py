@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from amanda._source import Source
+
 _T = TypeVar("_T")
 _serials = itertools.count()
 
@@ -31,6 +33,7 @@ class Operator(_Referable):
         backend: name of the driver's backend.
         opt_in: only tools that name its type or ask for such see it, e.g. an optimizer's
             update.
+        locate: tells :attr:`source`; a driver works that out when it is first asked, or before.
         serial: a number that no other operator of this process ever has; plans are kept under it.
         only_in: for a composite, the one vocabulary whose tools see it; None for all.
         part_in: the vocabularies in which it is a part of a composite, whose tools do not see it.
@@ -44,7 +47,23 @@ class Operator(_Referable):
     opt_in: bool = False
     only_in: str | None = None
     part_in: frozenset[str] = frozenset()
+    locate: Callable[[], Source | None] = lambda: None
     serial: int = field(init=False, default_factory=lambda: next(_serials))
+
+    @property
+    def source(self) -> Source | None:
+        """File and line of the program's code that runs it, or that made its node of a graph.
+
+        That is the nearest line that leads to it and is in no framework. None where nobody can
+        tell: of what is compiled, or was loaded from a file.
+        """
+        return self.locate()
+
+    @property
+    def named(self) -> str:
+        """Its id and its source, for messages."""
+        source = self.source
+        return repr(self.id) if source is None else f"{self.id!r} ({source})"
 
     def snapshot(self) -> Operator:
         """An equal operator for tools to keep; it does not keep alive what is tied to this one."""

@@ -10,6 +10,7 @@ from types import CodeType, FrameType
 from weakref import WeakKeyDictionary
 
 from amanda._operator import Operator
+from amanda._source import Source
 
 
 class Ids:
@@ -81,7 +82,13 @@ class Operators:
         self._lock = threading.Lock()
 
     def at(
-        self, part: object | None, scope: str, type: str, place: Hashable, run: object = None
+        self,
+        part: object | None,
+        scope: str,
+        type: str,
+        place: Hashable,
+        run: object = None,
+        source: Callable[[], Source | None] = lambda: None,
     ) -> Operator:
         """The operator at a place, made when it is first met.
 
@@ -94,20 +101,23 @@ class Operators:
             run: stands for the run of the model that is going on, and lives as long as that. A
                 place that is passed several times in one run has an operator for each time; for
                 None it has one.
+            source: tells the line of the program that calls it, and is asked when it is new.
         """
         part = self if part is None else part
         with self._lock:
             key = scope, type, place, self._turn((id(part), scope, type, place), run)
             known = self._at.setdefault(part, {})
             if key not in known:
-                known[key] = self._new(scope, type)
+                known[key] = self._new(scope, type, source())
             return known[key]
 
     def backward(self, operator: Operator, suffix: str) -> Operator:
         """The one backward operator of an operator, whose type has ``suffix`` behind it."""
         with self._lock:
             if operator not in self._backward:
-                self._backward[operator] = self._new(operator.scope, operator.type + suffix)
+                self._backward[operator] = self._new(
+                    operator.scope, operator.type + suffix, operator.source
+                )
             return self._backward[operator]
 
     def _turn(self, place: Hashable, run: object) -> int:
@@ -118,9 +128,11 @@ class Operators:
         passed[place] = passed.get(place, -1) + 1
         return passed[place]
 
-    def _new(self, scope: str, type: str) -> Operator:
+    def _new(self, scope: str, type: str, source: Source | None) -> Operator:
         id = self._ids.free(f"{scope}/{type}" if scope else type)
-        operator = Operator(id=id, type=type, name=id, scope=scope, backend=self._backend)
+        operator = Operator(
+            id=id, type=type, name=id, scope=scope, backend=self._backend, locate=lambda: source
+        )
         self._ids.give(id, operator)
         return operator
 

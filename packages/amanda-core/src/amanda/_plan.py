@@ -92,5 +92,5 @@ def _only(point: Point, decisions: Decisions, operator: Operator) -> Action | No
     actions = _at(point, decisions)
     if len(actions) > 1:
         names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in actions)
-        raise ActionError(f"operator {operator.id!r} is replaced more than once, by {names}")
+        raise ActionError(f"operator {operator.named} is replaced more than once, by {names}")
     return actions[0] if actions else None

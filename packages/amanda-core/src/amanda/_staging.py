@@ -93,6 +93,6 @@ class StagedCall(Call):
     def refused(self, action: Action, operator: Operator, what: str) -> UnsupportedError:
         """The error for a host routine with which something cannot be done."""
         return UnsupportedError(
-            f"{action.tool.name}: a routine of {operator.id!r} cannot be {what}, since it runs on "
+            f"{action.tool.name}: a routine of {operator.named} cannot be {what}, since it runs on "
             "the host; insert it with pure=True if it is a function of tensors"
         )

@@ -43,6 +43,9 @@ What a driver promises:
   :meth:`Driver.parameter`), of devices that run beside the host (:meth:`Driver.synchronize`,
   :meth:`Driver.allocated`) and of what an operator is there for (:meth:`Driver.purpose`), so that
   tools need not know its framework.
+- It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
+  :func:`calling_source` when it makes one, or by what a graph keeps of its nodes, of which
+  :func:`is_program` tells the program's own lines.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
   :meth:`Driver.check_action`, before anything runs.
 - What it changes in its framework it holds by :class:`Patches`, for the threads that have tools.
@@ -79,6 +82,7 @@ from amanda._registry import (
     unregister_driver,
 )
 from amanda._routine import in_routine
+from amanda._source import Source, calling_source, is_program, places_of
 from amanda._staging import StagedCall
 from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Subscription, View
@@ -88,8 +92,9 @@ from amanda._vocabulary import Composite, ContextMap, Selection, Translation, co
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
-__all__ += ["Parameter", "TensorInfo"]
 __all__ += ["NOTHING", "Ask", "Forward"]
+__all__ += ["Parameter", "Source", "TensorInfo"]
+__all__ += ["calling_source", "is_program", "places_of"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]
 __all__ += ["Translation", "alike", "context_map", "name_of"]
 __all__ += ["Announcement", "announced", "entry_points_of", "frameworks"]

@@ -14,6 +14,7 @@ from amanda.driving import (
     Parameter,
     TensorInfo,
     calling_instructions,
+    calling_source,
 )
 
 from numpy_backend import framework
@@ -146,6 +147,7 @@ class NumpyDriver(Driver):
             type=type,
             place=calling_instructions((framework.__file__, __file__).__contains__),
             run=framework.thread.run,
+            source=functools.partial(calling_source, [framework.__name__, __name__]),
         )
 
 

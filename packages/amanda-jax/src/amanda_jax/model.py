@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-from amanda.driving import Operator, Operators, calling_instructions
+from amanda.driving import Operator, Operators, calling_instructions, calling_source
 
 from amanda_jax._internals import source
 from amanda_jax.tracing import is_library, primal
@@ -87,4 +87,5 @@ def identify(type: str) -> Operator:
         type=type,
         place=calling_instructions(is_library),
         run=thread.run if thread.run.model else None,
+        source=functools.partial(calling_source, ["jax", "amanda_jax"]),
     )

@@ -160,7 +160,7 @@ def check_taken_as_a_whole(frame: Frame, whole: Whole, graph: Any) -> None:
     times = len(numbers[whole.composite.parts[-1]])
     if any(found and len(found) != times for found in numbers.values()):
         raise UnsupportedError(
-            f"the gradient of {whole.operator.id!r} is taken several times, for other inputs each "
+            f"the gradient of {whole.operator.named} is taken several times, for other inputs each "
             "time, and which of its parts belong together cannot be told; take it once for all of "
             "them, or have a native tool look at the parts"
         )

@@ -168,7 +168,7 @@ class TensorFlowDriver(Driver):
         if action.differentiable:
             raise UnsupportedError(
                 f"{action.tool.name}: TensorFlow graphs have their gradients already, a routine at "
-                f"{operator.id!r} cannot be differentiated; give its gradient by "
+                f"{operator.named} cannot be differentiated; give its gradient by "
                 "add_inst_for_gradient instead"
             )
         if action.asked or action.original:
@@ -178,7 +178,7 @@ class TensorFlowDriver(Driver):
             )
         if operator.type in STRUCTURE:
             raise UnsupportedError(
-                f"{action.tool.name}: {operator.id!r} is an argument or carries control flow, "
+                f"{action.tool.name}: {operator.named} is an argument or carries control flow, "
                 "nothing can be inserted there; choose the operators around it"
             )
 

@@ -46,6 +46,8 @@ class Execution(NamedTuple):
         outputs: what it gave.
         allocated: bytes of the accelerator's memory in use afterwards, None if it ran on the host.
         kept: by how many of them it changed that, None if its inputs were on the host.
+        source: file and line of the program's code that runs the forward operator, or made its
+            node of a graph, as ``model.py:12``; None if nobody can tell.
     """
 
     place: Place
@@ -60,6 +62,7 @@ class Execution(NamedTuple):
     outputs: Tensors
     allocated: int | None
     kept: int | None
+    source: str | None = None
 
 
 class _Running:
@@ -87,12 +90,17 @@ class _Running:
 class _Site:
     """What is known of an operator at all its executions."""
 
-    __slots__ = ("direction", "driver", "executed", "forward", "latest", "place", "running")
+    __slots__ = (
+        *("direction", "driver", "executed", "forward"),
+        *("latest", "place", "running", "source"),
+    )
 
     def __init__(
-        self, driver: amanda.Driver, place: Place, forward: Place, direction: Direction
+        self, ctx: amanda.OpContext, place: Place, forward: Place, direction: Direction
     ) -> None:
-        self.driver = driver
+        source = ctx.op.source
+        self.source = None if source is None else str(source)
+        self.driver = ctx.driver
         self.place = place
         self.forward = forward
         self.direction = direction
@@ -181,10 +189,10 @@ class Executions(amanda.Tool):
         if operator not in sites:
             if ctx.is_forward():
                 place = state["place"] = Place.at(ctx)
-                sites[operator] = _Site(ctx.driver, place, place, "forward")
+                sites[operator] = _Site(ctx, place, place, "forward")
             else:
                 forward = state.get("place") or Place.of(ctx.op)  # it may have run before the scope
-                sites[operator] = _Site(ctx.driver, Place.of(operator), forward, "backward")
+                sites[operator] = _Site(ctx, Place.of(operator), forward, "backward")
         return sites[operator]
 
     def _routines(self, site: _Site) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -246,6 +254,7 @@ class Executions(amanda.Tool):
             _signature(given),
             allocated,
             kept,
+            site.source,
         )
         site.executed += 1
         left = perf_counter_ns()

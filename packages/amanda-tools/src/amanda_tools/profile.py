@@ -33,6 +33,8 @@ class OperatorProfile:
     Attributes:
         id, type, scope: the operator.
         purpose: what it is there for: ``model``, ``optimizer``, ``data`` or ``initialization``.
+        source: file and line of the program's code that runs it, or made its node of a graph; None
+            if nobody can tell.
         calls: how many forward executions there were.
         forward: all of them together.
         mean, median, least, most: of one of them; None if there are none.
@@ -48,6 +50,7 @@ class OperatorProfile:
     type: str
     scope: str
     purpose: str
+    source: str | None
     calls: int
     forward: int
     mean: float | None
@@ -84,7 +87,8 @@ def _slow(row: OperatorProfile) -> tuple[Text, list[float]]:
 class _Measured:
     """What was measured at one operator."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str | None) -> None:
+        self.source = source
         self.forward = Times()
         self.backward = Times()
         self.warmup = 0
@@ -166,6 +170,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         return [
             OperatorProfile(
                 *place,
+                source=measured.source,
                 calls=measured.forward.count,
                 forward=measured.forward.total,
                 mean=measured.forward.mean,
@@ -258,7 +263,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
     def _record(self, execution: Execution) -> None:
         measured = self._measured.get(execution.forward)
         if measured is None:
-            measured = self._measured.setdefault(execution.forward, _Measured())
+            measured = self._measured.setdefault(execution.forward, _Measured(execution.source))
         is_forward = execution.direction == "forward"
         if execution.iteration < self._warmup:
             measured.warmup += execution.self_time

@@ -24,6 +24,8 @@ class TraceRow:
 
     Attributes:
         id, type, scope: the operator.
+        source: file and line of the program's code that runs it, or made its node of a graph; None
+            if nobody can tell.
         direction: forward or backward.
         operator: the id of the forward operator that it belongs to.
         iteration: how many times it had run before.
@@ -35,6 +37,7 @@ class TraceRow:
     id: str
     type: str
     scope: str
+    source: str | None
     direction: str
     operator: str
     iteration: int
@@ -53,6 +56,7 @@ class TraceRow:
             place.id,
             place.type,
             place.scope,
+            execution.source,
             execution.direction,
             execution.forward.id,
             execution.iteration,
@@ -65,8 +69,10 @@ class TraceRow:
         )
 
 
-_KINDS: dict[str, type] = {
-    **dict.fromkeys(("id", "type", "scope", "direction", "operator"), str),
+_KINDS: dict[str, Any] = {
+    **dict.fromkeys(("id", "type", "scope"), str),
+    "source": str | None,
+    **dict.fromkeys(("direction", "operator"), str),
     **dict.fromkeys(("iteration", "start", "duration"), int),
     **dict.fromkeys(("input_shapes", "input_dtypes", "output_shapes", "output_dtypes"), list),
 }
@@ -141,7 +147,7 @@ def _csv_row(line: str) -> dict[str, Any] | None:
     try:
         (cells,) = csv.reader([line])
         return {
-            name: cell if kind is str else json.loads(cell)
+            name: cell if kind is str else (cell or None) if name == "source" else json.loads(cell)
             for (name, kind), cell in zip(_KINDS.items(), cells, strict=True)
         }
     except (ValueError, RecursionError, csv.Error):

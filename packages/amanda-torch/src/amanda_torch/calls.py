@@ -9,7 +9,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from amanda_torch._internals import ScriptMethod
-from amanda_torch.frames import calls_a_module, not_a_call_site
+from amanda_torch.frames import calls_a_module, runs_compiled
 from amanda_torch.script import prepare
 from amanda_torch.thread import intercept, intercepting, local
 
@@ -58,7 +58,7 @@ def patches_of_modules(identity: Identity) -> list[Patch]:
     return [(torch.nn.Module, "__call__", module_call)]
 
 
-@not_a_call_site
+@runs_compiled
 def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """Outside of modules too, the operators of one call are told apart by their turns."""
     thread = local.thread
@@ -74,7 +74,7 @@ def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         thread.visits = None
 
 
-@not_a_call_site
+@runs_compiled
 def _script_method_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     thread = local.thread
     if thread.engine is not None:

@@ -40,6 +40,9 @@ ROLES: dict[int, str | int] = {}
 A number is the identity of the code for which this one stands, since it is equal to it.
 """
 
+COMPILED: set[int] = set()
+"""Identities of the code that runs what TorchScript compiled, of which no line is known."""
+
 # Call sites looked at for one address: recursion must not make it grow without bound.
 DEEPEST = 32
 
@@ -47,6 +50,12 @@ DEEPEST = 32
 def not_a_call_site(function: _T) -> _T:
     """A decorator of functions, or of classes, whose frames are left out of every address."""
     return _with_role(SKIPPED, function)
+
+
+def runs_compiled(function: _T) -> _T:
+    """A decorator of functions that run what was compiled; they are no call sites either."""
+    COMPILED.update(id(code) for code in _codes(function))
+    return not_a_call_site(function)
 
 
 def calls_a_module(function: _T) -> _T:

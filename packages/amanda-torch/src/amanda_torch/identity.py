@@ -31,6 +31,7 @@ from amanda_torch.nodes import Site
 from amanda_torch.ownership import is_machinery, optimizer
 from amanda_torch.paths import is_module, unwrapped
 from amanda_torch.settings import Place, attributes
+from amanda_torch.sources import source_of
 from amanda_torch.thread import NODE
 
 if TYPE_CHECKING:
@@ -287,4 +288,5 @@ def _frames_outside(
 def _new_operator(node: Node, type: str, frame: FrameType) -> Operator:
     updating = optimizer(frame)
     scope = node.scope if updating is None else updating
-    return node.root.add(scope, type, updating is not None or is_machinery(frame))
+    opt_in = updating is not None or is_machinery(frame)
+    return node.root.add(scope, type, opt_in, source_of(frame))

@@ -10,6 +10,7 @@ from amanda.driving import ByOperator, Ids, numbered
 
 if TYPE_CHECKING:
     import torch
+    from amanda import Source
 
 
 class Numbering:
@@ -50,6 +51,7 @@ class Numbering:
                 scope=operator.scope,
                 backend="torch",
                 opt_in=operator.opt_in,
+                locate=operator.locate,
             )
         return known[type, count]
 
@@ -69,7 +71,7 @@ class Root:
         self._ids = Ids()
         self._mark = 0
 
-    def add(self, scope: str, type: str, opt_in: bool) -> Operator:
+    def add(self, scope: str, type: str, opt_in: bool, source: Source | None) -> Operator:
         """A new operator, with the first id that no living one has."""
         taken = self._numbering.operators
         prefix = f"{scope}/" if scope else ""
@@ -80,7 +82,13 @@ class Root:
             id = marked(number, self._mark)
         name = id[len(prefix) :]
         operator = Operator(
-            id=id, type=type, name=name, scope=scope, backend="torch", opt_in=opt_in
+            id=id,
+            type=type,
+            name=name,
+            scope=scope,
+            backend="torch",
+            opt_in=opt_in,
+            locate=lambda: source,
         )
         self._ids.give(own, operator)
         taken.give(id, operator)

@@ -132,6 +132,23 @@ class Errors:
             model.forward({"x": X})
         self.works(model)
 
+    def test_an_error_names_the_line_of_the_program(self) -> None:
+        def failing(*tensors: Any) -> None:
+            raise KeyError
+
+        sources = []
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            sources.append(ctx.op.source)
+            ctx.insert_before_op(failing)
+
+        types = [self.adapter.types["sigmoid"]]
+        model = perceptron(self.adapter)
+        with pytest.raises(amanda.RoutineError) as caught, amanda.apply(Watch(analyze, types)):
+            model.forward({"x": X})
+        assert caught.value.source == sources[0]
+        assert f"({sources[0]})" in str(caught.value)
+
     def test_an_insertion_that_the_analysis_cannot_make(self) -> None:
         types = [self.adapter.types["sigmoid"]]
         model = perceptron(self.adapter)

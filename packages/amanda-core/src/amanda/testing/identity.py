@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import amanda
 from amanda.testing.models import X, perceptron
-from amanda.testing.probes import Executions
+from amanda.testing.probes import Executions, Watch
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
@@ -59,6 +60,24 @@ class Identity:
         with amanda.apply(executions.tool(types_here(self.adapter))):
             model.forward({"x": X}, switches)
         return executions.ids
+
+    def test_the_source_of_an_operator_is_the_line_of_the_program(self) -> None:
+        """That of this suite's programs is in a file of the model, which runs them."""
+        types = types_here(self.adapter)
+        model = perceptron(self.adapter)
+        sources: dict[str, amanda.Source | None] = {}
+
+        def analyze(ctx: amanda.OpContext) -> None:
+            assert ctx.op.source == sources.setdefault(ctx.op.id, ctx.op.source)
+
+        with amanda.apply(Watch(analyze, types), Watch(analyze, types, gradient=True)):
+            model.gradients(["w1"], {"x": X})
+        assert len(sources) == 3
+        files = {inspect.getfile(cls) for cls in type(model).__mro__[:-2]}  # no ABC, no object
+        for source in sources.values():
+            assert source is not None
+            assert source.file in files
+            assert linecache.getline(*source).strip()
 
     def test_an_id_is_scope_and_type(self) -> None:
         adapter = self.adapter

@@ -81,7 +81,7 @@ def _keep(stage: Stage, positions: Sequence[int], operator: str) -> None:
         stage.fix(positions, why)
     else:
         tool = stage.actions[0].tool.name
-        raise UnsupportedError(f"{tool}: {stage.operator.id!r} cannot be changed: {why}")
+        raise UnsupportedError(f"{tool}: {stage.operator.named} cannot be changed: {why}")
 
 
 class _ForwardPart:

@@ -96,8 +96,8 @@ class ForwardDecisions:
         for stage in self._asking.stages:
             if stage.frame == index and stage.anchor in group.parts:
                 raise UnsupportedError(
-                    f"{replacing}: {operator.id!r} cannot be replaced while "
-                    f"{stage.actions[0].tool.name} instruments {stage.operator.id!r}, a part of "
+                    f"{replacing}: {operator.named} cannot be replaced while "
+                    f"{stage.actions[0].tool.name} instruments {stage.operator.named}, a part of "
                     "it; apply the tools in scopes of their own"
                 )
 

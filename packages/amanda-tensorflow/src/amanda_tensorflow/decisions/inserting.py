@@ -137,7 +137,7 @@ class Inserting:
 def no_whole(action: Action, operator: TensorFlowOperator, why: str) -> UnsupportedError:
     """The error for a routine that is to be given the whole of a gradient, but cannot be."""
     return UnsupportedError(
-        f"{action.tool.name}: of the gradient of {operator.id!r} there are some rows "
+        f"{action.tool.name}: of the gradient of {operator.named} there are some rows "
         f"(tf.IndexedSlices), and {why}; have a tool of TensorFlow's vocabulary look at the rows"
     )
 

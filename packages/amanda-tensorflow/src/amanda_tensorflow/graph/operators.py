@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amanda import AmandaError, Operator
 
 from amanda_tensorflow.graph.node_types import OPT_IN
+from amanda_tensorflow.graph.sources import locator
 from amanda_tensorflow.notes import attached
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class TensorFlowOperator(Operator):
     __slots__ = ("_node", "_tied")
 
     def __init__(self, node: Callable[[], Any], **description: Any) -> None:
-        super().__init__(backend="tensorflow", **description)
+        super().__init__(backend="tensorflow", **{"locate": locator(node), **description})
         self._node = node
         self._tied: dict[Hashable, TensorFlowOperator] = {}  # others, which live as long
 
@@ -63,6 +64,7 @@ class TensorFlowOperator(Operator):
                 name=operation.name,
                 scope=self.scope,
                 opt_in=op in OPT_IN,
+                locate=self.locate,
             )
         return self._tied[place]
 
@@ -89,7 +91,7 @@ class TensorFlowOperator(Operator):
     def _again(self, key: Hashable, **description: Any) -> TensorFlowOperator:
         if key not in self._tied:
             self._tied[key] = TensorFlowOperator(
-                self._node, name=self.name, scope=self.scope, **description
+                self._node, name=self.name, scope=self.scope, locate=self.locate, **description
             )
         return self._tied[key]
 

@@ -1,0 +1,38 @@
+"""Where in the program's code a node was made."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING, Any
+
+from amanda.driving import Source, is_program, places_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_PACKAGES = ("tensorflow", "keras", "tf_keras", "amanda_tensorflow")
+# What makes nodes from the text of a graph, of which nobody can tell who made it.
+_IMPORTERS = tuple(
+    os.path.join("framework", file) for file in ("importer.py", "function_def_to_graph.py")
+)
+
+
+def locator(find: Callable[[], Any]) -> Callable[[], Source | None]:
+    """What tells where a node was made, and remembers it.
+
+    Args:
+        find: gives the operation, while its graph is alive.
+    """
+    return functools.cache(lambda: _source_of(find()))
+
+
+def _source_of(operation: Any) -> Source | None:
+    """The nearest line that is the program's, among those that led to where a node was made."""
+    places = places_of(_PACKAGES)
+    for frame in reversed(getattr(operation, "traceback", None) or ()):
+        if frame.filename.endswith(_IMPORTERS):
+            return None
+        if is_program(frame.filename, places):
+            return Source(frame.filename, frame.lineno)
+    return None

@@ -1,0 +1,143 @@
+"""Where in the program's code an operator is."""
+
+import gc
+import inspect
+import linecache
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+
+import amanda
+import pytest
+import torch
+from amanda.testing.probes import Watch, fail
+from torch import nn
+
+HERE = __file__
+
+
+def lines(run, ops=None, **options):
+    """The lines of the operators that run, as text."""
+    found = []
+
+    def analyze(ctx):
+        source = ctx.op.source
+        found.append(source and linecache.getline(*source).strip())
+
+    with amanda.apply(Watch(analyze, ops, **options)):
+        run()
+    return found
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+
+    def forward(self, x):
+        x = self.stem(x)  # a module of torch's
+        x = x.abs()
+        return nn.functional.gelu(x) + 1
+
+
+X = torch.randn(2, 3)
+
+
+def test_it_is_the_line_that_calls_it():
+    net = Net()
+    assert lines(lambda: net(X)) == [
+        "x = self.stem(x)  # a module of torch's",
+        "x = self.stem(x)  # a module of torch's",
+        "x = x.abs()",
+        "return nn.functional.gelu(x) + 1",
+        "return nn.functional.gelu(x) + 1",
+    ]
+
+
+def test_a_gradient_has_that_of_its_operator():
+    net = Net()
+    assert lines(lambda: net(X).sum().backward(), "abs", gradient=True) == ["x = x.abs()"]
+    assert lines(lambda: net(X).sum().backward(), "abs", backward=True) == ["x = x.abs()"]
+
+
+def test_it_stays_the_same_through_a_checkpoint():
+    from torch.utils.checkpoint import checkpoint
+
+    net = Net()
+    run = lambda: checkpoint(net, X.clone().requires_grad_(), use_reentrant=False)  # noqa: E731
+    assert set(lines(lambda: run().sum().backward(), "abs")) == {"x = x.abs()"}
+
+
+def test_of_torchscript_nobody_can_tell():
+    def scripted(x):
+        return x.abs()
+
+    function = torch.jit.trace(scripted, X)
+    module = torch.jit.script(nn.ReLU())
+    assert lines(lambda: module(function(X)), ["abs", "relu"]) == [None, None]
+
+
+def test_it_is_the_same_in_another_process():
+    program = f"""
+        import sys
+        sys.path.insert(0, {str(Path(HERE).parent)!r})
+        import amanda, test_sources as t
+        from amanda.testing.probes import Watch
+        net = t.Net()
+        with amanda.apply(Watch(lambda ctx: print(*ctx.op.source))):
+            net(t.X)
+    """
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", inspect.cleandoc(program)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    }
+    (output,) = outputs
+    assert len(output.splitlines()) == 5
+    assert all(line.startswith(HERE) for line in output.splitlines())
+
+
+def test_it_keeps_no_frame_alive():
+    class Big:
+        pass
+
+    def run():
+        big = Big()
+        gone.append(weakref.ref(big))
+        net(X)
+
+    gone, kept, net = [], [], Net()
+    with amanda.apply(Watch(lambda ctx: kept.append(ctx.op))):
+        run()
+        gc.collect()
+        assert gone[0]() is None
+    assert all(operator.source for operator in kept)
+
+
+def test_an_operator_that_is_kept_tells_it_when_the_model_is_gone():
+    kept, net = [], Net()
+    with amanda.apply(Watch(lambda ctx: kept.append(ctx.op))):
+        net(X)
+    del net
+    assert linecache.getline(*kept[2].source).strip() == "x = x.abs()"
+
+
+@pytest.mark.parametrize("type", ["abs", "linear"])
+def test_errors_name_it(type):
+    with pytest.raises(amanda.RoutineError) as caught, amanda.apply(fail(type, KeyError())):
+        Net()(X)
+    line = {"abs": "x = x.abs()", "linear": "x = self.stem(x)  # a module of torch's"}[type]
+    assert linecache.getline(*caught.value.source).strip() == line
+    assert f"{type}' ({HERE}:{caught.value.source.line}): KeyError" in str(caught.value)
+
+
+def test_an_insertion_that_makes_no_sense_names_it():
+    tool = Watch(lambda ctx: ctx.insert_before_op(print, inputs=[7]), "abs")
+    said = rf"'abs' \({HERE}:\d+\): inputs=7"
+    with pytest.raises(amanda.ActionError, match=said), amanda.apply(tool):
+        X.abs()
