@@ -173,7 +173,7 @@ class TensorFlowDriver(Driver):
             )
         if action.asked or action.original:
             raise UnsupportedError(
-                f"{action.tool.name}: on TensorFlow a routine at {operator.id!r} cannot be given "
+                f"{action.tool.name}: on TensorFlow a routine at {operator.named} cannot be given "
                 "tensors beside those at its point, nor the operator itself"
             )
         if operator.type in STRUCTURE:
