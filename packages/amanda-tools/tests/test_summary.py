@@ -144,6 +144,17 @@ def test_training_shows_the_model_alone():
     assert list(by_path(summary(train))) == ["", "0"]
 
 
+def test_another_scope_adds_nothing_to_what_was_seen():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    tool = summary(lambda: model(torch.ones(2, 3)))
+    before = tool.rows()
+    with amanda.apply(tool):
+        model(torch.ones(2, 3))
+        tool.invalidate()
+        model(torch.ones(2, 3))
+    assert tool.rows() == before
+
+
 def test_without_modules_all_is_one_row():
     weight = nn.Parameter(torch.ones(3, 4))
     x = torch.ones(2, 3)

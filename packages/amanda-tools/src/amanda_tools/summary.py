@@ -115,6 +115,8 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         self._exact = exact
         self._modules: dict[str, _Module] = {}
         self._outside = _Module("", "model", 0)  # what runs in no module
+        self._met: set[Place] = set()
+        self._completed: set[Place] = set()
         self._numbers = Numbering()
         self.depends_on(Flops)
         self.add_inst_for_op(self._meet)
@@ -172,8 +174,9 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
     def _meet(self, ctx: amanda.OpContext) -> None:
         """Before an operator runs: what it is given."""
         place = Place.at(ctx)
-        if place.purpose != "model":
+        if place.purpose != "model" or place in self._met:  # in another scope, or analyzed anew
             return
+        self._met.add(place)
         parameters = {
             index: parameter
             for index, tensor in enumerate(ctx.inputs)
@@ -191,8 +194,9 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
     def _complete(self, ctx: amanda.OpContext) -> None:
         """After it ran: what it gave, as the modules around it do if it is their last one."""
         place = Place.at(ctx)
-        if place.purpose != "model":
+        if place not in self._met or place in self._completed:
             return
+        self._completed.add(place)
         described = [ctx.describe(tensor) for tensor in ctx.outputs if tensor is not None]
         shape = next((list(info.shape) for info in described if info.shape is not None), None)
         for module in self._around(ctx, place):
