@@ -42,6 +42,7 @@ INTEGRATION = [
     "joblib",  # with lz4, to read the weights of mtcnn
     "lz4",
     "expecttest",  # with torch's own samples of its operators
+    "pandas",  # which results of tools go to
 ]
 # A process for each core; tests of one file stay in one, since they share what is slow to make, and
 # files in their order: what lives as long as its module has ids that no later one gets.

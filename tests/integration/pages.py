@@ -24,8 +24,17 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall(text(page))
 
 
-def execute(page: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """Run the Python of a page as one program.
+def program(page: str) -> str:
+    """The Python of a page as one program."""
+    return "\n\n".join(block for language, block in blocks(page) if language == "python")
+
+
+def execute(page: str, without: str | None = None) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Run the Python of a page, snippet after snippet.
+
+    Args:
+        page: named from the root on.
+        without: a word that what is left out has in it.
 
     Returns:
         What the names of the program stand for, and what was printed with what the page says is,
@@ -35,6 +44,8 @@ def execute(page: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     printed: list[tuple[str, str]] = []
     output = io.StringIO()
     for language, block in blocks(page):
+        if without is not None and without in block:
+            continue
         if language == "python":
             with contextlib.redirect_stdout(output := io.StringIO()):
                 exec(compile(block, page, "exec"), names)

@@ -1,24 +1,23 @@
 """What "Writing a portable tool" shows is what happens."""
 
 import os
-import pathlib
-import re
 import subprocess
 import sys
 
+import amanda
+import pages
 import pytest
+import torch
 
-PAGE = (
-    pathlib.Path(__file__).parents[2] / "packages/amanda-contextmap/docs/writing-a-portable-tool.md"
-)
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+PAGE = "packages/amanda-contextmap/docs/writing-a-portable-tool.md"
+BLOCKS = pages.blocks(PAGE)
 
 
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_the_first_program_prints_what_is_shown(backend, tmp_path):
-    (_, program), (_, output), *_ = BLOCKS
+    _, (_, output), *_ = BLOCKS
     script = tmp_path / "prune.py"
-    script.write_text(program)
+    script.write_text(pages.program(PAGE))  # what follows the first program only defines tools
     environment = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(
         [sys.executable, script], env=environment, capture_output=True, text=True, check=True
@@ -29,3 +28,36 @@ def test_the_first_program_prints_what_is_shown(backend, tmp_path):
 def test_its_tool_has_fewer_than_thirty_lines():
     tool = BLOCKS[0][1].partition("class Prune")[2].partition("\n\n\n")[0]
     assert len(tool.splitlines()) < 30
+
+
+@pytest.fixture
+def later():
+    """The tools that the page defines after its first program."""
+    names = {"amanda": amanda}
+    for language, block in BLOCKS[2:]:
+        if language == "python":
+            exec(block, names)
+    return names
+
+
+def test_its_tool_for_gradients_clips_those_of_weights(later):
+    conv, x = torch.nn.Conv2d(2, 3, 2), torch.arange(18.0).reshape(1, 2, 3, 3)
+
+    def gradient():
+        conv.zero_grad()
+        conv(x).mean().backward()
+        return conv.weight.grad.clone()
+
+    plain = gradient()
+    assert plain.max() > 1
+    with amanda.apply(later["Clip"]()):
+        assert torch.equal(gradient(), plain.clamp(-1, 1))
+    assert torch.equal(gradient(), plain)
+
+
+def test_its_published_way_counts_layers(later):
+    tool = later["CountLayers"]()
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    with amanda.apply(tool):
+        model(torch.ones(1, 2))
+    assert tool.count == 2
