@@ -345,12 +345,12 @@ def test_a_tool_that_no_backend_understands_is_refused(site):
     (line,) = site.run("""
         import amanda, gluon, pastel
         try:
-            with amanda.apply(amanda.Tool(namespace="words")):
+            with amanda.apply(amanda.Tool(namespace="onnx")):
                 print("entered")
         except amanda.MissingContextMapError as error:
             print(error)
     """)
-    assert line.startswith("Tool: nothing here translates 'gluon' into 'words'")
+    assert line.startswith("Tool: nothing here translates 'gluon' into 'onnx'")
 
 
 def test_an_import_goes_well_though_no_backend_understands_the_tool(site):
@@ -358,12 +358,12 @@ def test_an_import_goes_well_though_no_backend_understands_the_tool(site):
     site.driver("gluon")
     imported, warning, *_ = site.run("""
         import amanda
-        with amanda.apply(amanda.Tool(namespace="words")):
+        with amanda.apply(amanda.Tool(namespace="onnx")):
             import gluon
             print("imported")
     """)
     assert imported == "imported"
-    assert "Tool: nothing here translates 'gluon' into 'words'" in warning
+    assert "Tool: nothing here translates 'gluon' into 'onnx'" in warning
 
 
 def test_without_any_framework_a_scope_opens(site):

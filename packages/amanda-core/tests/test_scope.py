@@ -334,7 +334,7 @@ class TestVocabularies:
             squared(tensor(3))
 
     def test_a_vocabulary_without_a_map_closes_the_scope_again(self):
-        tool = Tool(namespace="esperanto")
+        tool = Tool(namespace="onnx")
         tool.add_inst_for_op(print)
         doubling = Multiplying()
         with amanda.apply(doubling):

@@ -64,6 +64,8 @@ DEAF = IDLE | {
     "test_what_chooses_is_no_activation",
     "test_a_tensor_without_a_value_gives_no_array",
     "test_the_source_of_an_operator_is_the_line_of_the_program",
+    "test_published_entries_are_what_the_context_shows",
+    "test_a_tool_may_have_a_namespace_of_its_own",
 }
 
 

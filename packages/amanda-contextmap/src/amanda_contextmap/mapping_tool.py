@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -9,12 +10,15 @@ import amanda
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_BACKENDS = {"pytorch": "torch"}
+_BACKENDS = {"torch": "pytorch", "amanda/pytorch": "pytorch", "amanda/tensorflow": "tensorflow"}
 
 
 class MappingTool(amanda.Tool):
-    """Writes into the context of every operator what tools that depend on it read there, also
-    when they look at its backward.
+    """Writes into the context of every operator what tools that depend on it read there.
+
+    A rule is applied when the operator is first seen, again when its outputs are known, and the
+    same for its backward operators; ``ctx.is_forward()`` tells these apart. Where it asks for what
+    is not known yet, that ends it for this time.
 
     ::
 
@@ -33,7 +37,8 @@ class MappingTool(amanda.Tool):
                 ...
 
     Args:
-        rules: pairs of a backend and a function of the context, run in this order.
+        rules: pairs of a backend, as ``ctx.namespace`` names it, and a function of the context, run
+            in this order.
         ops: the operator types to look at, in the backends' own names; all by default.
     """
 
@@ -43,14 +48,22 @@ class MappingTool(amanda.Tool):
         *,
         ops: Iterable[str] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(namespace="mapping")
         self._rules: list[tuple[str, Callable[[amanda.OpContext], None]]] = [
             (_BACKENDS.get(backend, backend), write) for backend, write in rules
         ]
-        self.add_inst_for_op(self.write, ops=ops)
+        for backward in (False, True):
+            self.add_inst_for_op(self._write_what_is_known, backward, ops=ops)
+            self.add_inst_for_op(self.write, backward, require_outputs=True, ops=ops)
 
     def write(self, ctx: amanda.OpContext) -> None:
         """Have the functions of the operator's backend write."""
         for backend, write in self._rules:
-            if backend == ctx.op.backend:
+            if backend == ctx.namespace:
                 write(ctx)
+
+    def _write_what_is_known(self, ctx: amanda.OpContext) -> None:
+        for backend, write in self._rules:
+            if backend == ctx.namespace:
+                with contextlib.suppress(amanda.ValueUnavailableError):  # it is asked again
+                    write(ctx)

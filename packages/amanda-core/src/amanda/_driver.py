@@ -167,6 +167,10 @@ class Driver(abc.ABC):
         """
         return ()
 
+    def backward_names(self, type: str) -> Collection[str]:
+        """Names by which a tool may want backward operators of a type."""
+        return (type,)
+
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of the forward operators to intercept for a tool that wants the backward of
         ``types``, which may name forward or backward operators; None for all of them."""

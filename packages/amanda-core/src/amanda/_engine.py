@@ -246,8 +246,9 @@ class Engine:
                 self._look_at(execution)
             looking = self._looking(view, operator)
             if view is View.BACKWARD:
-                self._saw(self.driver.vocabulary, operator.scope, about.type)
-                names = {operator.type, about.type}
+                named = self.driver.backward_names(about.type)
+                self._saw(self.driver.vocabulary, operator.scope, *named)
+                names = {operator.type, *named}
                 looking = [s for s in looking if s.types is None or not s.types.isdisjoint(names)]
             known = self._record(about).decided if self.caching else {}
             pending: tuple[Selection, ...] = ()

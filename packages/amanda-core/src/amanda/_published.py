@@ -12,13 +12,38 @@ from amanda._observation import Observation
 from amanda._operator import Operator
 
 # Its namespaces, and the vocabularies they mean: None for that of whatever backend is at hand.
-NAMESPACES = {"amanda": None, "amanda/pytorch": "torch", "amanda/tensorflow": "tensorflow"}
+NAMESPACES = {
+    "amanda": None,
+    "amanda/pytorch": "torch",
+    "pytorch": "torch",
+    "amanda/tensorflow": "tensorflow",
+}
+# What it called backends.
+_BACKENDS = {"torch": "pytorch"}
+# What its contexts had as entries, which live as long as what they show.
+_ENTRIES = ("op", "backward_op", "inputs", "outputs", "grad_outputs", "grad_inputs")
+
+
+def published_backend(backend: str) -> str:
+    """What the published system calls a backend."""
+    return _BACKENDS.get(backend, backend)
 
 
 class PublishedMethods(Observation):
-    """The methods by which its contexts showed an operator."""
+    """The methods, and the entries, by which its contexts showed an operator."""
 
     __slots__ = ()
+
+    def __missing__(self, key: str) -> Any:
+        """``ctx["op"]`` and its like are what the context shows, unless a tool has set them."""
+        if key in _ENTRIES:
+            return getattr(self, key)
+        raise KeyError(key)
+
+    @property
+    def namespace(self) -> str:
+        """The backend, as mapping rules name it: ``pytorch``, ``tensorflow``."""
+        return published_backend(self.op.backend)
 
     def get_op(self) -> Operator:
         """Same as :attr:`op`."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # they take long to import
     from importlib.metadata import EntryPoint
     from types import ModuleType
 
+# Portable vocabularies that are known without a map, so that it can be said that one is missing.
+PORTABLE = frozenset({"onnx"})
 # Frameworks that have a driver, and what to install for it.
 _PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
 

@@ -62,8 +62,9 @@ class Tool:
 
     Args:
         namespace: the vocabulary that the tool speaks: a backend's own, of whose operators alone
-            it then sees something, or a portable one, which context maps translate to. By default
-            it speaks whatever the backend at hand does.
+            it then sees something, or a portable one, which context maps translate to. By default,
+            and with a name that is no vocabulary but the tool's own, it speaks whatever the
+            backend at hand does.
         layout: how a tool that speaks another vocabulary than the backend's sees tensors:
             ``canonical``, as that vocabulary has them, or ``native``, as the backend does.
 
@@ -82,15 +83,23 @@ class Tool:
     dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
 
     def __init__(self, namespace: str | None = None, *, layout: str = "canonical") -> None:
-        from amanda._published import NAMESPACES  # which shows contexts, and those show tools
-
         if layout not in ("canonical", "native"):
             raise ValueError(f"layout is 'canonical' or 'native', not {layout!r}")
         self.layout = layout
-        self.vocabulary: str | None = NAMESPACES.get(namespace or "amanda", namespace)
+        self.namespace = namespace
         self.subscriptions = []
         self.dependencies = []
         self._built: dict[type[Tool], Tool] = {}
+
+    @functools.cached_property
+    def vocabulary(self) -> str | None:
+        """The vocabulary that it speaks, None for that of the backend at hand.
+
+        It is found out when it is first asked for, which is when a scope opens.
+        """
+        from amanda._vocabulary import spoken  # which selects by tools
+
+        return spoken(self.namespace)
 
     @functools.cached_property  # so that a tool may have a name of its own
     def name(self) -> str:

@@ -16,7 +16,7 @@ from amanda._errors import MissingContextMapError
 from amanda._installed import entry_points_of, warn_once
 from amanda._observation import Analysis
 from amanda._operator import Execution
-from amanda._registry import native_vocabularies
+from amanda._registry import PORTABLE, native_vocabularies
 from amanda._tool import Subscription, Tool, View
 
 
@@ -93,6 +93,35 @@ class ContextMap(Protocol):
         """Whether a call of such a function is one operator there, for its arguments."""
 
 
+def spoken(namespace: str | None) -> str | None:
+    """The vocabulary that a namespace names; None for that of the backend at hand.
+
+    A name that is none of a backend's, and to which no package announces a context map, is one of
+    the tool's own.
+    """
+    from amanda._published import NAMESPACES  # which shows contexts, and those show analyses
+
+    name = NAMESPACES.get(namespace or "amanda", namespace)
+    return name if name is None or name in PORTABLE or name in _vocabularies() else None
+
+
+def _vocabularies() -> set[str]:
+    announced = (entry.name.partition(":")[2] for entry in entry_points_of("amanda.context_maps"))
+    return {*native_vocabularies(), *PORTABLE, *announced, *(spoken for _, spoken in _maps)}
+
+
+def _check_own_name(tool: Tool, namespace: str) -> None:
+    """Refuse a name of the tool's own that is so near to a vocabulary that this may be meant."""
+    import difflib
+
+    names = {name.lower(): name for name in sorted(_vocabularies())}
+    for near in difflib.get_close_matches(namespace.lower(), names, n=1, cutoff=0.75):
+        raise MissingContextMapError(
+            f"{tool.name}: {namespace!r} is no vocabulary; did you mean namespace={names[near]!r}? "
+            "If it is a name of the tool's own, take one that is not so near to that"
+        )
+
+
 def speaks_natively(tool: Tool, driver: Driver) -> bool:
     """Whether a tool speaks the backend's own vocabulary."""
     return tool.vocabulary in (None, driver.vocabulary)
@@ -157,9 +186,11 @@ def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
     """Say of which backends a tool sees nothing, though it is not meant for another one.
 
     Raises:
-        MissingContextMapError: of none of them.
+        MissingContextMapError: of none of them, or what it speaks is misspelt.
     """
     vocabulary = tool.vocabulary
+    if vocabulary is None and tool.namespace not in (None, "", "amanda"):
+        _check_own_name(tool, tool.namespace)
     if vocabulary is None or vocabulary in native_vocabularies():
         return
     found = {driver: _map_or_reason(driver.vocabulary, vocabulary) for driver in drivers}

@@ -198,6 +198,10 @@ class TorchDriver(amanda.Driver):
         known = self._interception.types() if missing else frozenset()  # which takes milliseconds
         return frozenset[str]().union(*(alike(type, known) for type in missing))
 
+    def backward_names(self, type: str) -> Collection[str]:
+        """That of the autograd node, also without the number that PyTorch puts behind it."""
+        return (type, type.rstrip("0123456789"))
+
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""
         return types if all(is_forward_type(type) for type in types) else None

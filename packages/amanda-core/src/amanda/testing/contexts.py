@@ -143,6 +143,27 @@ class Contexts:
             model.forward({"mask": np.ones((2, 3), np.bool_), "x": X})
         assert found == [1]
 
+    def test_published_entries_are_what_the_context_shows(self) -> None:
+        def analyze(ctx: amanda.OpContext) -> None:
+            assert ctx["op"] == ctx.op
+            assert ctx["inputs"] is ctx.inputs
+            assert ctx["outputs"] is ctx.outputs
+            assert "inputs" not in dict(ctx)
+            with pytest.raises(KeyError):
+                ctx["nonsense"]
+            ctx["op"] = "a tool's own"
+            assert ctx["op"] == "a tool's own"
+            del ctx["op"]
+
+        self.look("sigmoid", analyze, require_outputs=True)
+
+        def analyze_backward(ctx: amanda.OpContext) -> None:
+            assert ctx["backward_op"] == ctx.backward_op
+            assert ctx["grad_outputs"] is ctx.grad_outputs
+            assert ctx["grad_inputs"] is ctx.grad_inputs
+
+        self.look("sigmoid", analyze_backward, backward=True, require_outputs=True)
+
     def test_outputs_are_shown_when_they_are_required(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
             assert len(ctx.outputs) == 1

@@ -8,6 +8,7 @@ import pytest
 
 import amanda
 from amanda._registry import native_vocabularies
+from amanda._vocabulary import _maps
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
 from amanda.testing.probes import Executions, InsertAt, Watch
@@ -179,10 +180,13 @@ class Errors:
             perceptron(self.adapter).forward({"x": X})
         assert len(tool.analyzed) == 1
 
-    def test_a_missing_context_map_names_the_package(self) -> None:
+    def test_a_missing_context_map_names_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        words = "words that others have a map to"
+        monkeypatch.setitem(_maps, ("another backend", words), "it cannot be loaded")
+
         class Foreign(amanda.Tool):
             def __init__(self) -> None:
-                super().__init__(namespace="a vocabulary that nobody speaks")
+                super().__init__(namespace=words)
                 self.add_inst_for_op(lambda ctx: None)
 
         model = perceptron(self.adapter)
@@ -191,6 +195,18 @@ class Errors:
             model.forward({"x": X})
         assert "pip install amanda-contextmap" in str(caught.value)
         self.works(model)
+
+    def test_a_tool_may_have_a_namespace_of_its_own(self) -> None:
+        tool = Watch(lambda ctx: None, self.adapter.types["sigmoid"], namespace="mapping")
+        with amanda.apply(tool):
+            perceptron(self.adapter).forward({"x": X})
+        assert len(tool.analyzed) == 1
+
+    def test_a_namespace_that_is_misspelt_is_refused(self) -> None:
+        tool = Watch(lambda ctx: None, namespace=self.adapter.vocabulary.upper() + "s")
+        meant = f"did you mean namespace='{self.adapter.vocabulary}'"
+        with pytest.raises(amanda.MissingContextMapError, match=meant), amanda.apply(tool):
+            perceptron(self.adapter).forward({"x": X})
 
     def test_a_tool_for_another_backend_sees_nothing(self) -> None:
         seen: list[str] = []
