@@ -13,7 +13,7 @@ from amanda import UnsupportedError
 from amanda_tensorflow._internals import tensor_util
 from amanda_tensorflow.graph.attributes import read_attrs
 from amanda_tensorflow.graph.operators import operators_of
-from amanda_tensorflow.notes import attached
+from amanda_tensorflow.notes import notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -93,7 +93,7 @@ class Whole(NamedTuple):
 
 def wholes_of(graph: Any, engine: Engine) -> list[Whole]:
     """The composites of a graph for the active tools."""
-    known: dict[str, tuple[int, list[Whole]]] = attached(graph, "_amanda_composites", dict)
+    known = notes_of(graph).composites
     operators = operators_of(graph)
     for vocabulary, context_map in engine.context_maps.items():
         if known.get(vocabulary, (-1,))[0] != len(operators):

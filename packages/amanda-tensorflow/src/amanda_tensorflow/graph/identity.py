@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from amanda.driving import Ids
 
 from amanda_tensorflow.graph.node_types import OPT_IN
-from amanda_tensorflow.graph.operators import TensorFlowOperator, finder, keep_alive, operators_of
+from amanda_tensorflow.graph.operators import TensorFlowOperator, finder, operators_of
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.notes.name_scopes import declared_scope, is_update, within, without_gradients
 
@@ -43,7 +43,7 @@ class Identities:
 
     def identify(
         self,
-        owner: Any,
+        kept: set[TensorFlowOperator],
         graphs: Iterable[tuple[Any, str, Iterable[tuple[str, str]]]],
         variables: Iterable[Hashable],
         types: Container[str] | None = None,
@@ -51,7 +51,7 @@ class Identities:
         """Make or find the operators of graphs that are run as one.
 
         Args:
-            owner: the function that runs them; the graph, where sessions run it.
+            kept: who runs them keeps them there.
             graphs: each graph with the scope that it is called in, and name and type of its forward
                 nodes; what is called comes after its caller.
             variables: what tells the variables that they use from all others.
@@ -81,7 +81,7 @@ class Identities:
                         operator = self._new(graph, name, op, scope, place, keys)
                     operators[name] = operator
                 taken[operator.serial] = operator
-        keep_alive(owner, taken.values())
+        kept.update(taken.values())
 
     def _recognize(
         self, place: str, keys: frozenset[Hashable], taken: Container[int]

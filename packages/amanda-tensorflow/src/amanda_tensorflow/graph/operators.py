@@ -10,10 +10,10 @@ from amanda import AmandaError, Operator
 
 from amanda_tensorflow.graph.node_types import OPT_IN
 from amanda_tensorflow.graph.sources import locator
-from amanda_tensorflow.notes import attached
+from amanda_tensorflow.notes import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
+    from collections.abc import Callable, Hashable
 
 
 class TensorFlowOperator(Operator):
@@ -97,24 +97,13 @@ class TensorFlowOperator(Operator):
 
 
 def operators_of(graph: Any) -> weakref.WeakValueDictionary[str, TensorFlowOperator]:
-    """The operators known so far in a graph, by the names of their nodes."""
-    operators: weakref.WeakValueDictionary[str, TensorFlowOperator]
-    operators = attached(graph, "_amanda_operators", weakref.WeakValueDictionary)
-    return operators
+    """The operators known so far in a graph, by the names of their nodes.
 
-
-def keep_alive(owner: Any, operators: Iterable[TensorFlowOperator]) -> None:
-    """Have operators live as long as an owner.
-
-    A lost graph is a cycle, and would keep them until Python's garbage collector finds it; what
-    runs a function is gone with the function.
-
-    Args:
-        owner: the function that runs them; the graph, where sessions run it.
-        operators: some operators.
+    Who runs them keeps them: a function, and for what sessions run the graph. A lost graph is a
+    cycle, and would keep them until Python's garbage collector finds it, but a function is gone
+    when the program drops it.
     """
-    kept: set[TensorFlowOperator] = attached(owner, "_amanda_kept", set)
-    kept.update(operators)
+    return notes_of(graph).operators
 
 
 def finder(graph: Any, name: str) -> Callable[[], Any]:

@@ -19,6 +19,9 @@ from amanda_tensorflow._internals import indexed_slices, tensor_lib
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from amanda_tensorflow.composites import Whole
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
+
     Range = tuple[int, int]
     """Ids of nodes: above the first number, and up to the second."""
 
@@ -83,6 +86,9 @@ class Notes:
         scopes: for a name scope, the scope around it and the name it was opened by.
         updates: the name scopes that an optimizer opened.
         functions: graphs of functions that it calls and of which only definitions are known.
+        operators: those known so far, by the names of their nodes; who runs them keeps them.
+        composites: for a vocabulary, how many operators were known when they were found, and them.
+        types: of its operators, and of those of the functions that it calls; None if not needed.
         warned: whether it was said that some of its operators cannot be told apart.
     """
 
@@ -98,6 +104,11 @@ class Notes:
     scopes: dict[str, tuple[str, str]] = field(default_factory=dict)
     updates: set[str] = field(default_factory=set)
     functions: dict[str, Any] = field(default_factory=dict)
+    operators: weakref.WeakValueDictionary[str, TensorFlowOperator] = field(
+        default_factory=weakref.WeakValueDictionary
+    )
+    composites: dict[str, tuple[int, list[Whole]]] = field(default_factory=dict)
+    types: frozenset[str] | None = None
     warned: bool = False
 
     def computes_gradients(self) -> Callable[[int], bool]:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow._internals import atomic_function, attributes, context, handle_data_util
 from amanda_tensorflow.graph.frames import Frame
-from amanda_tensorflow.graph.operators import keep_alive
 from amanda_tensorflow.graph.state import is_reproducible, note_new_streams
 from amanda_tensorflow.notes import attached
 from amanda_tensorflow.rewriting.arguments import Capture
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda_tensorflow.graph.identity import Identities
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.rewriting.arguments import Stashed
     from amanda_tensorflow.routines.stages import Stage
     from amanda_tensorflow.running.instrumenting import Instrumenter
@@ -96,11 +96,19 @@ class FunctionCopy(Copy):
 
 
 @dataclass(slots=True, eq=False)
-class _Said:
-    """What was said about a function, once."""
+class _Known:
+    """What is known of one function.
 
-    leaves_xla: bool = False
-    which_streams: bool = False
+    Attributes:
+        copies: its rewritten copies.
+        operators: those that it runs, and those whose gradients it computes.
+        said_leaves_xla, said_streams: whether it was said what its copies do in another way.
+    """
+
+    copies: Copies[FunctionCopy] = field(default_factory=Copies)
+    operators: set[TensorFlowOperator] = field(default_factory=set)
+    said_leaves_xla: bool = False
+    said_streams: bool = False
 
 
 class FunctionCall(Runnable[FunctionCopy]):
@@ -109,7 +117,8 @@ class FunctionCall(Runnable[FunctionCopy]):
     def __init__(self, function: Any, args: Sequence[Any], versions: stashed.Signature) -> None:
         self._function = function
         self._args = args
-        self.copies = attached(function, "_amanda_copies", Copies)
+        self._known = attached(function, "_amanda_known", _Known)
+        self.copies = self._known.copies
         self.versions: stashed.Signature = versions
 
     def frame(self) -> Frame:
@@ -119,13 +128,13 @@ class FunctionCall(Runnable[FunctionCopy]):
     def identify(self, root: Frame, identities: Identities, types: frozenset[str] | None) -> None:
         """Have the operators be known of the function and of all it calls."""
         identities.identify(
-            self._function,
+            self._known.operators,
             ((frame.graph, frame.scope, frame.forward_operations()) for frame in root.walk()),
             [("variable", arg._id) for arg in self._args if arg.dtype.name == "resource"],
             types,
         )
         for frame in root.walk():  # those whose gradients it computes may be another function's
-            keep_alive(self._function, frame.gradients.operators())
+            self._known.operators.update(frame.gradients.operators())
 
     def values(self) -> Values:
         """Finds out the values of its captures."""
@@ -134,12 +143,12 @@ class FunctionCall(Runnable[FunctionCopy]):
     def rewritten(self, root: Frame, stages: Sequence[Stage]) -> FunctionCopy:
         """A copy with stages in it; what it does in another way is said once."""
         copy = FunctionCopy(root, stages, self._args, self.versions)
-        said = attached(self._function, "_amanda_said", _Said)
-        if not said.leaves_xla and _leaves_xla(root):
-            said.leaves_xla = True
+        known = self._known
+        if not known.said_leaves_xla and _leaves_xla(root):
+            known.said_leaves_xla = True
             _log.warning(_LEAVES_XLA, root.graph.name)
-        if not said.which_streams:
-            said.which_streams = True
+        if not known.said_streams:
+            known.said_streams = True
             note_new_streams(root.graph.name, _streams(root))
         return copy
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from amanda_tensorflow.graph.identity import Identities
+    from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.routines.stages import Stage
     from amanda_tensorflow.running.instrumenting import Instrumenter
     from amanda_tensorflow.values import Values
@@ -140,11 +141,13 @@ class _InGraph:
     Attributes:
         last: the id of the last node when its operators were identified.
         types: of which operators that was; None for all.
+        operators: those of the graph.
         copies: those of what a session was asked to run, by that.
     """
 
     last: int = 0
     types: set[frozenset[str] | None] = field(default_factory=set)
+    operators: set[TensorFlowOperator] = field(default_factory=set)
     copies: dict[Any, Copies[SessionCopy]] = field(default_factory=dict)
 
 
@@ -200,11 +203,11 @@ class Request(Runnable[SessionCopy]):
                 and not computes_gradients(operation._id)
                 and (operation._id in notes.recomputed or not is_gradient(operation.name))
             ]
-            identities.identify(root.graph, [(root.graph, "", nodes)], (), types)
+            identities.identify(known.operators, [(root.graph, "", nodes)], (), types)
         for frames in root.children.values():
             for child in frames:
                 below = [(f.graph, f.scope, f.forward_operations()) for f in child.walk()]
-                identities.identify(root.graph, below, (), types)
+                identities.identify(known.operators, below, (), types)
 
     def values(self) -> Values:
         """Finds out the values of variables by asking the session."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from amanda_tensorflow._internals import errors, op_def_registry
 from amanda_tensorflow.graph.called_functions import calls_functions, definition_of
 from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
-from amanda_tensorflow.notes import attached
+from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.thread import active
 from amanda_tensorflow.unseen import OF_MODELS
 
@@ -101,8 +101,8 @@ class Pipelines:
 
 def _types_in(graph: Any) -> frozenset[str]:
     """The types of the operators of a function's graph, and of the functions that it calls."""
-
-    def find() -> frozenset[str]:
+    notes = notes_of(graph)
+    if notes.types is None:
         known: set[str] = set()
         types: set[str] = set()
         for operation in graph.get_operations():
@@ -110,9 +110,8 @@ def _types_in(graph: Any) -> frozenset[str]:
             if _function_attributes(operation.type):
                 for name in _functions_of(operation.node_def):
                     types |= _types_of(graph, name, known)
-        return frozenset(types)
-
-    return attached(graph, "_amanda_types", find)
+        notes.types = frozenset(types)
+    return notes.types
 
 
 def _types_of(graph: Any, name: str, known: set[str]) -> frozenset[str]:
