@@ -59,3 +59,15 @@ def test_what_a_class_inherits_it_inherits_again():
     patches.hold(False)
     assert Derived().call() == "original"
     assert "call" not in vars(Derived)
+
+
+def test_others_that_are_added_while_they_are_held_go_with_them():
+    framework = SimpleNamespace(call="original", other="original")
+    patches = Patches(lambda: [(framework, "call", "patched")])
+    patches.add([(framework, "other", "patched")])
+    assert framework.other == "original"
+    patches.hold(True)
+    patches.add([(framework, "other", "patched")])
+    assert framework.other == "patched"
+    patches.hold(False)
+    assert (framework.call, framework.other) == ("original", "original")
