@@ -249,7 +249,7 @@ def test_gradients_for_other_inputs_each_time_are_refused():
 
     with (
         amanda.apply(Tool(gradient=(doubled, {}))),
-        pytest.raises(amanda.UnsupportedError, match=r"'Mul/gate' is taken several times"),
+        pytest.raises(amanda.UnsupportedError, match=r"'Mul(#\d+)?/gate' .*is taken several times"),
     ):
         step(tf.constant(X), tf.constant(Y))
 
