@@ -37,3 +37,33 @@ def test_lists_of_other_lengths_in_front_shift_nothing():
     with amanda.apply(before("index_put", lambda values: values + 1, inputs=["values"])):
         assert model(torch.zeros(2, 2), first).tolist() == [[2, 2], [0, 0]]
         assert model(torch.zeros(2, 2), first, first).tolist() == [[2, 0], [0, 0]]
+
+
+def test_one_place_that_takes_turns_with_overloads_runs_each_as_it_is():
+    class Sum(nn.Module):
+        def forward(self, x, *dims):
+            return torch.sum(x, *dims)
+
+    model, x = Sum(), torch.arange(6.0).reshape(2, 3)
+    with amanda.apply(before("sum", lambda x: x + 1)):
+        for _ in range(2):
+            assert model(x).item() == 21
+            assert model(x, 0).tolist() == [5, 7, 9]
+            assert model(x, (0, 1)).item() == 21
+
+
+def test_a_place_that_is_given_tensors_parameters_and_subclasses_by_turns():
+    class Scale(nn.Module):
+        def forward(self, x, weight):
+            return nn.functional.linear(x, weight)
+
+    class Kind(torch.Tensor):
+        pass
+
+    model, weight = Scale(), torch.eye(2)
+    tool = before("linear", lambda weight: weight * 2, inputs=[1])
+    with amanda.apply(tool), torch.no_grad():
+        for given in (weight, nn.Parameter(weight), weight.as_subclass(Kind)) * 2:
+            result = model(torch.ones(1, 2), given)
+            assert (type(result) is Kind) is (type(given) is Kind)
+            assert result.tolist() == [[2, 2]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
@@ -258,3 +259,19 @@ def _replacing_linear() -> amanda.Tool:
     tool = amanda.Tool()
     tool.add_inst_for_op(lambda ctx: ctx.replace_op(lambda x, w: x), ops=["linear"])
     return tool
+
+
+def test_a_thread_that_looks_inside_takes_nothing_from_one_that_does_not() -> None:
+    whole, parts = Record(["layer_norm"]), Record(["native_layer_norm"])
+    module = nn.LayerNorm(4)
+
+    def look_inside() -> None:
+        under(parts, lambda: module(V))
+
+    with amanda.apply(whole):
+        module(V)
+        thread = threading.Thread(target=look_inside)
+        thread.start()
+        thread.join()
+        module(V)
+    assert (whole.types, parts.types) == (["layer_norm"] * 2, ["native_layer_norm"])

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import sys
 import weakref
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -92,13 +93,14 @@ def test_an_exception_in_the_model_within_modules_and_routines() -> None:
         def forward(self, x: Tensor) -> Tensor:
             raise KeyError("model")
 
-    model, tool = nn.Sequential(nn.Linear(3, 3), Failing()), Record()
+    parts = OrderedDict(first=nn.Linear(3, 3), failing=Failing())
+    model, tool = nn.Sequential(parts), Record()
     with amanda.apply(tool):
         for _ in range(2):
             with pytest.raises(KeyError, match="model"):
                 model(X)
         plain()
-    assert tool.ran == ["0/linear", "0/linear", "exp"]  # the last is outside of the modules
+    assert tool.ran == ["first/linear", "first/linear", "exp"]  # the last is outside of the modules
     assert len(tool.analyzed) == 2
 
 

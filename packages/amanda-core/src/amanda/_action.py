@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from amanda._errors import ActionError, RoutineError
 from amanda._forward import NOTHING, Ask, Forward, original
 from amanda._operator import Operator
-from amanda._routine import call
+from amanda._routine import begin, end
 from amanda._tool import Tool, View
 
 # Says why a substitute cannot stand for the tensor that it replaces, None if it can. The tensor is
@@ -179,8 +179,12 @@ class Action:
                 raise self.error(reason, operator) from None
         if self.asked or self.original:
             selected = self._with_asked(selected, tensors, operator, forward)
+        outer = begin()
         try:
-            return call(self.routine, *selected, **self.kwargs)
+            try:
+                return self.routine(*selected, **self.kwargs)
+            finally:
+                end(outer)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise self.error(reason, operator) from error

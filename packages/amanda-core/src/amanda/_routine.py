@@ -14,27 +14,50 @@ def _nothing_to_restore() -> None:
     pass
 
 
-class _Running(threading.local):
-    """What makes active again, when a thread's routine ends, what was set aside for it.
+class _Running:
+    """What a thread is running.
 
-    It is ``_nothing_to_restore`` in a routine that has opened no scope, and None in none.
+    Attributes:
+        restore: makes active again, when the thread's routine ends, what was set aside for it. It
+            is ``_nothing_to_restore`` in a routine that has opened no scope, and None in none.
     """
 
-    restore: Callable[[], None] | None = None
+    __slots__ = ("restore",)
+
+    def __init__(self) -> None:
+        self.restore: Callable[[], None] | None = None
 
 
-_running = _Running()
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.running = _Running()
+
+
+_thread = _Thread()
+
+
+def begin() -> Callable[[], None] | None:
+    """Be in a routine; what this returns is given to :func:`end`."""
+    running = _thread.running
+    outer, running.restore = running.restore, _nothing_to_restore
+    return outer
+
+
+def end(outer: Callable[[], None] | None) -> None:
+    """Be where this thread was before a routine, with what was set aside for it active again."""
+    running = _thread.running
+    restore, running.restore = running.restore, outer
+    if restore is not None and restore is not _nothing_to_restore:
+        restore()
 
 
 def call(routine: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call a routine of a tool."""
-    outer, _running.restore = _running.restore, _nothing_to_restore
+    outer = begin()
     try:
         return routine(*args, **kwargs)
     finally:
-        restore, _running.restore = _running.restore, outer
-        if restore is not None and restore is not _nothing_to_restore:
-            restore()
+        end(outer)
 
 
 def in_routine_first(set_aside: Callable[[], Callable[[], None]]) -> None:
@@ -44,9 +67,9 @@ def in_routine_first(set_aside: Callable[[], Callable[[], None]]) -> None:
         set_aside: sets aside what is active; what it returns is called when the routine ends.
     """
     if in_routine():
-        _running.restore = set_aside()
+        _thread.running.restore = set_aside()
 
 
 def in_routine() -> bool:
     """Whether this thread is running a routine that has not opened a scope of its own."""
-    return _running.restore is _nothing_to_restore
+    return _thread.running.restore is _nothing_to_restore

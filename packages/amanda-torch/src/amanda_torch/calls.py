@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.compiler import is_dynamo_compiling
 
-from amanda_torch._internals import ScriptMethod
+from amanda_torch._internals import ScriptMethod, is_key_included
 from amanda_torch.frames import calls_a_module, runs_compiled
 from amanda_torch.script import prepare
-from amanda_torch.thread import intercept, intercepting, local
+from amanda_torch.thread import KEY, intercept, local
 
 if TYPE_CHECKING:
     from amanda_torch.identity import Identity
@@ -36,7 +36,7 @@ def patches_of_modules(identity: Identity) -> list[Patch]:
             return _call(self, *args, **kwargs)
         thread = local.thread
         engine = thread.engine
-        if engine is None or not intercepting():
+        if engine is None or not is_key_included(KEY):
             return _call(self, *args, **kwargs)
         outer, visits = thread.entered, thread.visits
         if outer is None:

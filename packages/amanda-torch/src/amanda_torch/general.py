@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from amanda import RoutineError, UnsupportedError
@@ -38,6 +38,18 @@ if TYPE_CHECKING:
     # What an operator, or its replacement, returned, and the tensors that are its results.
     Result = tuple[Any, Sequence[Tensor]]
     Original = Callable[[Sequence[Tensor]], Result]
+
+
+class Given(NamedTuple):
+    """What an operator is run on: the inputs with what routines have returned.
+
+    Attributes:
+        substituted: these themselves.
+        to_original: what the operator is given for them, where it writes or is watched.
+    """
+
+    substituted: Sequence[Tensor]
+    to_original: Sequence[Tensor]
 
 
 @not_a_call_site
@@ -91,9 +103,8 @@ class General:
                     result, outputs = _run_watched(original, given, watch)
                 else:
                     replace = _replace_tracked if tracked else _replace
-                    result, outputs = replace(
-                        plan.replace, call, substituted, given, original, destinations
-                    )
+                    both = Given(substituted, given)
+                    result, outputs = replace(plan.replace, call, both, original, destinations)
         except REFUSALS as error:
             call.blame(error, () if substituted is inputs else plan.before)
             raise
@@ -192,59 +203,39 @@ def _run_watched(original: Original, given: Sequence[Tensor], watch: Unwatched) 
 
 @not_a_call_site
 def _replace_tracked(
-    action: Action,
-    call: Call,
-    substituted: Sequence[Tensor],
-    given: Sequence[Tensor],
-    original: Original,
-    destinations: Nowhere,
+    action: Action, call: Call, given: Given, original: Original, destinations: Nowhere
 ) -> Result:
-    """The result of a replacement, with the gradient of the original unless it has its own.
-
-    Args:
-        action: the replacement.
-        call: the execution.
-        substituted: the inputs with what routines have returned.
-        given: what the original is run on.
-        original: runs it.
-        destinations: where it writes.
-    """
+    """The result of a replacement, with the gradient of the original unless it has its own."""
     if action.differentiable:
-        return _replace(action, call, given, given, original, destinations)
-    rerun = Rerun(call, substituted, original, given)
-    returned = unrecorded(action.call, substituted, call.operator, Forward(run=rerun))
-    result, outputs = original(given) if rerun.ran is None else rerun.ran
+        return _replace(action, call, given, original, destinations)
+    rerun = Rerun(call, given.substituted, original, given.to_original)
+    returned = unrecorded(action.call, given.substituted, call.operator, Forward(run=rerun))
+    result, outputs = original(given.to_original) if rerun.ran is None else rerun.ran
     found = unrecorded(action.substituted, returned, outputs, call.operator, stops_gradient)
     return result, outputs if found is outputs else constant(outputs, found)
 
 
 @not_a_call_site
 def _replace(
-    action: Action,
-    call: Call,
-    substituted: Sequence[Tensor],
-    given: Sequence[Tensor],
-    original: Original,
-    destinations: Nowhere,
+    action: Action, call: Call, given: Given, original: Original, destinations: Nowhere
 ) -> Result:
     """The result of a replacement; the original is run if what it returns is needed.
 
     Args:
         action: the replacement.
         call: the execution.
-        substituted: what the replacement is run on.
-        given: what the original is run on.
-        original: runs it.
-        destinations: where it writes.
+        given: what both are run on.
+        original: runs the original.
+        destinations: where that writes.
     """
     operator, signature = call.operator, call.form.signature
-    routines_own = given if action.differentiable else substituted
-    rerun = Rerun(call, routines_own, None, given)
-    returned = action.call(routines_own, operator, Forward(run=rerun))
+    inputs = given.to_original if action.differentiable else given.substituted
+    rerun = Rerun(call, inputs, None, given.to_original)
+    returned = action.call(inputs, operator, Forward(run=rerun))
     values = returned if isinstance(returned, (tuple, list)) else (returned,)
     whole = signature.returns_tensors and not any(value is None for value in values)
     if signature.reshapes or not whole:
-        result, outputs = original(given)
+        result, outputs = original(given.to_original)
         return result, action.substituted(returned, outputs, operator, incompatible)
     if destinations.count is not None:
         action.substitutes(returned, destinations.count, operator)

@@ -6,6 +6,10 @@ between that module's ``forward`` and the operator. A place that is passed sever
 one call of the outermost module (a loop, a module called twice) is a different operator each
 time, told apart by its turn. Nothing here looks at tensors, so a generation loop finds in its
 second step the operators of the first one.
+
+Core's ``Operators`` keeps places that the driver has named before. Here the place is found by the
+frames themselves, level by level, since naming one anew at each execution would cost more than
+all else.
 """
 
 from __future__ import annotations
@@ -118,7 +122,8 @@ class Identity:
             if outer is None:
                 node = self._outermost(module, frame, thread)
             else:
-                node = self._within(self.node(outer, thread), module, frame, thread)
+                parent = outer[NODE] or self.node(outer, thread)
+                node = self._within(parent, module, frame, thread)
             entered[NODE] = node
         return node  # type: ignore[no-any-return]
 

@@ -154,12 +154,7 @@ class Destinations(Nowhere):
             yield
 
     def results(self, outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The results of the operator, also if it returns nothing.
-
-        Args:
-            outputs: what it returned.
-            arguments: the tensors that it was run on.
-        """
+        """The results of the operator, also if it returns nothing."""
         for tensor, substitute, copy in self._moved_state:
             if not torch.equal(substitute, copy):  # it has been written to
                 tensor.copy_(copy)
@@ -176,13 +171,7 @@ class Destinations(Nowhere):
         bounded: Sequence[Tensor],
         refused: Callable[[str], Exception],
     ) -> Sequence[Tensor]:
-        """Have the program's tensors hold what the results have become; returns these tensors.
-
-        Args:
-            finished: the results, or what routines have replaced them by.
-            bounded: the results if they lie behind a boundary, in memory of their own or not.
-            refused: makes an error of why a substitute cannot be written where it should.
-        """
+        """Have the program's tensors hold what the results have become; returns these tensors."""
         written = list(finished)
         places = self._places or self._out or [None] * len(written)
         for i, (place, value) in enumerate(zip(places, finished, strict=True)):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from amanda.driving import Action, Forward
     from torch import Tensor
 
+    Check = Callable[[Any, Any], str | None]
+
 _T = TypeVar("_T")
 _is_grad_enabled = torch.is_grad_enabled
 
@@ -43,28 +45,41 @@ class Routines:
         self, tensors: Sequence[Tensor], operator: Operator, forward: Forward = NOTHING
     ) -> Sequence[Tensor]:
         """``tensors`` itself, or a list with what routines have returned in it."""
-        returned = tensors
-        recording = _is_grad_enabled() or forward_ad._current_level >= 0
-        for differentiable, actions in self._groups:
-            if recording and not differentiable:
-                given = returned
-                returned = unrecorded(_in_turn, actions, given, operator, forward)
-                if returned is not given:
-                    returned = constant(given, returned)
-            else:
-                for action in actions:
-                    returned = action.run(returned, returned, operator, incompatible, forward)
+        if _is_grad_enabled() or forward_ad._current_level >= 0:
+            returned = self._run_recording(tensors, operator, forward)
+        else:
+            returned = _in_turn(self._actions, tensors, operator, incompatible, forward)
         if returned is not tensors:
             refuse_substitution(self._actions, operator)
         return returned
 
+    def _run_recording(
+        self, tensors: Sequence[Tensor], operator: Operator, forward: Forward
+    ) -> Sequence[Tensor]:
+        """What autograd sees of it: a differentiable routine, but only results of any other."""
+        for differentiable, actions in self._groups:
+            if differentiable:
+                tensors = _in_turn(actions, tensors, operator, incompatible, forward)
+                continue
+            given = tensors
+            tensors = unrecorded(_in_turn, actions, given, operator, stops_gradient, forward)
+            if tensors is not given:
+                tensors = constant(given, tensors)
+        return tensors
+
 
 @not_a_call_site
 def _in_turn(
-    actions: Sequence[Action], tensors: Sequence[Tensor], operator: Operator, forward: Forward
+    actions: Sequence[Action],
+    tensors: Sequence[Tensor],
+    operator: Operator,
+    check: Check,
+    forward: Forward,
 ) -> Sequence[Tensor]:
     for action in actions:
-        tensors = action.run(tensors, tensors, operator, stops_gradient, forward)
+        result = action.call(tensors, operator, forward)
+        if result is not None:
+            tensors = action.substituted(result, tensors, operator, check)
     return tensors
 
 

@@ -1,4 +1,9 @@
-"""How plans are carried out: each by the least that it needs, chosen once per plan and form."""
+"""How plans are carried out: each by the least that it needs, chosen once per plan and form.
+
+Core's ``Call`` states the same order for frameworks whose operators return new tensors and are
+differentiated by whoever runs them. Here an operator may write to what it is given, autograd sees
+its gradient from outside, and an operator that nobody does anything at must cost next to nothing.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +67,7 @@ class Around:
     def __init__(self, plan: Plan, form: Form, identity: Identity) -> None:
         self._form = form
         self._identity = identity
-        self._before = Routines(plan.before)
+        self._before = Routines(plan.before) if plan.before else None
         self._after = Routines(plan.after) if plan.after else None
 
     def run(
@@ -70,10 +75,11 @@ class Around:
     ) -> Any:
         """Carry out the plan at one execution."""
         form, inside = self._form, plan.inside
-        inputs = form.tensors(args, kwargs)
-        if (form.places is None or count_modes() or is_jit_tracing()) and is_tracing(inputs):
+        pick = form.pick
+        inputs = form.signature.tensors(args, kwargs) if pick is None else pick(args)
+        if (pick is None or count_modes() or is_jit_tracing()) and is_tracing(inputs):
             return run_inside(inside, form, keys, args, kwargs)
-        given = self._before.run(inputs, operator)
+        given = inputs if self._before is None else self._before.run(inputs, operator)
         new_args, new_kwargs = args, kwargs
         if given is not inputs:
             new_args, new_kwargs = form.with_tensors(args, kwargs, given)

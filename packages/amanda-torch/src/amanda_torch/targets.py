@@ -49,9 +49,10 @@ class Form:
         numeric: whether numbers stand for tensors among the arguments.
         places: positions of the tensors, where nothing but positional arguments is one, none of a
             subclass; else None.
+        pick: takes the tensors from the positional arguments where they have places; else None.
     """
 
-    __slots__ = ("_pick", "key", "numeric", "places", "resume", "run", "signature", "type")
+    __slots__ = ("key", "numeric", "pick", "places", "resume", "run", "signature", "type")
 
     def __init__(
         self,
@@ -70,15 +71,11 @@ class Form:
         self.resume = resume
         self.numeric = numeric
         self.places = places
-        self._pick: Any = itemgetter(*places) if places and len(places) > 1 else None
+        self.pick = None if places is None else _pick(places)
 
     def tensors(self, args: Args, kwargs: Kwargs) -> Sequence[Tensor]:
         """The tensors among the arguments; see :meth:`Signature.tensors`."""
-        if self._pick is not None:
-            return self._pick(args)  # type: ignore[no-any-return]
-        if self.places is None:
-            return self.signature.tensors(args, kwargs)
-        return [args[i] for i in self.places]
+        return self.signature.tensors(args, kwargs) if self.pick is None else self.pick(args)
 
     def with_tensors(
         self, args: Args, kwargs: Kwargs, tensors: Sequence[Tensor]
@@ -94,6 +91,13 @@ class Form:
     def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]] | None:
         """What tells operators apart outside of modules, and the names of these arguments."""
         return self.signature.settings(args, kwargs, self.numeric)
+
+
+def _pick(places: tuple[int, ...]) -> Callable[[Args], Sequence[Tensor]]:
+    start = places[0] if places else 0
+    end = start + len(places)
+    together = places == tuple(range(start, end))
+    return itemgetter(slice(start, end)) if together else itemgetter(*places)
 
 
 class Target:

@@ -1,4 +1,8 @@
-"""What each thread carries: the tools in force, and where in the model it is."""
+"""What each thread carries: the tools in force, and where in the model it is.
+
+Whether operators are seen is not kept here, as core's ``ActiveEngine`` does, but by the dispatcher:
+a key that a thread includes, which the threads of a backward take over from the one that starts it.
+"""
 
 from __future__ import annotations
 
