@@ -20,6 +20,7 @@ TOOLS = "packages/amanda-tools/README.md"
 TENSORFLOW = "packages/amanda-tensorflow/README.md"
 ELSEWHERE = {
     "docs/looking-into-a-language-model.md",  # test_language_models.py
+    "docs/training-with-tools.md",  # test_training_page.py
     "packages/amanda-contextmap/docs/writing-a-portable-tool.md",  # test_portable_docs.py
     "packages/amanda-core/docs/writing-a-driver.md",  # test_guide.py of core
     "packages/amanda-jax/README.md",  # test_readme.py beside it

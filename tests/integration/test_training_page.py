@@ -1,0 +1,129 @@
+"""What "Training with tools" prints, on both backends, held to plain references in PyTorch."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pages
+import pytest
+import torch
+
+PAGE = "docs/training-with-tools.md"
+SHOWN = "".join(block for language, block in pages.blocks(PAGE) if not language)
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_the_page_prints_what_it_shows(backend, tmp_path):
+    script = tmp_path / "training.py"
+    script.write_text(pages.program(PAGE))
+    environment = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    ran = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert pages.alike(ran.stdout, SHOWN), ran.stdout
+
+
+def straight(exact, substitute):
+    """The substitute, whose gradient goes to what it stands for."""
+    return exact + (substitute - exact).detach()
+
+
+class Reference:
+    """The page's model and training, written out.
+
+    Args:
+        of_weight: what the model computes with in place of a weight, given it and the epoch.
+        activation: what comes after the first layer.
+    """
+
+    def __init__(self, of_weight=lambda weight, epoch: weight, activation=torch.relu):
+        rng = np.random.default_rng(0)
+        self.x = torch.tensor(rng.standard_normal((64, 8)).astype("float32"))
+        self.y = torch.tanh(self.x[:, :3].sum(1, keepdim=True))
+        shapes = ((8, 16), (16,), (16, 1), (1,))
+        initial = [(rng.standard_normal(s) * 0.5).astype("float32") for s in shapes]
+        self.parameters = [torch.tensor(p, requires_grad=True) for p in initial]
+        self.of_weight, self.activation = of_weight, activation
+        self.norms = []
+
+    def loss(self, epoch=0):
+        kernel, bias, last, offset = self.parameters
+        hidden = self.activation(self.x @ self.of_weight(kernel, epoch) + bias)
+        return ((hidden @ self.of_weight(last, epoch) + offset - self.y) ** 2).mean()
+
+    def trained(self, epochs=20):
+        for epoch in range(epochs):
+            loss = self.loss(epoch)
+            gradients = torch.autograd.grad(loss, self.parameters)
+            self.norms.append([float(gradients[i].norm()) for i in (0, 2)])
+            with torch.no_grad():
+                for parameter, gradient in zip(self.parameters, gradients, strict=True):
+                    parameter -= 0.1 * gradient
+        return loss.item()
+
+
+def assert_shown(text):
+    """Whether the page shows a line that begins with a text, up to the last digits."""
+    assert any(pages.alike(line[: len(text)], text) for line in SHOWN.splitlines()), text
+
+
+def test_plain():
+    assert_shown(f"plain {Reference().trained():.4f}")
+
+
+def test_quantized_weights_are_learned_straight_through():
+    reference = Reference(lambda w, epoch: straight(w, torch.round(w / 0.25) * 0.25))
+    assert_shown(f"quantized {reference.trained():.4f}")
+    assert_shown(f"evaluated as trained {reference.loss():.4f}")
+    reference.of_weight = lambda w, epoch: w
+    assert_shown(f"evaluated without the tool {reference.loss():.4f}")
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_pruned_weights_move_unless_their_gradient_is_masked(frozen):
+    masks = {p.shape: p.abs() >= p.detach().abs().quantile(0.5) for p in Reference().parameters}
+
+    def masked(weight, epoch):
+        mask = masks[weight.shape]
+        return weight * mask if frozen else straight(weight, weight * mask)
+
+    reference = Reference(masked)
+    kernel = reference.parameters[0]
+    before = kernel.detach().clone()
+    loss = reference.trained()
+    moved = (kernel - before).abs()[~masks[kernel.shape]].max().item()
+    assert_shown(f"pruned, frozen={frozen}: {loss:.4f}, pruned weights moved by {moved:.3f}")
+
+
+def cut(x):
+    y = torch.relu(x)
+    return torch.where(y < y.mean(), torch.zeros_like(y), y)
+
+
+@pytest.mark.parametrize(
+    ("how", "activation"),
+    [
+        ("insert_after_op", lambda x: straight(torch.relu(x), cut(x))),
+        ("replace_op", lambda x: straight(torch.relu(x), cut(x))),
+        ("insert_before_op", lambda x: torch.relu(straight(x, cut(x)))),
+    ],
+)
+def test_a_change_is_learned_by_where_it_is_made(how, activation):
+    assert_shown(f"{how:16} {Reference(activation=activation).trained():.4f}")
+
+
+def test_norms_of_gradients():
+    reference = Reference()
+    reference.trained(3)
+    for layer, norms in zip(("hidden", "out"), zip(*reference.norms, strict=True), strict=True):
+        assert_shown(" ".join([layer, *(f"{norm:.3f}" for norm in norms)]))
+
+
+def test_a_threshold_that_rises():
+    def pruned(weight, epoch):
+        zero = torch.zeros_like(weight)
+        return straight(weight, torch.where(weight.abs() < 0.02 * epoch, zero, weight))
+
+    assert_shown(f"gradually {Reference(pruned).trained():.4f}")
