@@ -139,6 +139,15 @@ def test_captures_are_what_hooks_are_given(names, model, run):
 
 
 @in_every_run
+def test_a_part_is_left_out_as_by_a_hook(names, model, run):
+    id = "transformer.h.1.mlp.dropout/dropout"
+    with hooked(model, SAME[id], lambda module, args, output: torch.zeros_like(output)):
+        expected = run(model)
+    with amanda.apply(names["Change"](id, torch.zeros_like)):
+        assert_same(run(model), expected)
+
+
+@in_every_run
 @pytest.mark.parametrize("id", ["transformer.h.1.mlp.c_fc/view#2", BLOCK])
 def test_patches_are_those_of_a_hook(names, model, run, id):
     """What is put is made of what the model returned for other prompts, at the last token."""
@@ -195,7 +204,7 @@ def test_a_step_of_a_generation_is_changed_alone(names, model):
 
     with hooked(model, SAME[id], hook):
         expected = generate(model, do_sample=False)
-    with amanda.apply(names["At"](id, passes=[2])):
+    with amanda.apply(names["Ablate"](id, passes=[2])):
         found = generate(model, do_sample=False)
     assert_same(found, expected)
     plain = generate(model, do_sample=False)
@@ -289,7 +298,7 @@ def test_a_vector_that_requires_a_gradient_gets_it_where_the_routine_is_differen
     class Learned(names["Steer"]):
         def analyze(self, ctx):
             if ctx.op.id == self.id:
-                ctx.insert_after_op(self.add, outputs=[0], differentiable=True)
+                ctx.insert_after_op(self.function, outputs=[0], differentiable=True)
 
     def gradient(vector, scope):
         with scope:
