@@ -150,6 +150,24 @@ class TestOptions:
         assert helps["rate"] == "how often, at most."
         assert helps["verbose"] == ""
 
+    def test_are_explained_in_as_many_lines_as_it_takes(self):
+        class One(amanda.Tool):
+            """A tool.
+
+            Args:
+                out: a file to write,
+                    by its ending.
+
+            Raises:
+                OSError: it cannot be written.
+            """
+
+            def __init__(self, out):
+                super().__init__()
+
+        (option,) = options_of(One)
+        assert option.help == "a file to write, by its ending."
+
     def test_of_every_named_tool_are_explained(self):
         for name in ("flops", "profile", "trace"):
             (entry,) = named_tools()[name]

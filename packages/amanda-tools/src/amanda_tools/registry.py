@@ -13,6 +13,7 @@ import inspect
 import os
 import re
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Iterable
@@ -294,6 +295,6 @@ def _argument_docs(doc: str) -> dict[str, str]:
     section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)*)", doc, re.MULTILINE)
     if section is None:
         return {}
-    text = inspect.cleandoc(section[1])
+    text = textwrap.dedent(section[1])
     entries = re.findall(r"^(\w+)(?: \(.*?\))?: (.*(?:\n[ ]+.*)*)", text, re.MULTILINE)
     return {name: " ".join(help.split()) for name, help in entries}

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import amanda
 from amanda.driving import entry_points_of
 
-from amanda_tools.flops import tensorflow, torch
 from amanda_tools.flops.table import Table
 from amanda_tools.notice import described
 
@@ -31,13 +30,9 @@ def tables() -> dict[str, Table]:
     A table that cannot be loaded, and a formula for what has one already, are left out with a
     warning; the formulas of this package come first, then those of others by their names.
     """
-    found = {}
-    for vocabulary, own in (("torch", torch.TABLE), ("tensorflow", tensorflow.TABLE)):
-        found[vocabulary] = Table()
-        found[vocabulary].add(own)
-    for entry in sorted(entry_points_of("amanda.flops"), key=_rank):
-        if _package(entry) == "amanda-tools":
-            continue
+    found: dict[str, Table] = {}
+    announced = {(entry.name, entry.value): entry for entry in entry_points_of("amanda.flops")}
+    for entry in sorted(announced.values(), key=_rank):
         try:
             table = entry.load()
             if not isinstance(table, Table):
