@@ -117,6 +117,8 @@ _find("torch._C._FunctionBase._sequence_nr")
 node_of: Callable[[Tensor], Node] = _find("torch.autograd.graph._get_grad_fn_or_grad_acc")
 # The node that is running.
 current_node: Callable[[], Node] = _find("torch._C._current_autograd_node")
+# The number of the backward pass that is running.
+graph_task: Callable[[], int] = _find("torch._C._current_graph_task_id")
 # Whether hooks of the program on what is saved are in force, and whether others may be.
 saved_hooks_in_force: Callable[[bool], Any] = _find(
     "torch._C._autograd._top_saved_tensors_default_hooks"

@@ -8,6 +8,7 @@ import torch
 from amanda import UnsupportedError
 from amanda.driving import NOTHING
 
+from amanda_torch.later_passes import exchanged, flows
 from amanda_torch.rows import in_rows, whole
 from amanda_torch.straight import is_ours, straight_through
 from amanda_torch.substitutes import incompatible_gradient
@@ -104,7 +105,7 @@ class _Watch:
         node.register_hook(self._after)
 
     def _before(self, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...] | None:
-        if not in_force(self._engine):
+        if not flows(grad_outputs) or not in_force(self._engine):
             return None
         if self._plan is None:
             assert self._execution is not None
@@ -121,7 +122,7 @@ class _Watch:
         self, grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]
     ) -> tuple[Tensor | None, ...] | None:
         plan, engine = self._plan, self._engine
-        if plan is None or not in_force(engine):
+        if plan is None or not flows(grad_outputs) or not in_force(engine):
             return None
         if plan.pending:
             plan = self._plan = self._completed(plan, grad_inputs, grad_outputs)
@@ -159,26 +160,28 @@ def run_on_gradients(
     grads: Grads,
     operator: Operator,
     forward: Forward = NOTHING,
+    own: Grads | None = None,
 ) -> Grads:
     """Run routines on gradients, of those tools that are still in force.
 
-    ``forward`` has what they ask for of the forward side.
+    ``forward`` has what they ask for of the forward side. Where the gradients contain more than the
+    operator's ``own``, these are what routines are given and replace.
     """
     actions = engine.live(actions)
     if not actions:
         return grads
 
     def run() -> Grads:
-        passed = grads
+        passed = grads if own is None else own
         for action in actions:
             given = [whole(g) for g in passed] if action.whole else passed
             after = engine.run((action,), given, operator, incompatible_gradient, forward=forward)
             if after is not given:
                 passed = [
-                    old if new is seen else in_rows(new, old)
-                    for old, seen, new in zip(passed, given, after, strict=True)
+                    old if new is shown else in_rows(new, old)
+                    for old, shown, new in zip(passed, given, after, strict=True)
                 ]
-        return passed
+        return passed if own is None else exchanged(grads, own, passed)
 
     return _constant(run, grads)
 

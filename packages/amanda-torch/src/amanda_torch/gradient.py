@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from amanda_torch._internals import current_node, node_of, share_memory
+from amanda_torch._internals import current_node, node_of, share_memory, transforms_active
 from amanda_torch.asked import Kept
 from amanda_torch.backward import in_force, made_since, run_on_gradients
 from amanda_torch.batches import Batches, layers
+from amanda_torch.later_passes import Passes, flows
+from amanda_torch.probing import probe
 from amanda_torch.straight import in_graph, is_strided_nested, watched
-from amanda_torch.thread import unwatched
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Plan
+    from torch import Tensor
     from torch.autograd.graph import Node
 
     from amanda_torch.batches import Layer
@@ -53,10 +53,11 @@ class Gradient:
         self._operator = operator
         self.plan = plan
         self.kept = Kept(plan)
+        self._passes = Passes()
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """The inputs behind the boundary ahead of the operator."""
-        return watched(inputs, self._on_inputs)
+        return watched(inputs, self._ahead)
 
     def leave(
         self,
@@ -77,21 +78,18 @@ class Gradient:
         execution = self._execution(shown, outputs)
         if self.kept.wants_some:
             self.kept.batched_as(Batches([*given, *outputs]))
-        if execution is None:
-            return watched(outputs, self._on_outputs)
+        batching = _batches(given, outputs) if execution or transforms_active() else None
 
-        behind = edges(outputs)
-        batches, ins, outs = _batches(given, outputs)
+        def behind(grads: Grads, places: Sequence[int]) -> Grads:
+            self._passes.begin()
+            passed = self._on_outputs(
+                grads, execution, lambda: _grad_inputs(inputs, places, grads, batching)
+            )
+            if self._passes.is_later and self._has_routines_ahead(passed):
+                self._passes.keep(_grad_inputs(inputs, places, passed, batching))
+            return passed
 
-        def analyzed(grads: Grads) -> Grads:
-            def grad_inputs() -> Grads:
-                whole = [batches.of_batch(g, w) for g, w in zip(grads, outs, strict=True)]
-                found = _grad_inputs(behind, inputs, whole)
-                return [batches.of_sample(g, w) for g, w in zip(found, ins, strict=True)]
-
-            return self._on_outputs(grads, execution, grad_inputs)
-
-        return watched(outputs, analyzed)
+        return watched(outputs, behind)
 
     def hook(
         self,
@@ -189,7 +187,7 @@ class Gradient:
         execution: Execution | None = None,
         grad_inputs: Callable[[], Grads] | None = None,
     ) -> Grads:
-        if not in_force(self._engine):
+        if not flows(grads) or not in_force(self._engine):
             return grads
         if self.plan is None:
             assert execution is not None
@@ -198,14 +196,28 @@ class Gradient:
             execution.grad_outputs = execution.grad_inputs = None  # they may have a graph
         return self._run(self.plan, self.plan.before, grads)
 
-    def _on_inputs(self, grads: Grads) -> Grads:
-        if self.plan is None or not in_force(self._engine):
-            return grads
-        return self._run(self.plan, self.plan.after, grads)
+    def _has_routines_ahead(self, grads: Grads) -> bool:
+        """Whether routines see what the operator makes of the gradients of its outputs."""
+        after = self.plan is not None and self.plan.after
+        return bool(after) and flows(grads) and in_force(self._engine)
 
-    def _run(self, plan: Plan, actions: tuple[Action, ...], grads: Grads) -> Grads:
+    def _ahead(self, grads: Grads, places: Sequence[int]) -> Grads:
+        """What goes on to the inputs of all that comes to the boundary ahead of the operator."""
+        if not self._passes.is_later:
+            return self._on_inputs(grads)
+        own = self._passes.take()
+        return grads if own is None else self._on_inputs(grads, own)
+
+    def _on_inputs(self, grads: Grads, own: Grads | None = None) -> Grads:
+        if self.plan is None or not flows(grads) or not in_force(self._engine):
+            return grads
+        return self._run(self.plan, self.plan.after, grads, own)
+
+    def _run(
+        self, plan: Plan, actions: tuple[Action, ...], grads: Grads, own: Grads | None = None
+    ) -> Grads:
         forward = self.kept.forward(plan, self._operator)
-        return run_on_gradients(self._engine, actions, grads, self._operator, forward)
+        return run_on_gradients(self._engine, actions, grads, self._operator, forward, own)
 
 
 def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
@@ -231,18 +243,58 @@ def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> _Batching:
 
 
 def _grad_inputs(
-    outputs: Sequence[GradientEdge | None], inputs: Sequence[GradientEdge | None], grads: Grads
+    inputs: Sequence[GradientEdge | None],
+    places: Sequence[int],
+    grads: Grads,
+    batching: _Batching | None,
 ) -> list[Tensor | None]:
-    """The operator's gradients of its inputs, for the gradients of its outputs that come in."""
-    wanted = [i for i, edge in enumerate(inputs) if edge is not None]
-    flowing = [i for i, grad in enumerate(grads) if grad is not None]
-    found = _probe(
-        [outputs[i] for i in flowing], [inputs[i] for i in wanted], [grads[i] for i in flowing]
-    )
+    """The operator's gradients of its inputs, while the boundary after it passes on gradients.
+
+    Args:
+        inputs: the :func:`edges` of what it was given. In a pass of another transform of
+            ``torch.func`` the boundary ahead is another node, with the same watch.
+        places: which outputs lie behind the boundary after it.
+        grads: the gradients of its outputs.
+        batching: how ``vmap`` has wrapped its tensors, None if it has not.
+    """
     result: list[Tensor | None] = [None] * len(inputs)
+    ahead = next((edge.node for edge in inputs if edge is not None), None)
+    after: Node = current_node()
+    boundary = _boundary_ahead(after, ahead)
+    if boundary is None:
+        return result
+    if batching is not None:
+        batches, ins, outs = batching
+        grads = [batches.of_batch(g, w) for g, w in zip(grads, outs, strict=True)]
+    behind = {place: after.next_functions[slot] for slot, place in enumerate(places)}
+    flowing = [place for place in places if grads[place] is not None]
+    wanted = [i for i, edge in enumerate(inputs) if edge is not None]
+    found = probe(
+        [GradientEdge(*behind[place]) for place in flowing],  # type: ignore[arg-type]
+        [GradientEdge(boundary, inputs[i].output_nr) for i in wanted],  # type: ignore[union-attr]
+        [grads[place] for place in flowing],
+    )
     for i, grad in zip(wanted, found, strict=True):
-        result[i] = grad
+        result[i] = grad if batching is None else batches.of_sample(grad, ins[i])
     return result
+
+
+def _boundary_ahead(after: Node, ahead: Node | None) -> Node | None:
+    """The boundary nearest to a node on the way of its gradients that has the watch of ``ahead``.
+
+    None if its gradients lead to none.
+    """
+    watch = getattr(ahead, "watch", None)
+    nodes: dict[Node, None] = {after: None}
+    queue = [after] if watch is not None else []
+    for node in queue:
+        for source, _ in node.next_functions:
+            if source is not None and source not in nodes:
+                if getattr(source, "watch", None) is watch:
+                    return source
+                nodes[source] = None
+                queue.append(source)
+    return None
 
 
 def _grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
@@ -252,19 +304,12 @@ def _grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
     flowing = [place for place, grad in enumerate(grads) if grad is not None]
     source, number = last.next_functions[path[-1]]
     assert source is not None
-    (found,) = _probe(
+    (found,) = probe(
         [GradientEdge(node, place) for place in flowing],
         [GradientEdge(source, number)],
         [grads[place] for place in flowing],
     )
     return found
-
-
-def _probe(outputs: Sequence[Any], inputs: Sequence[Any], grads: Grads) -> Grads:
-    """Gradients that are computed only to be shown; tools see nothing of how."""
-    # The program's own run will tell of an anomaly, and is what its modes are to count.
-    with unwatched(), torch.autograd.set_detect_anomaly(False), unshown():
-        return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)
 
 
 def _follow(node: Node, path: Sequence[int]) -> Node:

@@ -144,14 +144,16 @@ def straight_through(
 
 
 def watched(
-    tensors: Sequence[Tensor], watch: Callable[[list[Tensor | None]], Sequence[Tensor | None]]
+    tensors: Sequence[Tensor],
+    watch: Callable[[list[Tensor | None], Sequence[int]], Sequence[Tensor | None]],
 ) -> Sequence[Tensor]:
     """The same tensors, past a watch on their gradients.
 
     Args:
         tensors: what is watched.
         watch: called in the backward pass with the gradients of all of them, None where none
-            flows or none can; what it returns flows on instead.
+            flows or none can, and with which of the tensors lie behind the boundary; what it
+            returns flows on instead.
     """
     count = len(tensors)
     chosen = [i for i, tensor in enumerate(tensors) if _can_be_bound(tensor)]
@@ -160,7 +162,7 @@ def watched(
         every: list[Tensor | None] = [None] * count
         for i, grad in zip(chosen, grads, strict=True):
             every[i] = grad
-        passed = watch(every)
+        passed = watch(every, chosen)
         return [passed[i] for i in chosen]
 
     return _bound(watch_chosen, chosen, tensors, tensors)
