@@ -47,8 +47,7 @@ class KernelCall(Call):
             with driver.active.paused():
                 return self.backward(backward_operator, grads, detached, run)
 
-        node.backward = watched
-        return outputs
+        return framework.on_tape(list(map(framework.detached, outputs)), node.inputs, watched)
 
     def straight_through(self, original: Tensor, substitute: Tensor) -> Tensor:
         return framework.execute(_SUBSTITUTE, [original, substitute], {})[0]

@@ -136,9 +136,15 @@ def execute(kernel: Kernel, inputs: Tensors, attrs: Mapping[str, Any]) -> Tensor
             outgoing = kernel.backward(grads, inputs, outputs, **attrs)
             return [grad if need else None for grad, need in zip(outgoing, needed, strict=True)]
 
-        node = Node(inputs, len(outputs), backward)
-        for index, output in enumerate(outputs):
-            output.needs_gradient, output.node, output.index = True, node, index
+        on_tape(outputs, inputs, backward)
+    return outputs
+
+
+def on_tape(outputs: Tensors, inputs: Tensors, backward: Backward) -> Tensors:
+    """The outputs, whose gradients ``backward`` turns into those of the inputs."""
+    node = Node(inputs, len(outputs), backward)
+    for index, output in enumerate(outputs):
+        output.needs_gradient, output.node, output.index = True, node, index
     return outputs
 
 

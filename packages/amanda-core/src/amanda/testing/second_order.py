@@ -131,6 +131,30 @@ class SecondOrder:
         np.testing.assert_array_equal(second["w"], 2 * X + 1)
         assert ran
 
+    @host_and_pure
+    @pytest.mark.parametrize("layer", ["first", "second"])
+    def test_what_comes_through_an_operators_inputs_is_no_gradient_of_it(
+        self, layer: str, pure: bool
+    ) -> None:
+        """The square sends g * x to each of its inputs, for the g = w that comes in.
+
+        Three times that has the derivative of g * x: 2 * g by x, which the square has saved, and
+        2 * x by g. If the second product's gradients are tripled instead, g is 3 * w with the
+        derivative of w.
+        """
+        ran: list[bool] = []
+
+        def triple(*gradients: Any) -> Any:
+            ran.append(True)
+            return [None if g is None else g * 3 for g in gradients]
+
+        tool = InsertAt(self.adapter, "insert_on_grad_inputs", triple, "multiply", layer, pure=pure)
+        assert_close(self.first("x", tool), 3 * 2 * X * W)
+        dx, dw = self.second(tool)
+        assert_close(dx, 2 * W * (1 if layer == "first" else 3))
+        assert_close(dw, 2 * X)
+        assert ran
+
     def test_a_differentiable_routine_is_differentiated_twice_or_refused(self) -> None:
         """With the square of x**2 in its place the gradient for x is 4 * x**3 * w."""
         tool = InsertAt(
