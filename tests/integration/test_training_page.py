@@ -127,3 +127,55 @@ def test_a_threshold_that_rises():
         return straight(weight, torch.where(weight.abs() < 0.02 * epoch, zero, weight))
 
     assert_shown(f"gradually {Reference(pruned).trained():.4f}")
+
+
+def prune(probabilities):
+    return torch.where(probabilities < 0.15, torch.zeros_like(probabilities), probabilities)
+
+
+def all_of_it(query, key, value):
+    return (query @ key.mT / 2).softmax(-1) @ value
+
+
+def replaced(query, key, value):
+    pruned = prune((query @ key.mT / 2).softmax(-1)) @ value
+    return straight(all_of_it(query, key, value), pruned)
+
+
+def changed(query, key, value):
+    probabilities = (query @ key.mT / 2).softmax(-1)
+    return straight(probabilities, prune(probabilities)) @ value
+
+
+def attentive(attention):
+    """The loss in the last of 20 epochs of the page's model with attention."""
+    rng = np.random.default_rng(0)
+    for shape in ((64, 8), (8, 16), (16,), (16, 1), (1,)):  # drawn before, on the page
+        rng.standard_normal(shape)
+    x = torch.tensor(rng.standard_normal((16, 6, 8)).astype("float32"))
+    y = x[:, :, 0].mean(1, keepdim=True)
+    rng = np.random.default_rng(1)
+    shapes = [(8, 2, 4), (2, 4)] * 3 + [(2, 4, 8), (8,), (8, 1), (1,)]
+    initial = [(0.5 * rng.standard_normal(shape)).astype("float32") for shape in shapes]
+    parameters = [torch.tensor(p, requires_grad=True) for p in initial]
+    for _ in range(20):
+        *projections, out, offset, last, bias = parameters
+        heads = [
+            torch.einsum("btf,fhd->bhtd", x, kernel) + shift[:, None]
+            for kernel, shift in zip(projections[::2], projections[1::2], strict=True)
+        ]
+        states = torch.einsum("bhtd,hdf->btf", attention(*heads), out) + offset
+        loss = ((states.mean(1) @ last + bias - y) ** 2).mean()
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= 0.02 * gradient
+    return loss.item()
+
+
+def test_attention_is_learned_by_how_it_is_pruned():
+    plain, whole, parts = map(attentive, (all_of_it, replaced, changed))
+    assert len({round(loss, 3) for loss in (plain, whole, parts)}) == 3
+    assert_shown(f"attention, fused or not: {plain:.4f} {plain:.4f}")
+    assert_shown(f"replaced as a whole: {whole:.4f}")
+    assert_shown(f"changed after the Softmax: {parts:.4f}")
