@@ -28,6 +28,8 @@ tensor_util: Any = _find(
     "tensorflow.python.framework.tensor_util",
     *("MakeNdarray", "constant_value", "try_evaluate_constant"),
 )
+# Whether the sizes of tensors are integers.
+tensor_shape: Any = _find("tensorflow.python.framework.tensor_shape", "TensorShape._v2_behavior")
 # In which loop of control flow v1 an operation is.
 control_flow_util: Any = _find(
     "tensorflow.python.ops.control_flow_util", "GetContainingWhileContext"

@@ -28,8 +28,10 @@ from amanda_tensorflow._internals import (
     record,
     registry,
     session_lib,
+    tensor_shape,
 )
 from amanda_tensorflow.notes import custom_gradients, functions, gradients, name_scopes
+from amanda_tensorflow.routines.actions import having_integer_shapes
 from amanda_tensorflow.running import replicas, session_nodes
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.unseen.eager import EagerOperators
     from amanda_tensorflow.unseen.pipelines import Pipelines
 
-    Change = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
+    Change = tuple[Any, str, Callable[[Any], Any]]
     """Owner and name of a function of TensorFlow, and what makes its replacement of it."""
 
 
@@ -108,10 +110,17 @@ def while_active(
             (pywrap_tfe, "TFE_Py_FastPathExecute", eager.noticing_operators),
             (pywrap_tfe, "TFE_Py_FastPathExecute", pipelines.noticing_reductions),
             *_trainers(eager),
+            *_shapes(),
             (iterator_ops.OwnedIterator, "_create_iterator", pipelines.noticing_datasets_at(1)),
             (dataset_ops.DatasetV2, "reduce", pipelines.noticing_datasets_at(0)),
         ]
     )
+
+
+def _shapes() -> Iterator[Change]:
+    """What says whether the sizes of tensors are integers, where they are not for the program."""
+    if not tensor_shape.TensorShape([])._v2_behavior:
+        yield tensor_shape.TensorShape, "_v2_behavior", having_integer_shapes
 
 
 def _trainers(eager: EagerOperators) -> Iterator[Change]:

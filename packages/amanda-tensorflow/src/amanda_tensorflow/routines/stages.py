@@ -8,6 +8,7 @@ import tensorflow as tf
 from amanda.driving import Point
 
 from amanda_tensorflow.graph.rows import State
+from amanda_tensorflow.routines.actions import run_action
 from amanda_tensorflow.routines.substitutes import (
     incompatible_reason,
     incompatible_shape,
@@ -164,7 +165,7 @@ class Stage:
         state = State(given, self._count, self.rows)
         for action in self.actions:
             before = state.shown(action.whole)
-            after = action.run(before, before, self.operator, reason)
+            after = run_action(action, before, before, self.operator, reason)
             if after is not before:
                 self._check_shapes(action, before, after)
                 state.replace(before, after, action.whole)
@@ -193,7 +194,7 @@ class Stage:
                 original.shape, substitute
             )
 
-        values = action.run(tensors, list(self.results.values()), self.operator, reason)
+        values = run_action(action, tensors, list(self.results.values()), self.operator, reason)
         if any(isinstance(value, Spec) for value in values):
             raise action.error("returned None, which is no tensor", self.operator)
         return list(values)
