@@ -112,3 +112,16 @@ def test_the_tool_of_the_tensorflow_driver_runs(tmp_path, monkeypatch):
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "dense/MatMul (8, 4)" in ran.stdout
+
+
+def test_what_packages_announce_is_looked_for():
+    """Under the names of groups that the READMEs show."""
+    texts = [pages.text(page) for page in (*IN_THIS_PROCESS, TOOLS)]
+    shown = {
+        group
+        for t in texts
+        for group in re.findall(r'^\[project\.entry-points\."(.+)"\]$', t, re.M)
+    }
+    sources = "".join(p.read_text("utf-8") for p in pages.ROOT.glob("packages/*/src/**/*.py"))
+    assert shown == {"amanda.tools", "amanda.flops"}
+    assert all(f'"{group}"' in sources for group in shown)
