@@ -227,7 +227,7 @@ def test_the_lens_reads_what_a_hook_reads(names, model):
         for block in (f"transformer.h.{layer}" for layer in range(4)):
             hooks.enter_context(hooked(model, block, reader(block)))
         model(names["prompt"])
-    lens = names["LogitLens"](model)
+    lens = names["LogitLens"](model, *names["blocks"])
     with amanda.apply(lens), torch.no_grad():
         model(names["prompt"])
     assert lens.guesses == expected
