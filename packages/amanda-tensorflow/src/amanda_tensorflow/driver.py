@@ -171,11 +171,6 @@ class TensorFlowDriver(Driver):
                 f"{operator.named} cannot be differentiated; give its gradient by "
                 "add_inst_for_gradient instead"
             )
-        if action.asked or action.original:
-            raise UnsupportedError(
-                f"{action.tool.name}: on TensorFlow a routine at {operator.named} cannot be given "
-                "tensors beside those at its point, nor the operator itself"
-            )
         if operator.type in STRUCTURE:
             raise UnsupportedError(
                 f"{action.tool.name}: {operator.named} is an argument or carries control flow, "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amanda_tensorflow._internals import attributes
 from amanda_tensorflow.decisions.asking import Asking
 from amanda_tensorflow.decisions.custom_gradients import keep_to_custom_gradients
 from amanda_tensorflow.decisions.forward import ForwardDecisions
@@ -28,7 +29,8 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
     """Ask the tools about all operators behind one call; the stages, in a stable order.
 
     Args:
-        root: the outermost frame, whose operators are identified.
+        root: the outermost frame, whose operators are identified. It takes note of what it has to
+            hand to the function that computes its gradient.
         engine: the active tools.
         values: finds out the values of variables and constants.
 
@@ -42,6 +44,8 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
         forward.of_frame(frame)
     for frame in asking.frames:
         gradients.of_frame(frame)
+    if root.definition is not None and attributes.BACKWARD_FUNCTION in root.definition.attr:
+        root.handed = tuple(dict.fromkeys(gradients.asked_elsewhere()))
     keep_to_custom_gradients(asking.frames, asking.stages)
     if root.function is None:
         _read_variables_in_order(asking.stages)

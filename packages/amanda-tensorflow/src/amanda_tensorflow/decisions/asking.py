@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from amanda.driving import Engine
 
     from amanda_tensorflow.composites import Anchor
+    from amanda_tensorflow.decisions.asked import ForwardSide
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.routines.stages import Stage
@@ -56,6 +57,7 @@ class Asking:
         operator: TensorFlowOperator,
         node: str,
         fixed: Sequence[int] = (),
+        forward: ForwardSide | None = None,
     ) -> Inserting:
         """What makes the stages at an operator or gradient.
 
@@ -65,6 +67,8 @@ class Asking:
             operator: whose routines they are.
             node: a node that runs where they do.
             fixed: positions of the inputs that host routines cannot replace.
+            forward: its forward side; None for a backward operator.
         """
         number = self.number(frame)
-        return Inserting(self.stages, number, anchor, operator, frame.in_loop(node), fixed)
+        in_loop = frame.in_loop(node)
+        return Inserting(self.stages, number, anchor, operator, in_loop, fixed, forward)

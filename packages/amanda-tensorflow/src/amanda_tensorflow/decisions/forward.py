@@ -8,6 +8,7 @@ from amanda import UnsupportedError
 from amanda.driving import Execution
 
 from amanda_tensorflow.composites import group_in, parts_of, wholes_of
+from amanda_tensorflow.decisions.asked import ForwardSide
 from amanda_tensorflow.graph.attributes import read_attrs
 from amanda_tensorflow.graph.body import input_names
 from amanda_tensorflow.graph.operators import operators_of
@@ -68,7 +69,8 @@ class ForwardDecisions:
         plan = self._plan(frame, operator, shown, outputs)
         fixed = _taken_with_others(frame, operation)
         early = operation.op_def.allows_uninitialized_input
-        self._asking.inserting(frame, name, operator, name, fixed).around(
+        forward = ForwardSide.of_operation(operation)
+        self._asking.inserting(frame, name, operator, name, fixed, forward).around(
             plan,
             _with_values(inputs) if early else inputs,
             outputs if inputs else _with_values(outputs),
@@ -86,7 +88,9 @@ class ForwardDecisions:
         plan = self._plan(frame, operator, shown, outputs)
         if plan.replace is not None:
             self._check_unwatched(frame, group, plan.replace.tool.name, operator)
-        self._asking.inserting(frame, group, operator, group.root).around(plan, inputs, outputs)
+        forward = ForwardSide.of_whole(whole, frame.graph)
+        inserting = self._asking.inserting(frame, group, operator, group.root, (), forward)
+        inserting.around(plan, inputs, outputs)
 
     def _check_unwatched(
         self, frame: Frame, group: Group, replacing: str, operator: TensorFlowOperator

@@ -12,21 +12,39 @@ from amanda_tensorflow.composites import (
     parts_of,
     wholes_of,
 )
+from amanda_tensorflow.decisions.asked import ForwardSide
 from amanda_tensorflow.decisions.inserting import no_whole
 from amanda_tensorflow.graph.attributes import read_attrs
 from amanda_tensorflow.graph.body import input_names
+from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.gradients import carrying
 from amanda_tensorflow.graph.node_types import OPT_IN
 from amanda_tensorflow.graph.operators import operators_of
 from amanda_tensorflow.graph.rows import with_rows
+from amanda_tensorflow.notes import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from amanda_tensorflow.composites import Whole
+    from amanda.driving import Plan
+
+    from amanda_tensorflow.composites import GradientGroup, Whole
     from amanda_tensorflow.decisions.asking import Asking
-    from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
+    from amanda_tensorflow.notes import GradientCall
+    from amanda_tensorflow.rewriting.versions import Wanted
+
+
+class _Shown(Execution):
+    """What tools are shown of a gradient."""
+
+    @property
+    def is_aligned(self) -> bool:
+        """Whether there is one, or None, for each output and for each input."""
+        assert self.outputs is not None and self.grad_outputs is not None
+        return len(self.grad_outputs) == len(self.outputs) and len(self.grad_inputs) == len(
+            self.inputs
+        )
 
 
 class GradientDecisions:
@@ -54,13 +72,73 @@ class GradientDecisions:
                     operator = operator.part(parts[call.forward])
                 self._operator(frame, number, operator, graph)
 
+    def asked_elsewhere(self) -> Iterator[Wanted]:
+        """What routines ask for of the operators here whose gradients other functions compute.
+
+        These run later, with what is handed to them then; so the tools decide about those gradients
+        now.
+        """
+        for frame in self._asking.frames:
+            for graph in list(notes_of(frame.graph).gradients_in):
+                yield from self._asked_in(Frame.of_graph(graph), frame.graph)
+
+    def _asked_in(self, frame: Frame, graph: Any) -> Iterator[Wanted]:
+        """What they ask for of the operators of a graph, in a frame of those gradients."""
+        operators = operators_of(graph)
+        wholes = wholes_of(graph, self._engine)
+        parts = parts_of(wholes)
+        for number, call in enumerate(frame.gradients.calls):
+            operator = operators.get(call.forward)
+            if operator is None or call.forward_graph() is not graph:
+                continue
+            for whole in wholes:
+                if whole.composite.parts[-1] == call.forward and self._watched(whole.operator):
+                    shown, _ = self._shown_whole(frame, number, whole, graph)
+                    asked = self._gradient_plan(shown, graph).asked
+                    yield from ForwardSide.of_whole(whole, graph).wanted(asked).values()
+            if call.forward in parts:
+                operator = operator.part(parts[call.forward])
+            operation = graph.get_operation_by_name(call.forward)
+            side = ForwardSide.of_operation(operation)
+            shown = self._shown(frame, call, operator, operation)
+            if self._watched(operator) and shown.is_aligned:
+                asked = self._gradient_plan(shown, graph).asked
+                yield from side.wanted(asked).values()
+
+    def _watched(self, operator: TensorFlowOperator) -> bool:
+        plan = self._engine.plan(operator)
+        return plan is not None and plan.gradient
+
+    def _gradient_plan(self, shown: Execution, graph: Any) -> Plan:
+        with self._asking.looking_back_at(graph):
+            return self._engine.gradient_plan(shown)
+
     def _whole(self, frame: Frame, number: int, whole: Whole, graph: Any) -> None:
         """The gradient of a composite as a whole."""
+        shown, group = self._shown_whole(frame, number, whole, graph)
+        calls, operator = frame.gradients.calls, whole.operator
+        plan = self._gradient_plan(shown, graph)
+        if plan.after:
+            check_taken_as_a_whole(frame, whole, graph)
+        for action in plan.after:
+            taken = [calls[use].grad_inputs[at] for uses in group.uses for use, at in uses]
+            if action.whole and with_rows(frame.graph, taken)[1]:
+                raise no_whole(action, operator, "parts of it are added")
+        node = frame.gradients.nodes_of[calls[number]][0]
+        forward = ForwardSide.of_whole(whole, graph)
+        self._asking.inserting(frame, number, operator, node, (), forward).gradients(
+            plan.before, frame, calls[number].grad_outputs, forward.outputs
+        )
+        inserting = self._asking.inserting(frame, group, operator, node, (), forward)
+        inserting.chain(plan.after, shown.grad_inputs)
+
+    def _shown_whole(
+        self, frame: Frame, number: int, whole: Whole, graph: Any
+    ) -> tuple[_Shown, GradientGroup]:
+        """What tools are shown of the gradient of a composite, and what computes it."""
         composite, operator = whole
         group = gradient_group(frame, number, whole, graph)
         calls = frame.gradients.calls
-        inputs = [graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs]
-        grad_outputs = [frame.computed(calls[number].grad_outputs[0])]
         parts = [
             [
                 (use, gradient)
@@ -70,30 +148,30 @@ class GradientDecisions:
             for uses in group.uses
         ]
         group = group._replace(uses=tuple(tuple(use for use, _ in found) for found in parts))
-        grad_inputs = [found[0][1] if found else None for found in parts]
-        outputs = [graph.get_operation_by_name(composite.parts[-1]).outputs[0]]
-        shown = Execution(
+        shown = _Shown(
             operator,
-            inputs,
+            [graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs],
             composite.input_names,
             composite.attrs,
-            outputs,
-            grad_outputs=grad_outputs,
-            grad_inputs=grad_inputs,
+            [graph.get_operation_by_name(composite.parts[-1]).outputs[0]],
+            grad_outputs=[frame.computed(calls[number].grad_outputs[0])],
+            grad_inputs=[found[0][1] if found else None for found in parts],
         )
-        with self._asking.looking_back_at(graph):
-            plan = self._engine.gradient_plan(shown)
-        if plan.after:
-            check_taken_as_a_whole(frame, whole, graph)
-        for action in plan.after:
-            taken = [calls[use].grad_inputs[at] for uses in group.uses for use, at in uses]
-            if action.whole and with_rows(frame.graph, taken)[1]:
-                raise no_whole(action, operator, "parts of it are added")
-        node = frame.gradients.nodes_of[calls[number]][0]
-        self._asking.inserting(frame, number, operator, node).gradients(
-            plan.before, frame, calls[number].grad_outputs, outputs
+        return shown, group
+
+    def _shown(
+        self, frame: Frame, call: GradientCall, operator: TensorFlowOperator, operation: Any
+    ) -> _Shown:
+        """What tools are shown of the gradient of an operator."""
+        return _Shown(
+            operator,
+            list(operation.inputs),
+            input_names(operation.node_def, operation.op_def),
+            read_attrs(operation),
+            list(operation.outputs),
+            grad_outputs=[frame.computed(gradient) for gradient in call.grad_outputs],
+            grad_inputs=[frame.computed(gradient) for gradient in call.grad_inputs],
         )
-        self._asking.inserting(frame, group, operator, node).chain(plan.after, grad_inputs)
 
     def _operator(
         self, frame: Frame, number: int, operator: TensorFlowOperator, forward_graph: Any
@@ -102,23 +180,12 @@ class GradientDecisions:
         call = frame.gradients.calls[number]
         operation = forward_graph.get_operation_by_name(call.forward)
         inputs, outputs = list(operation.inputs), list(operation.outputs)
-        names = input_names(operation.node_def, operation.op_def)
-        grad_outputs = [frame.computed(gradient) for gradient in call.grad_outputs]
-        grad_inputs = [frame.computed(gradient) for gradient in call.grad_inputs]
-        shown = Execution(
-            operator,
-            inputs,
-            names,
-            read_attrs(operation),
-            outputs,
-            grad_outputs=grad_outputs,
-            grad_inputs=grad_inputs,
-        )
-        if len(grad_outputs) == len(outputs) and len(grad_inputs) == len(inputs):
-            with self._asking.looking_back_at(forward_graph):
-                plan = self._engine.gradient_plan(shown)
+        shown = self._shown(frame, call, operator, operation)
+        if shown.is_aligned:
+            plan = self._gradient_plan(shown, forward_graph)
             node = frame.gradients.nodes_of[call][0]
-            inserting = self._asking.inserting(frame, number, operator, node)
+            side = ForwardSide.of_operation(operation)
+            inserting = self._asking.inserting(frame, number, operator, node, (), side)
             inserting.gradients(plan.before, frame, call.grad_outputs, outputs)
             inserting.gradients(plan.after, frame, call.grad_inputs, inputs)
         for name, positions in carrying(frame, call):

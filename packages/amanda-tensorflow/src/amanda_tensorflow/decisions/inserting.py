@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from amanda import UnsupportedError
+from amanda.driving import Point
 
 from amanda_tensorflow.graph.rows import Rows, with_rows
 from amanda_tensorflow.routines.pure import PureRoutine
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from amanda.driving import Action, Plan
 
     from amanda_tensorflow.composites import Anchor
+    from amanda_tensorflow.decisions.asked import ForwardSide
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
 
@@ -33,6 +35,7 @@ class Inserting:
         operator: whose routines they are.
         in_loop: whether it is in a loop of version 1.
         fixed: positions of the inputs that host routines cannot replace.
+        forward: the forward side, of which they may ask for tensors; None for backward operators.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Inserting:
         operator: TensorFlowOperator,
         in_loop: bool,
         fixed: Sequence[int],
+        forward: ForwardSide | None,
     ) -> None:
         self._stages = stages
         self._frame = frame
@@ -50,6 +54,7 @@ class Inserting:
         self._operator = operator
         self._in_loop = in_loop
         self._fixed = fixed
+        self._forward = forward
 
     def around(self, plan: Plan, tensors: Sequence[Any], results: Sequence[Any]) -> None:
         """All that a plan says of an operator or backward operator.
@@ -122,7 +127,23 @@ class Inserting:
         fixed: Sequence[int] = (),
         rows: Mapping[int, Rows] = _NO_ROWS,
     ) -> None:
-        stage = Stage(self._frame, self._anchor, actions, tensors, results, self._operator, rows)
+        asks = [
+            *dict.fromkeys(
+                ask
+                for action in actions
+                for ask in action.asked
+                if action.point is not Point.BEFORE_OP or ask.what != "inputs"
+            )
+        ]
+        rerun = None
+        if actions[0].original:
+            assert self._forward is not None
+            rerun = self._forward.rerun(actions[0], self._operator.named)
+        stage = Stage(
+            *(self._frame, self._anchor, actions, tensors, results, self._operator, rows),
+            {} if self._forward is None else self._forward.asked(asks),
+            rerun,
+        )
         if not actions[0].pure:
             stage.fix(fixed)
         else:

@@ -28,6 +28,8 @@ from amanda_tensorflow.notes.name_scopes import declared_scope, within
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from amanda_tensorflow.rewriting.versions import Wanted
+
 
 class Frame:
     """One function body, as called from one place.
@@ -46,6 +48,8 @@ class Frame:
         host: whether host routines run in it.
         ordered: whether anything in it has to keep the order of the program.
         edited: whether it is no longer what it was.
+        handed: of an outermost frame, what routines on gradients that another function computes ask
+            for of its operators.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Frame:
         self.host = False
         self.ordered = False
         self.edited = False
+        self.handed: tuple[Wanted, ...] = ()
         self._down: dict[str, str] = {}
         self._up: dict[str, str] = {}
         for name, node in body.nodes.items():

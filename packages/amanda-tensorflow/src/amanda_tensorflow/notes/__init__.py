@@ -89,6 +89,7 @@ class Notes:
         operators: those known so far, by the names of their nodes; who runs them keeps them.
         composites: for a vocabulary, how many operators were known when they were found, and them.
         types: of its operators, and of those of the functions that it calls; None if not needed.
+        gradients_in: other graphs in which gradients of its operators are computed.
         warned: whether it was said that some of its operators cannot be told apart.
     """
 
@@ -109,6 +110,7 @@ class Notes:
     )
     composites: dict[str, tuple[int, list[Whole]]] = field(default_factory=dict)
     types: frozenset[str] | None = None
+    gradients_in: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     warned: bool = False
 
     def computes_gradients(self) -> Callable[[int], bool]:

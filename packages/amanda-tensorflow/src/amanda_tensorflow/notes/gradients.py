@@ -135,6 +135,8 @@ def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs
     grad_inputs = _told_apart(list(result) if is_sequence else [result], grad_outputs, first)
     call = GradientCall(forward, grad_outputs, grad_inputs, (first, last_id(graph)))
     call.repeated = repeated
+    if forward.graph is not graph:
+        notes_of(forward.graph).gradients_in.add(graph)
     notes = notes_of(graph)
     notes.calls.append(call)
     for gradient in (*grad_outputs, *grad_inputs):

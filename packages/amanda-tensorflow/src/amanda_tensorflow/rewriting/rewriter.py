@@ -11,6 +11,7 @@ import collections
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from amanda import UnsupportedError
 from amanda.driving import Point
 
 from amanda_tensorflow._internals import types_pb2
@@ -19,6 +20,7 @@ from amanda_tensorflow.graph.body import control_inputs, data_inputs, set_inputs
 from amanda_tensorflow.graph.gradients import carrying
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import with_rows
+from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.rewriting.arguments import Arguments, Capture
 from amanda_tensorflow.rewriting.edits import Edits
 from amanda_tensorflow.rewriting.groups import AroundGroups
@@ -27,6 +29,8 @@ from amanda_tensorflow.routines.host import HostRoutine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from amanda.driving import Ask
 
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.graph.body import Body
@@ -45,8 +49,8 @@ class Rewriter:
         serial: a number that makes the names unique of all that is made for it.
         hosts: the host routines, with the number of the stage that each one runs.
         arguments: the new arguments of the outermost frame.
-        returned: versions that the outermost frame returns beside its outputs, in order: which
-            output, and the operator whose gradient needs it.
+        returned: versions that the outermost frame returns beside its outputs, in order: beside
+            which outputs they travel, and the operator whose gradient needs them.
         functions: the stages with pure routines, by the names of the functions that they call.
     """
 
@@ -60,7 +64,7 @@ class Rewriter:
         self.root = root
         self.hosts: list[tuple[int, HostRoutine]] = []
         self.arguments = Arguments(root)
-        self.returned: list[tuple[int, Wanted]] = []
+        self.returned: list[tuple[Sequence[int], Wanted]] = []
         self.functions: dict[str, Stage] = {}
         self._stages = stages
         self._frames = list(root.walk())
@@ -91,6 +95,8 @@ class Rewriter:
         ):
             for (index, anchor), points in self._at.items():
                 insert(self._edits[self._frames[index]], anchor, points)
+        for (index, _), points in self._at.items():
+            self._ask(self._edits[self._frames[index]], itertools.chain(*points.values()))
         for edits in self._edits.values():
             self._rewire(edits)
             if self.hosts:  # else nothing assigns what the others read
@@ -247,6 +253,7 @@ class Rewriter:
             node.attr["f"].func.name = function
         returned = [stage.results[position] for position in stage.changed]
         node.attr["Tin"].list.type.extend(_dtypes(stage.given.values()))
+        node.attr["Tin"].list.type.extend(_dtypes(asked.spec for asked in stage.asked.values()))
         node.attr["Tin"].list.type.extend(captures)
         node.attr["Tout"].list.type.extend(_dtypes(returned))
         return name
@@ -265,6 +272,27 @@ class Rewriter:
         node = edits.frame.body.nodes[name]
         set_inputs(node, [*given, *data_inputs(node)], controls)
 
+    def _ask(self, edits: Edits, numbers: Iterable[int]) -> None:
+        """Give the nodes of stages what their routines ask for of the forward side.
+
+        Raises:
+            UnsupportedError: it does not get to where they run.
+        """
+        for number in numbers:
+            stage = self._stages[number]
+            if not stage.asked:
+                continue
+            name = _name(edits, stage, number)
+            node = edits.frame.body.nodes[name]
+            asked = []
+            for place, (ask, (_, wanted)) in enumerate(stage.asked.items()):
+                tensor = self._versions.asked(edits.frame, wanted, stage.on_gradient)
+                if tensor is None:
+                    raise _unreachable(stage, ask)
+                asked.append(_by_value(edits, tensor, f"{name}/asked_{place}"))
+            data, count = data_inputs(node), len(stage.given)
+            set_inputs(node, [*data[:count], *asked, *data[count:]], control_inputs(node))
+
     # Who reads what
 
     def _return_versions(self) -> None:
@@ -272,8 +300,22 @@ class Rewriter:
             for operator in dict.fromkeys(self._versions.operators(self.root, tensor)):
                 version = self._versions.find(self.root, tensor, operator)
                 if version is not None:
-                    self.root.body.outputs.append(version)
-                    self.returned.append((index, operator))
+                    self._return((index,), operator, version)
+        captured = {
+            id(tensor)
+            for graph in notes_of(self.root.graph).gradients_in
+            for tensor in graph.external_captures
+        }
+        outputs = self.root.graph.outputs
+        beside = tuple(i for i, tensor in enumerate(outputs) if id(tensor) in captured)
+        for wanted in self.root.handed if beside else ():
+            tensor = self._versions.asked(self.root, wanted, in_gradient=True)
+            if tensor is not None:
+                self._return(beside, wanted, tensor)
+
+    def _return(self, beside: Sequence[int], operator: Wanted, version: str) -> None:
+        self.root.body.outputs.append(version)
+        self.returned.append((beside, operator))
 
     def _read(self, edits: Edits, reader: str, tensor: str) -> str:
         gradients = edits.frame.gradients
@@ -320,6 +362,18 @@ class Rewriter:
         if call is not None:
             producers.discard(edits.frame.node(call.forward) or "")
         return [edits.last[name] for name in sorted(producers) if name in edits.last]
+
+
+def _unreachable(stage: Stage, ask: Ask) -> UnsupportedError:
+    """The error for a tensor that does not get to where a routine asks for it."""
+    tool = next(action.tool.name for action in stage.actions if ask in action.asked)
+    return UnsupportedError(
+        f"{tool}: at {stage.point.value} of {stage.operator.named} a routine asks for "
+        f"{ask.what}[{ask.index}], which nothing brings from the forward graph to the graph of "
+        "the gradient; take the gradient in the function that the operator is in, keep what is "
+        "needed in a ctx.variable by a routine after the operator, or ask for what the "
+        "operator's own gradient reads"
+    )
 
 
 def _both(body: Body, name: str, condition: str) -> str:

@@ -18,6 +18,8 @@ from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchang
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from amanda.driving import Ask
+
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.notes import GradientCall
 
@@ -31,12 +33,15 @@ class Wanted(NamedTuple):
         again: for an operator that takes the tensor several times, which time, from 0.
         loops: how many loops around the operator the tensor comes from outside of, that do not
             change it: wanted is a list of the versions of all turns, or of such lists.
+        ask: for a routine rather than the gradient: what it asks for of the operator. It travels
+            the way of any tensor that comes from where the operator is.
     """
 
     graph: int
     operator: str
     again: int = 0
     loops: int = 0
+    ask: Ask | None = None
 
 
 def source_of(frame: Frame, tensor: str) -> str:
@@ -91,6 +96,38 @@ class Versions:
             self._found[key] = self._find(frame, tensor, operator)
         return self._found[key]
 
+    def asked(self, frame: Frame, wanted: Wanted, in_gradient: bool) -> str | None:
+        """What a routine asks for of a forward operator, as a tensor of this frame.
+
+        None if nothing that comes from there gets here.
+        """
+        node = frame.node(wanted.operator)
+        if wanted.graph == notes_of(frame.graph).number and node is not None:
+            # a loop of version 1 is in the same graph as that of its gradient, in another turn
+            return None if in_gradient and frame.in_loop(node) else self._asked_at(frame, wanted)
+        arguments = [f"{name}:0" for name, _ in frame.body.arguments]
+        taken_here = [tensor for inputs in frame.inputs.values() for tensor in inputs]
+        for carrier in dict.fromkeys([*arguments, *taken_here]):
+            found = self.find(frame, carrier, wanted)
+            if found is not None:
+                return found
+        if frame.parent is None or frame.attr in ("cond", "body"):
+            return None
+        above = self.asked(frame.parent, wanted, in_gradient)
+        return above and frame.pass_down(above)
+
+    def _asked_at(self, frame: Frame, wanted: Wanted) -> str | None:
+        """The same, in the frame that the operator is in."""
+        node, ask, edits = frame.node(wanted.operator), wanted.ask, self._edits[frame]
+        assert ask is not None
+        if node is None or node not in frame.inputs:
+            return None
+        if ask.what == "outputs":
+            return f"{node}:{ask.index}"
+        if ask.what == "inputs":
+            return str(edits.taken(node)[ask.index])
+        return str(edits.current(frame.inputs[node][ask.index]))
+
     def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
         """The operators whose gradients need another version of a tensor of this frame."""
         yield from self._operators_here(frame, tensor)
@@ -136,6 +173,8 @@ class Versions:
         """What it is where the operator is."""
         if operator.graph != notes_of(frame.graph).number or operator.loops:
             return None
+        if operator.ask is not None:
+            return self._asked_at(frame, operator)
         node = frame.node(operator.operator)
         return node and self._at(frame, tensor, node, operator.again)
 
@@ -172,6 +211,8 @@ class Versions:
     def _optional(self, frame: Frame, name: str, operator: Wanted) -> str | None:
         """An optional that a branch returns, or what is in it."""
         value = self.find(frame, frame.inputs[name][0], operator)
+        if value and not _alike(frame, frame.inputs[name][0], value):
+            return None
         again = value and self._again(frame, name, [value], operator)
         if again and operator.loops:
             holds_list(frame.body.nodes[split(again)[0]])
@@ -259,7 +300,7 @@ class Versions:
         tensor_list, tensor = body.inputs[push]
         version = self.find(body, tensor, operator)
         argument = body.body.argument(tensor_list)
-        if version is None or argument is None:
+        if version is None or argument is None or not _alike(body, tensor, version):
             return None
         if operator.loops:
             return listed(body, None, version, _name(push, operator))
@@ -358,4 +399,18 @@ class Versions:
 def _name(node: str, operator: Wanted) -> str:
     """The name of what stands for a node, for one operator."""
     number = f"{operator.graph}/{operator.again}/{operator.loops}"
+    if operator.ask is not None:
+        number += f"/{operator.ask.what}_{operator.ask.index}"
     return f"{node}/amanda/{number}/{operator.operator}"
+
+
+def _alike(frame: Frame, tensor: str, version: str) -> bool:
+    """Whether a list made for a tensor takes another one: by its type, and its shape if known."""
+    if frame.body.dtype(tensor) != frame.body.dtype(version):
+        return False
+    known = [
+        operation.outputs[index].shape
+        for name, index in (split(tensor), split(version))
+        if (operation := frame.operations.get(name)) is not None
+    ]
+    return len(known) < 2 or bool(known[0].is_compatible_with(known[1]))

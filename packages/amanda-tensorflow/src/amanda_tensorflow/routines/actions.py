@@ -14,7 +14,7 @@ from amanda_tensorflow._internals import context, ops
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from amanda.driving import Action
+    from amanda.driving import Action, Forward
 
     from amanda_tensorflow.graph.operators import TensorFlowOperator
 
@@ -30,6 +30,7 @@ def run_action(
     like: Sequence[Any],
     operator: TensorFlowOperator,
     check: Check,
+    forward: Forward,
 ) -> Sequence[Any]:
     """Run the routine of an action; see :meth:`amanda.driving.Action.run`.
 
@@ -39,7 +40,7 @@ def run_action(
     """
     try:
         with integer_shapes() if action.whole else contextlib.nullcontext():
-            results = action.run(given, like, operator, check)
+            results = action.run(given, like, operator, check, forward)
     except RoutineError as error:
         if _OUT_OF_SCOPE in str(error.__cause__):
             tensor = str(error.__cause__).partition(" is out of scope")[0]

@@ -57,7 +57,7 @@ class PureRoutine:
 
         def traced(*given: Any) -> list[Any]:
             changed.clear()
-            before = dict(zip(stage.given, given, strict=True))
+            before = dict(zip(stage.given, given[: len(stage.given)], strict=True))
             results = []
             for position, after in zip(stage.results, stage.run(given), strict=True):
                 if stage.replaces or after is not before[position]:
@@ -68,6 +68,10 @@ class PureRoutine:
         specs = [
             tf.TensorSpec(spec.shape, spec.dtype.base_dtype, f"given_{position}")
             for position, spec in stage.given.items()
+        ]
+        specs += [
+            tf.TensorSpec(spec.shape, spec.dtype.base_dtype, f"asked_{position}")
+            for position, (spec, _) in enumerate(stage.asked.values())
         ]
         with context.eager_mode(), active.paused(), tf.init_scope():
             function = tf.function(traced, autograph=False).get_concrete_function(*specs)

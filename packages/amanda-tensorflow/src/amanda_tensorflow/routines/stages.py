@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
-from amanda.driving import Point
+from amanda.driving import Forward, Point
 
 from amanda_tensorflow.graph.rows import State
 from amanda_tensorflow.routines.actions import run_action
@@ -19,11 +19,13 @@ from amanda_tensorflow.thread import active
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from amanda.driving import Action
+    from amanda.driving import Action, Ask
 
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.graph.rows import Rows
+    from amanda_tensorflow.rewriting.versions import Wanted
+    from amanda_tensorflow.routines.originals import Rerun
     from amanda_tensorflow.routines.pure import PureRoutine
 
 _FIXED = (
@@ -45,6 +47,13 @@ class Spec(NamedTuple):
         return cls(tensor.dtype, tensor.shape)
 
 
+class Asked(NamedTuple):
+    """A tensor of the forward side that a routine asks for: what it is like, and where."""
+
+    spec: Spec
+    wanted: Wanted
+
+
 class Stage:
     """Routines that run together at one point of one operator.
 
@@ -60,6 +69,8 @@ class Stage:
         rows: which of them are gradients of which there are some rows, and routines get the whole.
         replaces: whether it takes the place of the operator.
         pure: the traced routines, None for host routines.
+        asked: what they are given beside these, of the forward side.
+        rerun: runs the operator itself for a routine that replaces it.
     """
 
     def __init__(
@@ -71,6 +82,8 @@ class Stage:
         outputs: Sequence[Any] | None,
         operator: TensorFlowOperator,
         rows: Mapping[int, Rows],
+        asked: Mapping[Ask, Asked],
+        rerun: Rerun | None = None,
     ) -> None:
         self.frame = frame
         self.anchor = anchor
@@ -78,6 +91,8 @@ class Stage:
         self.actions = actions
         self.operator = operator.snapshot()  # a traced routine, which is a cycle, refers to it
         self.pure: PureRoutine | None = None
+        self.asked = dict(asked)
+        self.rerun = rerun
         self.replaces = outputs is not None
         self._count = len(tensors) - 2 * len(rows)
         self._fixed: dict[int, str] = {}
@@ -106,7 +121,12 @@ class Stage:
     def _chosen(self, actions: Iterable[Action]) -> set[int]:
         """Positions of the tensors that some routines select."""
         every = range(self._count)
-        return {i for a in actions for i in (every if a.indices is None else a.indices)}
+        chosen = {i for a in actions for i in (every if a.indices is None else a.indices)}
+        if any(action.original for action in actions):
+            chosen.update(every)
+        if self.point is Point.BEFORE_OP:  # as the routine before has left them
+            chosen |= {ask.index for a in actions for ask in a.asked if ask.what == "inputs"}
+        return chosen
 
     def fix(self, positions: Sequence[int], why: str = _FIXED) -> None:
         """Have no routine before or after the operator replace the tensors at some positions."""
@@ -124,9 +144,15 @@ class Stage:
             self.point,
             tuple(self.given),
             tuple(self.results),
+            tuple(asked.wanted for asked in self.asked.values()),
             self.replaces,
             kind,
         )
+
+    @property
+    def on_gradient(self) -> bool:
+        """Whether the routines run on gradients of an operator as a whole."""
+        return self.point in (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS)
 
     @property
     def changed(self) -> Iterable[int]:
@@ -137,7 +163,8 @@ class Stage:
         """Run the routines.
 
         Args:
-            given: the tensors at the positions of :attr:`given`.
+            given: the tensors at the positions of :attr:`given`, and those that are
+                :attr:`asked` for.
 
         Returns:
             The tensors at the positions of :attr:`results`.
@@ -145,14 +172,16 @@ class Stage:
         Raises:
             RoutineError: a routine failed, or returned what cannot be used.
         """
-        at = dict(zip(self.given, given, strict=True))
+        count = len(self.given)
+        at = dict(zip(self.given, given[:count], strict=True))
+        forward = Forward.of(dict(zip(self.asked, given[count:], strict=True)), self.rerun)
         run = self._replacement if self.replaces else self._chain
         if active.engine is None:  # as in TensorFlow's own threads: nobody sees what it runs
-            return run(at)
+            return run(at, forward)
         with active.paused():
-            return run(at)
+            return run(at, forward)
 
-    def _chain(self, given: Mapping[int, Any]) -> list[Any]:
+    def _chain(self, given: Mapping[int, Any], forward: Forward) -> list[Any]:
         """Run the routines one after the other."""
         fixed = {id(given.get(i)): why for i, why in self._fixed.items() if i < self._count}
         for position, spec in self.given.items():
@@ -165,7 +194,7 @@ class Stage:
         state = State(given, self._count, self.rows)
         for action in self.actions:
             before = state.shown(action.whole)
-            after = run_action(action, before, before, self.operator, reason)
+            after = run_action(action, before, before, self.operator, reason, forward)
             if after is not before:
                 self._check_shapes(action, before, after)
                 state.replace(before, after, action.whole)
@@ -184,7 +213,7 @@ class Stage:
                 if reason is not None:
                     raise action.error(reason, self.operator)
 
-    def _replacement(self, given: Mapping[int, Any]) -> list[Any]:
+    def _replacement(self, given: Mapping[int, Any], forward: Forward) -> list[Any]:
         """Run the one routine that takes the place of the operator."""
         (action,) = self.actions
         tensors = [given.get(position) for position in range(self._count)]
@@ -194,7 +223,8 @@ class Stage:
                 original.shape, substitute
             )
 
-        values = run_action(action, tensors, list(self.results.values()), self.operator, reason)
+        like = list(self.results.values())
+        values = run_action(action, tensors, like, self.operator, reason, forward)
         if any(isinstance(value, Spec) for value in values):
             raise action.error("returned None, which is no tensor", self.operator)
         return list(values)

@@ -81,12 +81,14 @@ class FunctionCopy(Copy):
         Raises:
             RoutineError: from a host routine.
         """
-        added = [self._value(source, args) for source in self._arguments]
+        more = [self._value(source, args) for source in self._arguments]
         with self.explained():
-            results = context.context().call_function(self._name, [*args, *added], self._count)
+            results = context.context().call_function(self._name, [*args, *more], self._count)
         outputs = list(results[:count]) if self._count else []
-        for (index, operator), version in zip(self._returned, (results or ())[count:], strict=True):
-            stashed.put_beside(outputs[index], operator, version)
+        added = (results or ())[count:]
+        for (indices, operator), version in zip(self._returned, added, strict=True):
+            for index in indices:
+                stashed.put_beside(outputs[index], operator, version)
         return outputs
 
     def _value(self, source: Capture | Stashed, args: Sequence[Any]) -> Any:

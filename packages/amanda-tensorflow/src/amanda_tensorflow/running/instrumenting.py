@@ -94,8 +94,9 @@ class Instrumenter:
         stages = decide(root, engine, runnable.values())
         self._pipelines.look_at(root, engine)
         copy = None
-        if stages or runnable.versions:
+        if stages or runnable.versions or root.handed:
+            given = runnable.versions, root.handed
             copy = runnable.copies.take(
-                engine, stages, runnable.versions, lambda: runnable.rewritten(root, stages)
+                engine, stages, given, lambda: runnable.rewritten(root, stages)
             )
         return InUse(copy, runnable.versions, stamp)

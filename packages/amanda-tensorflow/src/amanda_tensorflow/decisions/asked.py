@@ -1,0 +1,89 @@
+"""What routines ask for of the forward side: which tensors those are in a graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amanda.driving import Ask
+
+from amanda_tensorflow.notes import notes_of
+from amanda_tensorflow.rewriting.versions import Wanted
+from amanda_tensorflow.routines.originals import Rerun
+from amanda_tensorflow.routines.stages import Asked, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from amanda.driving import Action
+
+    from amanda_tensorflow.composites import Whole
+
+
+class ForwardSide(NamedTuple):
+    """The forward side of an operator.
+
+    Attributes:
+        graph: the graph that it is in.
+        inputs: what it takes.
+        outputs: what it gives.
+        takes: for each input, the operation that takes it and at which position.
+        gives: for each output, the operation that gives it and which of its outputs that is.
+        parts: the operations that it is, those first that others need.
+    """
+
+    graph: Any
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    takes: Sequence[tuple[str, int]]
+    gives: Sequence[tuple[str, int]]
+    parts: Sequence[str]
+
+    @classmethod
+    def of_operation(cls, operation: Any) -> ForwardSide:
+        """That of an operation."""
+        inputs, outputs = list(operation.inputs), list(operation.outputs)
+        return cls(
+            operation.graph,
+            inputs,
+            outputs,
+            [(operation.name, position) for position in range(len(inputs))],
+            [(operation.name, position) for position in range(len(outputs))],
+            [operation.name],
+        )
+
+    @classmethod
+    def of_whole(cls, whole: Whole, graph: Any) -> ForwardSide:
+        """That of a composite."""
+        composite = whole.composite
+        root = graph.get_operation_by_name(composite.parts[-1])
+        return cls(
+            graph,
+            [graph.get_tensor_by_name(f"{name}:{index}") for name, index in composite.inputs],
+            [root.outputs[0]],
+            [uses[0] for uses in whole.uses(graph)],
+            [(root.name, 0)],
+            composite.parts,
+        )
+
+    def wanted(self, asks: Iterable[Ask]) -> dict[Ask, Wanted]:
+        """Where what is asked for is."""
+        number = notes_of(self.graph).number
+        found = {}
+        for ask in asks:
+            name, position = (self.gives if ask.what == "outputs" else self.takes)[ask.index]
+            found[ask] = Wanted(number, name, ask=Ask(ask.what, position))
+        return found
+
+    def asked(self, asks: Iterable[Ask]) -> dict[Ask, Asked]:
+        """What is known of what is asked for, and where it is."""
+        found = {}
+        for ask, wanted in self.wanted(asks).items():
+            tensors = self.outputs if ask.what == "outputs" else self.inputs
+            found[ask] = Asked(Spec.of(tensors[ask.index]), wanted)
+        return found
+
+    def rerun(self, action: Action, named: str) -> Rerun:
+        """Runs the operator itself for a routine that replaces it."""
+        operations = [self.graph.get_operation_by_name(part) for part in self.parts]
+        operations.sort(key=lambda operation: operation._id)
+        return Rerun(action, named, operations, self.inputs)
