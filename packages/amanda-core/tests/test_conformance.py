@@ -2,7 +2,7 @@
 
 import amanda
 import pytest
-from amanda.testing import Asking, Conformance
+from amanda.testing import Conformance
 from numpy_backend import driver, staging_driver
 from numpy_backend.adapter import NumpyAdapter
 from numpy_backend.staging_adapter import StagedAdapter
@@ -17,15 +17,15 @@ def staging():
     amanda.register_driver(driver.driver)
 
 
-class TestNumpy(Conformance, Asking):
+class TestNumpy(Conformance):
     adapter = NumpyAdapter()
 
 
 @pytest.mark.usefixtures("staging")
-class TestStagingDriverOnWhatRunsAtOnce(Conformance, Asking):
+class TestStagingDriverOnWhatRunsAtOnce(Conformance):
     adapter = NumpyAdapter()
 
 
 @pytest.mark.usefixtures("staging")
-class TestStaged(Conformance, Asking):
+class TestStaged(Conformance):
     adapter = StagedAdapter()

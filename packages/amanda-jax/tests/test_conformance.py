@@ -1,12 +1,12 @@
 """The driver does all that a driver must, with jit and without."""
 
-from amanda.testing import Asking, Conformance
+from amanda.testing import Conformance
 from jax_adapter import JaxAdapter, JittedAdapter
 
 
-class TestJax(Conformance, Asking):
+class TestJax(Conformance):
     adapter = JaxAdapter()
 
 
-class TestJitted(Conformance, Asking):
+class TestJitted(Conformance):
     adapter = JittedAdapter()

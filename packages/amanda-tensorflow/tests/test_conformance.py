@@ -1,20 +1,20 @@
 """S1 to S8, once for each way in which TensorFlow runs a graph."""
 
 from adapters import FunctionAdapter, ReferenceVariablesAdapter, SessionAdapter, StepAdapter
-from amanda.testing import Asking, Conformance
+from amanda.testing import Conformance
 
 
-class TestFunctionUnderATape(Conformance, Asking):
+class TestFunctionUnderATape(Conformance):
     adapter = FunctionAdapter()
 
 
-class TestFunctionThatHoldsTheTape(Conformance, Asking):
+class TestFunctionThatHoldsTheTape(Conformance):
     adapter = StepAdapter()
 
 
-class TestSessionWithResourceVariables(Conformance, Asking):
+class TestSessionWithResourceVariables(Conformance):
     adapter = SessionAdapter()
 
 
-class TestSessionWithReferenceVariables(Conformance, Asking):
+class TestSessionWithReferenceVariables(Conformance):
     adapter = ReferenceVariablesAdapter()

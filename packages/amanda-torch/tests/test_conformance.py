@@ -1,8 +1,8 @@
 """The PyTorch driver does all that a driver must."""
 
-from amanda.testing import Asking, Conformance, InPlace
+from amanda.testing import Conformance, InPlace
 from torch_adapter import TorchAdapter
 
 
-class TestTorch(Conformance, InPlace, Asking):
+class TestTorch(Conformance, InPlace):
     adapter = TorchAdapter()

@@ -80,6 +80,7 @@ class Conformance(
     ReturnValues,
     Gradients,
     SecondOrder,
+    Asking,
     Backward,
     Identity,
     Caching,

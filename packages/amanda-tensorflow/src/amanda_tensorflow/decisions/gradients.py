@@ -24,7 +24,7 @@ from amanda_tensorflow.graph.rows import with_rows
 from amanda_tensorflow.notes import notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from amanda.driving import Plan
 
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.notes import GradientCall
     from amanda_tensorflow.rewriting.versions import Wanted
-
-
-class _Shown(Execution):
-    """What tools are shown of a gradient."""
-
-    @property
-    def is_aligned(self) -> bool:
-        """Whether there is one, or None, for each output and for each input."""
-        assert self.outputs is not None and self.grad_outputs is not None
-        return len(self.grad_outputs) == len(self.outputs) and len(self.grad_inputs) == len(
-            self.inputs
-        )
 
 
 class GradientDecisions:
@@ -84,7 +72,7 @@ class GradientDecisions:
 
     def _asked_in(self, frame: Frame, graph: Any) -> Iterator[Wanted]:
         """What they ask for of the operators of a graph, in a frame of those gradients."""
-        operators = operators_of(graph)
+        operators: Mapping[str, TensorFlowOperator] = operators_of(graph)
         wholes = wholes_of(graph, self._engine)
         parts = parts_of(wholes)
         for number, call in enumerate(frame.gradients.calls):
@@ -93,7 +81,7 @@ class GradientDecisions:
                 continue
             for whole in wholes:
                 if whole.composite.parts[-1] == call.forward and self._watched(whole.operator):
-                    shown, _ = self._shown_whole(frame, number, whole, graph)
+                    shown = self._shown_whole(frame, number, whole, graph)[0]
                     asked = self._gradient_plan(shown, graph).asked
                     yield from ForwardSide.of_whole(whole, graph).wanted(asked).values()
             if call.forward in parts:
@@ -101,7 +89,7 @@ class GradientDecisions:
             operation = graph.get_operation_by_name(call.forward)
             side = ForwardSide.of_operation(operation)
             shown = self._shown(frame, call, operator, operation)
-            if self._watched(operator) and shown.is_aligned:
+            if self._watched(operator) and _is_aligned(call, operation):
                 asked = self._gradient_plan(shown, graph).asked
                 yield from side.wanted(asked).values()
 
@@ -115,7 +103,7 @@ class GradientDecisions:
 
     def _whole(self, frame: Frame, number: int, whole: Whole, graph: Any) -> None:
         """The gradient of a composite as a whole."""
-        shown, group = self._shown_whole(frame, number, whole, graph)
+        shown, group, grad_inputs = self._shown_whole(frame, number, whole, graph)
         calls, operator = frame.gradients.calls, whole.operator
         plan = self._gradient_plan(shown, graph)
         if plan.after:
@@ -130,12 +118,12 @@ class GradientDecisions:
             plan.before, frame, calls[number].grad_outputs, forward.outputs
         )
         inserting = self._asking.inserting(frame, group, operator, node, (), forward)
-        inserting.chain(plan.after, shown.grad_inputs)
+        inserting.chain(plan.after, grad_inputs)
 
     def _shown_whole(
         self, frame: Frame, number: int, whole: Whole, graph: Any
-    ) -> tuple[_Shown, GradientGroup]:
-        """What tools are shown of the gradient of a composite, and what computes it."""
+    ) -> tuple[Execution, GradientGroup, list[Any]]:
+        """What tools are shown of the gradient of a composite, what computes it, and what that is."""
         composite, operator = whole
         group = gradient_group(frame, number, whole, graph)
         calls = frame.gradients.calls
@@ -148,22 +136,23 @@ class GradientDecisions:
             for uses in group.uses
         ]
         group = group._replace(uses=tuple(tuple(use for use, _ in found) for found in parts))
-        shown = _Shown(
+        grad_inputs = [found[0][1] if found else None for found in parts]
+        shown = Execution(
             operator,
             [graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs],
             composite.input_names,
             composite.attrs,
             [graph.get_operation_by_name(composite.parts[-1]).outputs[0]],
             grad_outputs=[frame.computed(calls[number].grad_outputs[0])],
-            grad_inputs=[found[0][1] if found else None for found in parts],
+            grad_inputs=grad_inputs,
         )
-        return shown, group
+        return shown, group, grad_inputs
 
     def _shown(
         self, frame: Frame, call: GradientCall, operator: TensorFlowOperator, operation: Any
-    ) -> _Shown:
+    ) -> Execution:
         """What tools are shown of the gradient of an operator."""
-        return _Shown(
+        return Execution(
             operator,
             list(operation.inputs),
             input_names(operation.node_def, operation.op_def),
@@ -181,7 +170,7 @@ class GradientDecisions:
         operation = forward_graph.get_operation_by_name(call.forward)
         inputs, outputs = list(operation.inputs), list(operation.outputs)
         shown = self._shown(frame, call, operator, operation)
-        if shown.is_aligned:
+        if _is_aligned(call, operation):
             plan = self._gradient_plan(shown, forward_graph)
             node = frame.gradients.nodes_of[call][0]
             side = ForwardSide.of_operation(operation)
@@ -223,3 +212,9 @@ class GradientDecisions:
                 plan = self._engine.complete(plan, shown)
         inserting = self._asking.inserting(frame, name, backward_operator, name)
         inserting.around(plan, gradients, outputs)
+
+
+def _is_aligned(call: GradientCall, operation: Any) -> bool:
+    """Whether there is a gradient, or None, for each output and for each input."""
+    outgoing, incoming = len(call.grad_inputs), len(call.grad_outputs)
+    return incoming == len(operation.outputs) and outgoing == len(operation.inputs)

@@ -309,9 +309,9 @@ class Rewriter:
         outputs = self.root.graph.outputs
         beside = tuple(i for i, tensor in enumerate(outputs) if id(tensor) in captured)
         for wanted in self.root.handed if beside else ():
-            tensor = self._versions.asked(self.root, wanted, in_gradient=True)
-            if tensor is not None:
-                self._return(beside, wanted, tensor)
+            asked = self._versions.asked(self.root, wanted, in_gradient=True)
+            if asked is not None:
+                self._return(beside, wanted, asked)
 
     def _return(self, beside: Sequence[int], operator: Wanted, version: str) -> None:
         self.root.body.outputs.append(version)
