@@ -45,7 +45,7 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
     for frame in asking.frames:
         gradients.of_frame(frame)
     if root.definition is not None and attributes.BACKWARD_FUNCTION in root.definition.attr:
-        root.handed = tuple(dict.fromkeys(gradients.asked_elsewhere()))
+        root.handed = {at: of.dtype.as_datatype_enum for of, at in gradients.asked_elsewhere()}
     keep_to_custom_gradients(asking.frames, asking.stages)
     if root.function is None:
         _read_variables_in_order(asking.stages)

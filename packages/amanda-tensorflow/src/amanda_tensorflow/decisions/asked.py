@@ -65,21 +65,16 @@ class ForwardSide(NamedTuple):
             composite.parts,
         )
 
-    def wanted(self, asks: Iterable[Ask]) -> dict[Ask, Wanted]:
-        """Where what is asked for is."""
+    def asked(self, asks: Iterable[Ask]) -> dict[Ask, Asked]:
+        """What is known of what is asked for, and where it is."""
         number = notes_of(self.graph).number
         found = {}
         for ask in asks:
-            name, position = (self.gives if ask.what == "outputs" else self.takes)[ask.index]
-            found[ask] = Wanted(number, name, ask=Ask(ask.what, position))
-        return found
-
-    def asked(self, asks: Iterable[Ask]) -> dict[Ask, Asked]:
-        """What is known of what is asked for, and where it is."""
-        found = {}
-        for ask, wanted in self.wanted(asks).items():
-            tensors = self.outputs if ask.what == "outputs" else self.inputs
-            found[ask] = Asked(Spec.of(tensors[ask.index]), wanted)
+            of_outputs = ask.what == "outputs"
+            name, position = (self.gives if of_outputs else self.takes)[ask.index]
+            tensor = (self.outputs if of_outputs else self.inputs)[ask.index]
+            wanted = Wanted(number, name, ask=Ask(ask.what, position))
+            found[ask] = Asked(Spec.of(tensor), wanted)
         return found
 
     def rerun(self, action: Action, named: str) -> Rerun:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.decisions.asking import Asking
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.notes import GradientCall
-    from amanda_tensorflow.rewriting.versions import Wanted
+    from amanda_tensorflow.routines.stages import Asked
 
 
 class GradientDecisions:
@@ -60,7 +60,7 @@ class GradientDecisions:
                     operator = operator.part(parts[call.forward])
                 self._operator(frame, number, operator, graph)
 
-    def asked_elsewhere(self) -> Iterator[Wanted]:
+    def asked_elsewhere(self) -> Iterator[Asked]:
         """What routines ask for of the operators here whose gradients other functions compute.
 
         These run later, with what is handed to them then; so the tools decide about those gradients
@@ -70,20 +70,20 @@ class GradientDecisions:
             for graph in list(notes_of(frame.graph).gradients_in):
                 yield from self._asked_in(Frame.of_graph(graph), frame.graph)
 
-    def _asked_in(self, frame: Frame, graph: Any) -> Iterator[Wanted]:
+    def _asked_in(self, frame: Frame, graph: Any) -> Iterator[Asked]:
         """What they ask for of the operators of a graph, in a frame of those gradients."""
         operators: Mapping[str, TensorFlowOperator] = operators_of(graph)
         wholes = wholes_of(graph, self._engine)
         parts = parts_of(wholes)
         for number, call in enumerate(frame.gradients.calls):
             operator = operators.get(call.forward)
-            if operator is None or call.forward_graph() is not graph:
+            if operator is None or call.forward_graph() is not graph or graph is None:
                 continue
             for whole in wholes:
                 if whole.composite.parts[-1] == call.forward and self._watched(whole.operator):
                     shown = self._shown_whole(frame, number, whole, graph)[0]
                     asked = self._gradient_plan(shown, graph).asked
-                    yield from ForwardSide.of_whole(whole, graph).wanted(asked).values()
+                    yield from ForwardSide.of_whole(whole, graph).asked(asked).values()
             if call.forward in parts:
                 operator = operator.part(parts[call.forward])
             operation = graph.get_operation_by_name(call.forward)
@@ -91,7 +91,7 @@ class GradientDecisions:
             shown = self._shown(frame, call, operator, operation)
             if self._watched(operator) and _is_aligned(call, operation):
                 asked = self._gradient_plan(shown, graph).asked
-                yield from side.wanted(asked).values()
+                yield from side.asked(asked).values()
 
     def _watched(self, operator: TensorFlowOperator) -> bool:
         plan = self._engine.plan(operator)
@@ -123,7 +123,7 @@ class GradientDecisions:
     def _shown_whole(
         self, frame: Frame, number: int, whole: Whole, graph: Any
     ) -> tuple[Execution, GradientGroup, list[Any]]:
-        """What tools are shown of the gradient of a composite, what computes it, and what that is."""
+        """What tools are shown of the gradient of a composite, what computes it, and it."""
         composite, operator = whole
         group = gradient_group(frame, number, whole, graph)
         calls = frame.gradients.calls

@@ -49,7 +49,7 @@ class Frame:
         ordered: whether anything in it has to keep the order of the program.
         edited: whether it is no longer what it was.
         handed: of an outermost frame, what routines on gradients that another function computes ask
-            for of its operators.
+            for of its operators, and of which data type that is.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Frame:
         self.host = False
         self.ordered = False
         self.edited = False
-        self.handed: tuple[Wanted, ...] = ()
+        self.handed: dict[Wanted, int] = {}
         self._down: dict[str, str] = {}
         self._up: dict[str, str] = {}
         for name, node in body.nodes.items():

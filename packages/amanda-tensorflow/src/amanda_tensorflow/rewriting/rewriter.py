@@ -285,8 +285,9 @@ class Rewriter:
             name = _name(edits, stage, number)
             node = edits.frame.body.nodes[name]
             asked = []
-            for place, (ask, (_, wanted)) in enumerate(stage.asked.items()):
-                tensor = self._versions.asked(edits.frame, wanted, stage.on_gradient)
+            for place, (ask, (spec, wanted)) in enumerate(stage.asked.items()):
+                dtype = spec.dtype.as_datatype_enum
+                tensor = self._versions.asked(edits.frame, wanted, dtype, stage.on_gradient)
                 if tensor is None:
                     raise _unreachable(stage, ask)
                 asked.append(_by_value(edits, tensor, f"{name}/asked_{place}"))
@@ -307,11 +308,26 @@ class Rewriter:
             for tensor in graph.external_captures
         }
         outputs = self.root.graph.outputs
-        beside = tuple(i for i, tensor in enumerate(outputs) if id(tensor) in captured)
-        for wanted in self.root.handed if beside else ():
-            asked = self._versions.asked(self.root, wanted, in_gradient=True)
+        beside = [i for i, tensor in enumerate(outputs) if id(tensor) in captured]
+        for wanted, dtype in self.root.handed.items() if beside else ():
+            self._return_asked(wanted, dtype, beside)
+
+    def _return_asked(self, wanted: Wanted, dtype: int, beside: Sequence[int]) -> None:
+        """Return what routines on gradients ask for beside tensors that get to the gradients.
+
+        Beside one that has come the way that it has come; beside any if it comes by itself.
+        """
+        found: dict[str, list[int]] = collections.defaultdict(list)
+        for index in beside:
+            version = self._versions.find(self.root, self.root.outputs[index], wanted)
+            if version is not None:
+                found[version].append(index)
+        if not found:
+            asked = self._versions.asked(self.root, wanted, dtype, in_gradient=True)
             if asked is not None:
-                self._return(beside, wanted, asked)
+                found[asked] = list(beside)
+        for version, indices in found.items():
+            self._return(indices, wanted, version)
 
     def _return(self, beside: Sequence[int], operator: Wanted, version: str) -> None:
         self.root.body.outputs.append(version)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.graph.body import data_inputs, set_inputs, split
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchanged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from amanda.driving import Ask
 
@@ -96,24 +97,29 @@ class Versions:
             self._found[key] = self._find(frame, tensor, operator)
         return self._found[key]
 
-    def asked(self, frame: Frame, wanted: Wanted, in_gradient: bool) -> str | None:
+    def asked(self, frame: Frame, wanted: Wanted, dtype: int, in_gradient: bool) -> str | None:
         """What a routine asks for of a forward operator, as a tensor of this frame.
 
-        None if nothing that comes from there gets here.
+        Args:
+            frame: where it asks.
+            wanted: what it asks for.
+            dtype: the data type of that; on the way it may be in a list or optional.
+            in_gradient: whether it runs on a gradient.
+
+        Returns:
+            None if nothing that comes from there gets here.
         """
         node = frame.node(wanted.operator)
         if wanted.graph == notes_of(frame.graph).number and node is not None:
             # a loop of version 1 is in the same graph as that of its gradient, in another turn
             return None if in_gradient and frame.in_loop(node) else self._asked_at(frame, wanted)
-        arguments = [f"{name}:0" for name, _ in frame.body.arguments]
-        taken_here = [tensor for inputs in frame.inputs.values() for tensor in inputs]
-        for carrier in dict.fromkeys([*arguments, *taken_here]):
+        for carrier in _tensors(frame):
             found = self.find(frame, carrier, wanted)
-            if found is not None:
+            if found is not None and frame.body.dtype(found) == dtype:
                 return found
         if frame.parent is None or frame.attr in ("cond", "body"):
             return None
-        above = self.asked(frame.parent, wanted, in_gradient)
+        above = self.asked(frame.parent, wanted, dtype, in_gradient)
         return above and frame.pass_down(above)
 
     def _asked_at(self, frame: Frame, wanted: Wanted) -> str | None:
@@ -173,8 +179,9 @@ class Versions:
         """What it is where the operator is."""
         if operator.graph != notes_of(frame.graph).number or operator.loops:
             return None
-        if operator.ask is not None:
-            return self._asked_at(frame, operator)
+        if operator.ask is not None:  # a list or optional brings one with it in it
+            in_other = frame.body.dtype(tensor) == types_pb2.DT_VARIANT
+            return None if in_other else self._asked_at(frame, operator)
         node = frame.node(operator.operator)
         return node and self._at(frame, tensor, node, operator.again)
 
@@ -394,6 +401,16 @@ class Versions:
         if original.op == "StackV2":
             again.attr["stack_name"].s = name.encode()
         return f"{name}:0"
+
+
+def _tensors(frame: Frame) -> Iterable[str]:
+    """The tensors of a frame before it was edited, those that calls return and nobody reads too."""
+    given = [] if frame.definition is None else frame.definition.signature.input_arg
+    tensors = [f"{argument.name}:0" for argument in given]
+    tensors += [tensor for inputs in frame.inputs.values() for tensor in inputs]
+    for call in frame.children:
+        tensors += [f"{call}:{index}" for index in range(len(frame.operations[call].outputs))]
+    return dict.fromkeys(tensors)
 
 
 def _name(node: str, operator: Wanted) -> str:

@@ -95,7 +95,7 @@ class Instrumenter:
         self._pipelines.look_at(root, engine)
         copy = None
         if stages or runnable.versions or root.handed:
-            given = runnable.versions, root.handed
+            given = runnable.versions, tuple(root.handed)
             copy = runnable.copies.take(
                 engine, stages, given, lambda: runnable.rewritten(root, stages)
             )
