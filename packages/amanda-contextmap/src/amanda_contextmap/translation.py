@@ -106,8 +106,8 @@ class TranslatedAnalysis(Analysis):
         translation = self._translation
         if action.point is Point.REPLACE_BACKWARD_OP:
             raise UnsupportedError(
-                f"{action.tool.name}: {self.execution.operator.id}: a gradient as a whole cannot "
-                "be replaced; insert before or after it, or register for the native operators"
+                f"{action.tool.name}: {self.execution.operator.named}: a gradient as a whole "
+                "cannot be replaced; insert before or after it, or register for native operators"
             )
         point = _ON_GRADIENT.get(action.point, action.point)
         places: Sequence[int] | None = translation.inputs
@@ -123,8 +123,8 @@ class TranslatedAnalysis(Analysis):
         if indices is not None:
             if any(layouts) and any(i < 0 for i in indices):
                 raise ActionError(
-                    f"{action.tool.name}: {self.execution.operator.id}: which layout the tensor at "
-                    f"{min(indices)} has is not known before the operator runs; count from the "
+                    f"{action.tool.name}: {self.execution.operator.named}: which layout the tensor "
+                    f"at {min(indices)} has is not known before the operator runs; count from the "
                     "start, or register the analysis routine with require_outputs=True"
                 )
             layouts = [_layout(layouts, i) for i in indices]

@@ -147,7 +147,7 @@ class _Watch:
         completed = self._engine.complete(plan, self._execution)
         if completed.before != plan.before:
             raise UnsupportedError(
-                f"{self._backward_operator.id}: an analysis with require_outputs=True inserted "
+                f"{self._backward_operator.named}: an analysis with require_outputs=True inserted "
                 "before a backward operator, which has run and cannot be run a second time; "
                 "insert after it or instead of it, or analyze without outputs"
             )

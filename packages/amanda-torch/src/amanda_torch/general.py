@@ -250,7 +250,7 @@ def _completed(plan: Plan, call: Call, execution: Execution) -> Plan:
     completed = call.engine.complete(plan, execution)
     if completed.before != plan.before or completed.replace is not plan.replace:
         raise UnsupportedError(
-            f"{call.operator.id}: an analysis with require_outputs=True inserted before or "
+            f"{call.operator.named}: an analysis with require_outputs=True inserted before or "
             "instead of an operator that cannot be run a second time; insert after it, or "
             "analyze without outputs"
         )

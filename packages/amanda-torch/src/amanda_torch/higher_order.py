@@ -123,7 +123,7 @@ def refuse_substitution(actions: Sequence[Action], operator: Operator) -> None:
         return
     tools = ", ".join(dict.fromkeys(type(action.tool).__name__ for action in actions))
     raise UnsupportedError(
-        f"{operator.id}: {tools} substitutes a tensor within {derived}, whose gradient PyTorch "
+        f"{operator.named}: {tools} substitutes a tensor within {derived}, whose gradient PyTorch "
         "derives without the substitute; run it under torch.no_grad(), or have the model call "
         f"plain functions instead of {derived}"
     )
@@ -134,8 +134,8 @@ def warn_of_gradient(operator: Operator) -> None:
     derived = local.thread.derived
     if derived is not None:
         warnings.warn(
-            f"{operator.id}: the gradient of what runs within {derived} is computed by PyTorch as "
-            "one, and no tool sees that of the operators inside; have the model call plain "
+            f"{operator.named}: the gradient of what runs within {derived} is computed by PyTorch "
+            "as one, and no tool sees that of the operators inside; have the model call plain "
             f"functions instead of {derived} to see it",
             AmandaWarning,
             stacklevel=2,
