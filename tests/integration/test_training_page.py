@@ -81,6 +81,14 @@ def test_quantized_weights_are_learned_straight_through():
     assert_shown(f"evaluated without the tool {reference.loss():.4f}")
 
 
+def test_weights_beyond_a_limit_get_no_gradient():
+    def clipped(weight, epoch):
+        within = weight.clamp(-0.75, 0.75)
+        return straight(within, torch.round(within / 0.25) * 0.25)
+
+    assert_shown(f"clipped {Reference(clipped).trained():.4f}")
+
+
 @pytest.mark.parametrize("frozen", [False, True])
 def test_pruned_weights_move_unless_their_gradient_is_masked(frozen):
     masks = {p.shape: p.abs() >= p.detach().abs().quantile(0.5) for p in Reference().parameters}
