@@ -19,6 +19,7 @@ IN_THIS_PROCESS = [
 TOOLS = "packages/amanda-tools/README.md"
 TENSORFLOW = "packages/amanda-tensorflow/README.md"
 ELSEWHERE = {
+    "docs/from-published-amanda.md",  # test_published_docs.py
     "docs/looking-into-a-language-model.md",  # test_language_models.py
     "docs/training-with-tools.md",  # test_training_page.py
     "packages/amanda-contextmap/docs/writing-a-portable-tool.md",  # test_portable_docs.py
