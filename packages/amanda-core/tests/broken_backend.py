@@ -20,6 +20,9 @@ class IdleDriver(working.NumpyDriver):
     def activate(self, engine):
         pass
 
+    def resume(self, suspended, engine):
+        pass
+
 
 if os.environ["AMANDA_TEST_DRIVER"] == "idle":
     amanda.unregister_driver(working.driver)

@@ -34,6 +34,17 @@ class ActiveEngine(threading.local):
         self._active, self._paused = engine, paused
         self.refresh()
 
+    def suspend(self) -> bool:
+        """Make none active, for :meth:`amanda.Driver.suspend`.
+
+        Returns:
+            whether this driver runs code of tools, which to say when an engine is :meth:`put`
+            again. It does not where it is the routine of another driver that opens a scope.
+        """
+        paused = self._paused
+        self.put(None)
+        return paused
+
     def refresh(self) -> None:
         """Have ``changed`` called."""
         self.engine = None if self._paused else self._active

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from numpy_backend.framework import Run
 
+    # The modules and the run that a thread was in, and whether in a routine of this backend.
+    Suspended = tuple[tuple[Module, ...], Run | None, bool]
+
 
 class KernelCall(Call):
     """A call of a kernel."""
@@ -79,16 +82,14 @@ class NumpyDriver(Driver):
     def _changed(self, engine: Engine | None) -> None:
         framework.thread.interceptor = engine and functools.partial(self._intercept, engine)
 
-    def suspend(self) -> tuple[tuple[Module, ...], Run | None]:
-        suspended = framework.thread.modules, framework.thread.run
+    def suspend(self) -> Suspended:
+        suspended = framework.thread.modules, framework.thread.run, self.active.suspend()
         framework.thread.modules, framework.thread.run = (), None
         return suspended
 
-    def resume(
-        self, suspended: tuple[tuple[Module, ...], Run | None], engine: Engine | None
-    ) -> None:
-        framework.thread.modules, framework.thread.run = suspended
-        self.active.put(engine, paused=True)
+    def resume(self, suspended: Suspended, engine: Engine | None) -> None:
+        framework.thread.modules, framework.thread.run, paused = suspended
+        self.active.put(engine, paused)
 
     def value(self, tensor: Tensor) -> np.ndarray[Any, Any]:
         return tensor.array

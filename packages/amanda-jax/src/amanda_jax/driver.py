@@ -54,15 +54,14 @@ class JaxDriver(Driver):
         tracing.enter_context(core.eval_context())
         tracing.enter_context(source.reset_name_stack())
         run, model.thread.run = model.thread.run, model.Run(None)
-        active.put(None)
-        return run, tracing
+        return run, tracing, active.suspend()
 
     def resume(self, suspended: Any, engine: Engine | None) -> None:
         """Go on in the routine."""
-        model.thread.run, tracing = suspended
+        model.thread.run, tracing, paused = suspended
         tracing.close()
         patches.hold(engine is not None)
-        active.put(engine, paused=True)
+        active.put(engine, paused)
 
     def value(self, tensor: Any) -> Any:
         """A tensor as a NumPy array, unless it is being traced."""

@@ -79,10 +79,8 @@ class TensorFlowDriver(Driver):
 
     def suspend(self) -> Suspended:
         """Begin anew: the routine's scope knows nothing of the ones around it."""
-        paused = active.engine is not thread.state.engine
-        suspended = Suspended(thread.state, Waiting(), paused)
+        suspended = Suspended(thread.state, Waiting(), active.suspend())
         thread.state = ThreadState()
-        active.put(None)
         return suspended
 
     def resume(self, suspended: Suspended, engine: Engine | None) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import amanda
 from amanda._vocabulary import _maps
-from amanda.driving import Selection
+from amanda.driving import Action, Operator, Point, Selection
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
 from amanda.testing.probes import InsertAt
@@ -176,6 +176,19 @@ class Beside:
         self.translate(monkeypatch)
         with pytest.raises(amanda.MissingContextMapError, match="Portable"):
             self.output(Portable())
+
+    def test_after_a_scope_in_a_routine_of_the_other_one_operators_are_seen_as_before(self) -> None:
+        tool = InsertAt(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
+        model = perceptron(self.adapter)
+
+        def routine() -> None:
+            with amanda.apply(amanda.Tool()):
+                model.forward({"x": X})
+
+        operator = Operator(id="op", type="op", name="op", scope="", backend="elsewhere")
+        with amanda.apply(tool):
+            Action(Point.BEFORE_OP, routine, tool).call([], operator)
+            assert_close(model.forward({"x": X}), sigmoid(2 * X @ W1) @ W2)
 
     def test_a_driver_that_fails_is_left_out(self, elsewhere: Elsewhere) -> None:
         def fail(engine: object) -> None:
