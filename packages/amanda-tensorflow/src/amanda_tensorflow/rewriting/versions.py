@@ -218,7 +218,7 @@ class Versions:
     def _optional(self, frame: Frame, name: str, operator: Wanted) -> str | None:
         """An optional that a branch returns, or what is in it."""
         value = self.find(frame, frame.inputs[name][0], operator)
-        if value and not _alike(frame, frame.inputs[name][0], value):
+        if value and not _fits(frame, frame.inputs[name][0], value, operator):
             return None
         again = value and self._again(frame, name, [value], operator)
         if again and operator.loops:
@@ -307,7 +307,7 @@ class Versions:
         tensor_list, tensor = body.inputs[push]
         version = self.find(body, tensor, operator)
         argument = body.body.argument(tensor_list)
-        if version is None or argument is None or not _alike(body, tensor, version):
+        if version is None or argument is None or not _fits(body, tensor, version, operator):
             return None
         if operator.loops:
             return listed(body, None, version, _name(push, operator))
@@ -421,8 +421,13 @@ def _name(node: str, operator: Wanted) -> str:
     return f"{node}/amanda/{number}/{operator.operator}"
 
 
-def _alike(frame: Frame, tensor: str, version: str) -> bool:
-    """Whether a list made for a tensor takes another one: by its type, and its shape if known."""
+def _fits(frame: Frame, tensor: str, version: str, operator: Wanted) -> bool:
+    """Whether what was made for a tensor, a list or optional, takes what comes in its place.
+
+    A version always does. What is asked for may have another type or shape than what it comes with.
+    """
+    if operator.ask is None or operator.loops:
+        return True
     if frame.body.dtype(tensor) != frame.body.dtype(version):
         return False
     known = [
