@@ -28,11 +28,11 @@ computes the same for its arguments and types of data, and under its own name el
 operators that write to their first operand (`relu_`) are seen as those that do not. Under
 TensorFlow, names in small letters are composites: several operators that are one in ONNX.
 
-*Turned* are the inputs and outputs that may be seen in another shape, order of axes or type of data
-than the framework has them, so that a tool sees one form on both; what a tool returns is turned
-back.
+In another *layout* are the inputs and outputs that may be seen in another shape, order of axes or
+type of data than the framework has them, so that a tool sees one form on both; what a tool returns
+is put back into the native one.
 
-| ONNX | PyTorch | TensorFlow | inputs | turned |
+| ONNX | PyTorch | TensorFlow | inputs | layout |
 | --- | --- | --- | --- | --- |
 """
 
@@ -57,13 +57,13 @@ def _rules(onnx: OnnxMap) -> Iterable[tuple[str, Rule]]:
 def _line(type: str, names: dict[str, set[str]], rules: dict[str, list[Rule]]) -> str:
     every = [rule for chosen in rules.values() for rule in chosen]
     inputs = _first_seen(_bare(role) for rule in every for role in rule.roles)
-    turned = _first_seen(_bare(role) for rule in every for role in rule.layouts)
+    layouts = _first_seen(_bare(role) for rule in every for role in rule.layouts)
     cells = [
         f"`{type}`",
         _code(sorted(names["torch"])),
         _code(sorted(names["tensorflow"])),
         _code(inputs),
-        _code(turned),
+        _code(layouts),
     ]
     return f"| {' | '.join(cells)} |\n"
 

@@ -97,7 +97,7 @@ class Rule:
             role: layout(op) if callable(layout) else layout
             for role, layout in self.layouts.items()
         }
-        turned: list[Layout | None] = []
+        input_layouts: list[Layout | None] = []
         settings = SETTINGS.get(self.type, ())
         inputs: list[int] = []
         names: list[str] = []
@@ -118,7 +118,7 @@ class Rule:
             layout = layouts.get(role, layouts.get(_base(role)))
             if layout is None and places:
                 layout = self._cast(role, op, name)
-            turned += [layout] * len(places)
+            input_layouts += [layout] * len(places)
         for attribute, source in self.attrs.items():
             _put(attrs, attribute, _value(source, op))
         for more in self.attributes:
@@ -129,7 +129,7 @@ class Rule:
             names,
             attrs,
             None if self.outputs is None else tuple(range(len(self.outputs))),
-            turned,
+            input_layouts,
             [layouts.get(name) for name in self.outputs or ()],
         )
 
@@ -161,8 +161,8 @@ def rule(
         *attributes: functions that give several attributes at once.
         outputs: names of the outputs, in the order of the backend's, whose further ones are
             hidden. By default they are as they are; needed where ``layouts`` names one.
-        layouts: by role or output, how its tensor is turned: a layout, or a function that gives
-            one, None where they agree.
+        layouts: by role or output, the layout in which its tensor is shown, or a function that
+            gives it; None where it is the native one.
         when: whether the rule holds for an operator; always, by default.
         ignores: names of the backend's arguments that change nothing in what is computed. An
             operator with an argument that is neither ignored nor asked for by the rule is not what

@@ -102,7 +102,7 @@ class TranslatedAnalysis(Analysis):
         return self._native.parameter(self._translation.inputs[index])
 
     def insert(self, action: Action) -> None:
-        """Take an action, with its indices and tensors turned to what the backend has."""
+        """Take an action, with its indices and tensors in the native layout."""
         translation = self._translation
         if action.point is Point.REPLACE_BACKWARD_OP:
             raise UnsupportedError(
@@ -135,7 +135,7 @@ class TranslatedAnalysis(Analysis):
         asked, asked_layouts = self._asked(action)
         routine = action.routine
         if any(layouts) or any(returned) or any(asked_layouts):
-            turn = _Turning(layouts, returned, asked_layouts, action.original, self.driver.xp)
+            turn = _InLayout(layouts, returned, asked_layouts, action.original, self.driver.xp)
             routine = turn.around(routine)
         native = dataclasses.replace(
             action, point=point, routine=routine, indices=indices, whole=True, asked=asked
@@ -203,7 +203,7 @@ def _layout(layouts: Sequence[Layout | None], index: int) -> Layout | None:
     return layouts[index] if 0 <= index < len(layouts) else None
 
 
-class _Turning:
+class _InLayout:
     """Turns what a routine is given, and returns, between the vocabulary and the backend.
 
     Args:
@@ -231,25 +231,25 @@ class _Turning:
     def around(self, routine: Callable[..., Any]) -> Callable[..., Any]:
         """A routine of the vocabulary as one of the backend."""
 
-        def turning(*arguments: Any, **kwargs: Any) -> Any:
+        def adapted(*arguments: Any, **kwargs: Any) -> Any:
             tensors = list(arguments)
             first = [self._original_of(tensors.pop(0))] if self._original else []
             last = len(tensors) - len(self._asked)
-            selected = self._turned(tensors[:last], self._given, "to_canonical")
-            asked = self._turned(tensors[last:], self._asked, "to_canonical")
+            selected = self._in_layout(tensors[:last], self._given, "to_canonical")
+            asked = self._in_layout(tensors[last:], self._asked, "to_canonical")
             result = routine(*first, *selected, *asked, **kwargs)
             return self._of_result(result, self._returned, "to_native")
 
-        turning.__qualname__ = name_of(routine)
+        adapted.__qualname__ = name_of(routine)
         if "return" in (annotations := getattr(routine, "__annotations__", {})):
-            turning.__annotations__ = {"return": annotations["return"]}  # it may only observe
-        return turning
+            adapted.__annotations__ = {"return": annotations["return"]}  # it may only observe
+        return adapted
 
     def _original_of(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """The operator itself as a routine of the vocabulary calls it."""
 
         def original(*tensors: Any) -> Any:
-            results = run(*self._turned(tensors, self._given, "to_native"))
+            results = run(*self._in_layout(tensors, self._given, "to_native"))
             return self._of_result(results, self._returned, "to_canonical")
 
         return original
@@ -259,10 +259,10 @@ class _Turning:
         if result is None:
             return None
         single = not isinstance(result, (tuple, list))
-        values = self._turned([result] if single else result, layouts, to)
+        values = self._in_layout([result] if single else result, layouts, to)
         return values[0] if single else values
 
-    def _turned(
+    def _in_layout(
         self, tensors: Sequence[Any], layouts: Sequence[Layout | None], to: str
     ) -> list[Any]:
         return [

@@ -209,11 +209,11 @@ def _run_under(
     """Run a program under the tools that are asked for; they look at ``types`` alone, None for all.
 
     Raises:
-        click.UsageError: they cannot be put in force, or their files be written.
+        click.UsageError: they cannot be made active, or their files be written.
     """
     with refused("a file to write"):
         check_outputs(requests, program.sources)
-    with refused("the tools cannot be put in force"):
+    with refused("the tools cannot be made active"):
         tools = in_order([wanted.build() for wanted in requests])
     if types is not None:
         for tool in tools:

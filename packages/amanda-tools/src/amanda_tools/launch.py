@@ -44,12 +44,12 @@ def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) 
     An exception that ends it is shown as Python would show it, without the frames of Amanda.
 
     Raises:
-        click.UsageError: the tools cannot be put in force; nothing has run.
+        click.UsageError: the tools cannot be made active; nothing has run.
     """
     process = os.getpid()
     sys.argv[:] = [program.name, *args]
     scope = contextlib.ExitStack()
-    with refused("the tools cannot be put in force"):
+    with refused("the tools cannot be made active"):
         scope.enter_context(amanda.apply(*tools))
     ended_by: BaseException | None = None
     failed = False
