@@ -27,6 +27,11 @@ SHIFTED = Program("""
     b = shift/add(a, x)
     y = second/multiply(b, w)
 """)
+# The sigmoid of x, times w.
+CURVE = Program("""
+    a = act/sigmoid(x)
+    y = scale/multiply(a, w)
+""")
 W = numbers(2, 3, seed=1)
 X = numbers(2, 3, seed=2)
 
@@ -59,16 +64,12 @@ class SecondOrder:
     def test_a_tool_that_looks_changes_no_second_derivative(
         self, insertion: str, pure: bool
     ) -> None:
-        curve = Program("""
-            a = act/sigmoid(x)
-            y = scale/multiply(a, w)
-        """)
         looked: list[bool] = []
 
         def look(*tensors: Any) -> None:
             looked.append(True)
 
-        model = self.adapter.build(curve, {"w": W})
+        model = self.adapter.build(CURVE, {"w": W})
         plain = model.second_gradients("x", ["x", "w"], {"x": X})
         tool = InsertAt(self.adapter, insertion, look, "sigmoid", pure=pure)
         with amanda.apply(tool):
@@ -154,6 +155,34 @@ class SecondOrder:
         assert_close(dx, 2 * W * (1 if layer == "first" else 3))
         assert_close(dw, 2 * X)
         assert ran
+
+    @host_and_pure
+    @pytest.mark.parametrize("layer", ["first", "second"])
+    def test_a_substitute_for_what_comes_in_is_differentiated_with_the_operator(
+        self, layer: str, pure: bool
+    ) -> None:
+        """The square makes 2 * x * g of what comes in, which has the derivative 2 * g by x.
+
+        What stands for g = w is g = 3 * w, with the derivative of w. If what comes in at the second
+        product is tripled instead, which is 1, then g = 3 * w with the derivative of 3 * w.
+        """
+        tool = InsertAt(
+            self.adapter, "insert_on_grad_outputs", lambda g: g * 3, "multiply", layer, pure=pure
+        )
+        assert_close(self.first("x", tool), 2 * X * 3 * W)
+        dx, dw = self.second(tool)
+        assert_close(dx, 2 * 3 * W)
+        assert_close(dw, 2 * X * (1 if layer == "first" else 3))
+
+    @host_and_pure
+    def test_an_operators_second_derivative_sees_its_substituted_inputs(self, pure: bool) -> None:
+        model = self.adapter.build(CURVE, {"w": W})
+        tool = InsertAt(self.adapter, "insert_before_op", lambda x: x + 1, "sigmoid", pure=pure)
+        with amanda.apply(tool):
+            found = model.second_gradients("x", ["x", "w"], {"x": X})
+        s = sigmoid(X + 1)
+        assert_close(found["x"], W * s * (1 - s) * (1 - 2 * s))
+        assert_close(found["w"], s * (1 - s))
 
     def test_a_differentiable_routine_is_differentiated_twice_or_refused(self) -> None:
         """With the square of x**2 in its place the gradient for x is 4 * x**3 * w."""

@@ -165,6 +165,10 @@ class Versions:
         for operator, nodes in frame.gradients.custom.items():
             if self._in_forward_part(frame, tensor, nodes):
                 yield Wanted(number, operator)
+        for call, gradient in edits.grad_outputs:
+            for node in frame.gradients.nodes_of[call]:
+                if gradient in frame.inputs[node] and self._same(frame, gradient, tensor):
+                    yield Wanted(number, frame.operations[node].name)
 
     # Backward
 
@@ -234,7 +238,7 @@ class Versions:
         if custom is not None:
             return self._in_forward_part(frame, tensor, custom)
         if operator not in edits.inputs_of:
-            return None
+            return self._at_gradient(frame, tensor, operator)
         taken = [
             (original, str(substituted))
             for original, substituted in zip(
@@ -246,6 +250,15 @@ class Versions:
             return None
         original, substituted = taken[again]
         return None if substituted == edits.current(original) else substituted
+
+    def _at_gradient(self, frame: Frame, tensor: str, node: str) -> str | None:
+        """What a node that computes a gradient takes, for the gradient of that gradient."""
+        call = frame.gradients.of_node.get(node)
+        taken = next((t for t in frame.inputs[node] if self._same(frame, t, tensor)), None)
+        if call is None or taken is None:
+            return None
+        came_in = self._edits[frame].grad_outputs.get((call, taken))
+        return came_in or self.of_call(frame, node, taken, call)
 
     def _in_forward_part(self, frame: Frame, tensor: str, nodes: Sequence[str]) -> str | None:
         """For a custom gradient: what the nodes that it stands for take, or one of them gives.
