@@ -109,6 +109,34 @@ class Doubling(amanda.Tool):
         ctx.replace_op(doubled, inputs=["W"], original=True, pure=self._pure)
 
 
+class Around(amanda.Tool):
+    """Operators give twice what they give, and their input; their gradient is both."""
+
+    def __init__(self, type, pure):
+        super().__init__(namespace="onnx")
+        self._pure = pure
+        self.add_inst_for_op(self.around, ops=[type])
+        self.add_inst_for_gradient(self.on_gradient, ops=[type])
+
+    def around(self, ctx):
+        def twice(original, x):
+            return original(x) * 2
+
+        def and_input(y, x):
+            return y + x
+
+        ctx.replace_op(twice, inputs=["X"], original=True, pure=self._pure)
+        ctx.insert_after_op(and_input, outputs=[0], with_inputs=["X"], pure=self._pure)
+
+    def on_gradient(self, ctx):
+        def both(grad, x, y):
+            return grad * 0 + x + y
+
+        ctx.insert_on_grad_inputs(
+            both, inputs=["X"], with_inputs=["X"], with_outputs=[0], pure=self._pure
+        )
+
+
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((2, 3, 5, 5)).astype(np.float32)
 W = RANDOM.standard_normal((4, 3, 3, 3)).astype(np.float32)  # OIHW

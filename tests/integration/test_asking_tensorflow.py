@@ -90,6 +90,30 @@ def test_a_replacement_runs_the_operator_in_its_layout(pure):
 
 
 @host_and_pure
+@IN_STEP
+@pytest.mark.parametrize("type", ["LayerNormalization", "Gelu"])
+def test_an_operator_of_several_nodes(type, pure, in_step):
+    layers = {
+        "LayerNormalization": keras.layers.LayerNormalization(),
+        "Gelu": keras.layers.Activation("gelu"),
+    }
+    layer = layers[type]
+    plain = layer(X_LAST).numpy()
+    function = tf.function(lambda x: layer(x) * 1.0)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+            loss = tf.reduce_sum(y**2)
+        return y, tape.gradient(loss, x)
+
+    with amanda.apply(Around(type, pure)):
+        found = (tf.function(step) if in_step else step)(tf.constant(X_LAST))
+    assert_close(found, [plain * 2 + X_LAST, X_LAST + plain])
+
+
+@host_and_pure
 def test_keras_trains_with_a_clipped_estimator(pure):
     def trained(tool=None):
         kernel = keras.initializers.Constant(W_LAST)

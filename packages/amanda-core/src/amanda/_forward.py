@@ -79,11 +79,10 @@ def original(
     """
 
     def run_original(*inputs: Any) -> Any:
-        if len(inputs) != len(chosen):
-            raise TypeError(
-                f"original() takes {len(chosen)} tensors here, as the routine does; it was given "
-                f"{len(inputs)}"
-            )
+        count = len(chosen)
+        if len(inputs) != count:
+            takes = f"original() takes {count} tensor{'s' * (count != 1)} here, as the routine does"
+            raise TypeError(f"{takes}; it was given {len(inputs)}")
         given = list(tensors)
         for index, tensor in zip(chosen, inputs, strict=True):
             given[index] = tensor

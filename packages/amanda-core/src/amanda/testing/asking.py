@@ -316,5 +316,5 @@ class Asking:
         tool = InsertAt(
             self.adapter, "replace_op", lambda original, h: original(h, h), "sigmoid", original=True
         )
-        with pytest.raises(amanda.RoutineError, match="takes 1 tensors here"):
+        with pytest.raises(amanda.RoutineError, match="takes 1 tensor here"):
             self._output(tool)
