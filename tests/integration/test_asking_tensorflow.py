@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from amanda.testing.probes import host_and_pure
-from asking_tools import PHI, ChannelGate, ClippedBinary, Doubling, LearnedStep, W, X
+from asking_tools import PHI, Around, ChannelGate, ClippedBinary, Doubling, LearnedStep, W, X
 
 X_LAST, W_LAST = X.transpose(0, 2, 3, 1), W.transpose(2, 3, 1, 0)
 
