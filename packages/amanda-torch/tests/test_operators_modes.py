@@ -58,7 +58,7 @@ modes = pytest.mark.parametrize("mode", [DispatchLog, FunctionLog, FlopCounterMo
 
 
 def both(mode: Any, tool: amanda.Tool, inside: bool) -> Any:
-    """A step with a mode and a tool in force, one within the other."""
+    """A step with a mode and an active tool, one within the other."""
     if inside:
         with amanda.apply(tool), mode:
             return step()

@@ -218,7 +218,7 @@ def test_however_scopes_nest(tree: Any) -> None:
 # Scopes that routines open and leave
 
 
-def test_a_scope_that_a_routine_leaves_open_is_in_force_after_it() -> None:
+def test_a_scope_that_a_routine_leaves_open_is_active_after_it() -> None:
     inner, stack = Record("exp"), contextlib.ExitStack()
 
     def enter(*tensors: Tensor) -> None:

@@ -61,7 +61,7 @@ OpOverloadPacket: Any = _find("torch._ops.OpOverloadPacket", "__call__")
 # Whether an operator of torch takes a number for a tensor from Python, as mul does.
 takes_numbers: Callable[[str], bool] = _find("torch._C._should_allow_numbers_as_tensors")
 multiply: Callable[..., Tensor] = _find("torch.ops.aten.mul.Tensor._op")
-# The dispatch keys in force in a thread, of modes and transforms among them, and inference mode.
+# The active dispatch keys of a thread, of modes and transforms among them, and inference mode.
 ForceDispatchKeys: Any = _find("torch._C._ForceDispatchKeyGuard")
 DispatchKeySet: Any = _find("torch._C.DispatchKeySet")
 DispatchKey: Any = _find("torch._C.DispatchKey", "BackendSelect", "ADInplaceOrView", "Undefined")
@@ -119,8 +119,8 @@ node_of: Callable[[Tensor], Node] = _find("torch.autograd.graph._get_grad_fn_or_
 current_node: Callable[[], Node] = _find("torch._C._current_autograd_node")
 # The number of the backward pass that is running.
 graph_task: Callable[[], int] = _find("torch._C._current_graph_task_id")
-# Whether hooks of the program on what is saved are in force, and whether others may be.
-saved_hooks_in_force: Callable[[bool], Any] = _find(
+# Whether hooks of the program on what is saved are active, and whether others may be.
+active_saved_hooks: Callable[[bool], Any] = _find(
     "torch._C._autograd._top_saved_tensors_default_hooks"
 )
 saved_hooks_allowed: Callable[[], bool] = _find(

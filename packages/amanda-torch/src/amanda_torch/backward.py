@@ -105,7 +105,7 @@ class _Watch:
         node.register_hook(self._after)
 
     def _before(self, grad_outputs: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...] | None:
-        if not flows(grad_outputs) or not in_force(self._engine):
+        if not flows(grad_outputs) or not is_active(self._engine):
             return None
         if self._plan is None:
             assert self._execution is not None
@@ -122,7 +122,7 @@ class _Watch:
         self, grad_inputs: tuple[Tensor | None, ...], grad_outputs: tuple[Tensor | None, ...]
     ) -> tuple[Tensor | None, ...] | None:
         plan, engine = self._plan, self._engine
-        if plan is None or not flows(grad_outputs) or not in_force(engine):
+        if plan is None or not flows(grad_outputs) or not is_active(engine):
             return None
         if plan.pending:
             plan = self._plan = self._completed(plan, grad_inputs, grad_outputs)
@@ -162,7 +162,7 @@ def run_on_gradients(
     forward: Forward = NOTHING,
     own: Grads | None = None,
 ) -> Grads:
-    """Run routines on gradients, of those tools that are still in force.
+    """Run routines on gradients, of those tools that are still active.
 
     ``forward`` has what they ask for of the forward side. Where the gradients contain more than the
     operator's ``own``, these are what routines are given and replace.
@@ -200,7 +200,7 @@ def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
     return result
 
 
-def in_force(engine: Engine) -> bool:
+def is_active(engine: Engine) -> bool:
     """Whether tools see a backward that runs now."""
     return not is_unwatched() and reaches(engine)
 
@@ -208,8 +208,8 @@ def in_force(engine: Engine) -> bool:
 def reaches(engine: Engine) -> bool:
     """Whether tools have a say in a backward that runs now.
 
-    Not when it runs after their scope, nor when the thread that runs it has no tools in force
-    (``amanda.disabled()``), nor in a scope of a routine at which others are in force; a thread
+    Not when it runs after their scope, nor when the thread that runs it has no active tools
+    (``amanda.disabled()``), nor in a scope of a routine at which others are active; a thread
     that autograd started for the backward has never had any.
     """
     thread = local.thread

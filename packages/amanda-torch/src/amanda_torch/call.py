@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from amanda_torch.targets import Form
 
 # What an operator raises that cannot take what it is given.
-REFUSALS = (RuntimeError, TypeError, ValueError, LookupError)
+OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, LookupError)
 
 
 @not_a_call_site
@@ -51,7 +51,7 @@ class Call:
     """One execution of an operator.
 
     Attributes:
-        engine: the tools in force.
+        engine: the active tools.
         identity: knows the operator.
         operator: the operator.
         form: the form in which it is given its arguments.
@@ -115,6 +115,6 @@ class Call:
         try:
             with torch.no_grad():
                 form.run(*args, **kwargs)
-        except REFUSALS:
+        except OPERATOR_ERRORS:
             return True
         return False

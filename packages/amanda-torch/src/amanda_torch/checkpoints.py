@@ -65,7 +65,7 @@ def _resumed(
             return function(*args, **kwargs)
         before, on = local.thread, intercepting()
         thread = local.thread = ThreadState(before.around)  # also in a thread of autograd
-        thread.engine, thread.in_force, thread.session = engine, before.in_force, session
+        thread.engine, thread.active, thread.session = engine, before.active, session
         thread.known = True
         thread.entered = None if node is None else [None, None, None, node]
         thread.outside, thread.floor = outside, floor

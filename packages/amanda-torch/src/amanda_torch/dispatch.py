@@ -1,4 +1,4 @@
-"""Kernels on the interception key: one for each operator that a tool in force wants.
+"""Kernels on the interception key: one for each operator that an active tool wants.
 
 A type is a base name of ``aten`` (``conv2d``, ``add``, ``relu_``), with all its overloads; an
 operator of another library carries its namespace (``mylib::op``).
@@ -81,8 +81,8 @@ PLUMBING = frozenset(
         "new_empty_strided",
     )
 )
-# Namespaces of torch's own machinery; their operators are seen only when asked for by type.
-_MACHINERY = frozenset(
+# Namespaces of torch's own internals; their operators are seen only when asked for by type.
+_INTERNAL_NAMESPACES = frozenset(
     (
         "_c10d_functional",
         "_c10d_functional_autograd",
@@ -223,7 +223,7 @@ def canonical_type(name: str) -> str:
 def _by_default(type: str) -> bool:
     """Whether a tool that wants all operators wants this one."""
     namespace = type.rpartition("::")[0]
-    return type not in PLUMBING and namespace not in _MACHINERY
+    return type not in PLUMBING and namespace not in _INTERNAL_NAMESPACES
 
 
 def is_forward_type(type: str) -> bool:

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from amanda_torch import descriptions, rows
 from amanda_torch._internals import disabled_torch_function
-from amanda_torch.called import CalledFunctions
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
+from amanda_torch.mapped_functions import MappedFunctions
 from amanda_torch.parameters import is_parameter, parameter
 from amanda_torch.patches import Patches
 from amanda_torch.purposes import purpose
@@ -76,12 +76,12 @@ class TorchDriver(amanda.Driver):
         self.identity = Identity()
         self._interception = Interception(self.identity)
         self._patches = Patches(self.identity, self._interception.refresh)
-        self._called = CalledFunctions(self)
+        self._mapped = MappedFunctions(self)
         os.register_at_fork(after_in_child=_leave)
 
     def activate(self, engine: Engine | None) -> None:
         """Have this thread run under ``engine``."""
-        self._put_in_force(engine)
+        self._activate(engine)
         intercept(engine is not None)
 
     def suspend(self) -> Suspended:
@@ -92,26 +92,26 @@ class TorchDriver(amanda.Driver):
         return suspended
 
     def resume(self, suspended: Suspended, engine: Engine | None) -> None:
-        """Go on in the routine; what intercepted before it takes notice of what is in force."""
+        """Go on in the routine; what intercepted before it takes notice of what is active."""
         self._interception.serve(None)  # which leaves the kernels for the next time
         self._patches.hold(False, local.thread.owner)
-        self._called.serve(None, local.thread.owner)
+        self._mapped.serve(None, local.thread.owner)
         ended, local.thread = local.thread, suspended.thread
         run_as_written(ended, False)
-        ended.engine = ended.in_force = None  # the routine may have left a scope open
-        if engine is not suspended.thread.in_force:
-            self._put_in_force(engine)
+        ended.engine = ended.active = None  # the routine may have left a scope open
+        if engine is not suspended.thread.active:
+            self._activate(engine)
         intercept(suspended.intercepting)
 
-    def _put_in_force(self, engine: Engine | None) -> None:
+    def _activate(self, engine: Engine | None) -> None:
         self._interception.serve(engine)
         thread = local.thread
         if engine is not None and engine.contexts is not thread.session():
             self._begin_session(thread, engine)
         thread.known = True
-        thread.engine = thread.in_force = engine
+        thread.engine = thread.active = engine
         self._patches.hold(engine is not None, thread.owner)
-        self._called.serve(engine, thread.owner)
+        self._mapped.serve(engine, thread.owner)
         run_as_written(thread, engine is not None)
 
     def _begin_session(self, thread: ThreadState, engine: Engine) -> None:
@@ -218,7 +218,7 @@ _LACKING |= {
 
 def _leave() -> None:
     """A forked process (a worker of a DataLoader) is not in the scope of the thread it copied."""
-    local.thread.engine = local.thread.in_force = None
+    local.thread.engine = local.thread.active = None
     run_as_written(local.thread, False)
     intercept(False)
 

@@ -11,7 +11,7 @@ from amanda.driving import NOTHING, Forward
 from torch import Tensor
 
 from amanda_torch.asked import copied, written
-from amanda_torch.call import REFUSALS, Call
+from amanda_torch.call import OPERATOR_ERRORS, Call
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.gradient import Gradient
 from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
@@ -105,7 +105,7 @@ class General:
                     replace = _replace_tracked if tracked else _replace
                     both = Given(substituted, given)
                     result, outputs = replace(plan.replace, call, both, original, destinations)
-        except REFUSALS as error:
+        except OPERATOR_ERRORS as error:
             call.blame(error, () if substituted is inputs else plan.before)
             raise
 

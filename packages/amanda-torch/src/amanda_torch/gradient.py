@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node, node_of, share_memory, transforms_active
 from amanda_torch.asked import Kept
-from amanda_torch.backward import in_force, made_since, run_on_gradients
+from amanda_torch.backward import is_active, made_since, run_on_gradients
 from amanda_torch.batches import Batches, layers
 from amanda_torch.later_passes import Passes, flows
 from amanda_torch.probing import probe
@@ -187,7 +187,7 @@ class Gradient:
         execution: Execution | None = None,
         grad_inputs: Callable[[], Grads] | None = None,
     ) -> Grads:
-        if not flows(grads) or not in_force(self._engine):
+        if not flows(grads) or not is_active(self._engine):
             return grads
         if self.plan is None:
             assert execution is not None
@@ -199,7 +199,7 @@ class Gradient:
     def _has_routines_ahead(self, grads: Grads) -> bool:
         """Whether routines see what the operator makes of the gradients of its outputs."""
         after = self.plan is not None and self.plan.after
-        return bool(after) and flows(grads) and in_force(self._engine)
+        return bool(after) and flows(grads) and is_active(self._engine)
 
     def _ahead(self, grads: Grads, places: Sequence[int]) -> Grads:
         """What goes on to the inputs of all that comes to the boundary ahead of the operator."""
@@ -209,7 +209,7 @@ class Gradient:
         return grads if own is None else self._on_inputs(grads, own)
 
     def _on_inputs(self, grads: Grads, own: Grads | None = None) -> Grads:
-        if self.plan is None or not flows(grads) or not in_force(self._engine):
+        if self.plan is None or not flows(grads) or not is_active(self._engine):
             return grads
         return self._run(self.plan, self.plan.after, grads, own)
 

@@ -32,7 +32,7 @@ from amanda_torch.frames import (
     first_argument,
 )
 from amanda_torch.nodes import Site
-from amanda_torch.ownership import is_machinery, optimizer
+from amanda_torch.ownership import is_torch_internal, optimizer
 from amanda_torch.paths import is_module, unwrapped
 from amanda_torch.settings import Place, attributes
 from amanda_torch.sources import source_of
@@ -293,5 +293,5 @@ def _frames_outside(
 def _new_operator(node: Node, type: str, frame: FrameType) -> Operator:
     updating = optimizer(frame)
     scope = node.scope if updating is None else updating
-    opt_in = updating is not None or is_machinery(frame)
+    opt_in = updating is not None or is_torch_internal(frame)
     return node.root.add(scope, type, opt_in, source_of(frame))

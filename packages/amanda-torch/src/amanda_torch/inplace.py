@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from amanda_torch._internals import saved_hooks_allowed, saved_hooks_in_force, share_memory
+from amanda_torch._internals import active_saved_hooks, saved_hooks_allowed, share_memory
 from amanda_torch.straight import rebase
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Destinations(Nowhere):
         self._state = signature.places(signature.state, args)
         self._out = signature.out_tensors(kwargs)
         # Hooks of the program's own would not see what it saves; it is left to them.
-        can_be_watched = saved_hooks_allowed() and saved_hooks_in_force(True) is None
+        can_be_watched = saved_hooks_allowed() and active_saved_hooks(True) is None
         self._apart = apart or (rewritten and not can_be_watched)
         self._watched = rewritten and not self._apart
         self._saved: list[_Saved] = []

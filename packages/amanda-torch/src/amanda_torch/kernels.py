@@ -67,7 +67,7 @@ def make_kernel(identity: Identity, type: str, resolve: Callable[[], Target]) ->
 
 @not_a_call_site
 def run_form(identity: Identity, engine: Engine, form: Form, args: Args, kwargs: Kwargs) -> Any:
-    """Run an operator that the dispatcher does not know, and that the tools in force want."""
+    """Run an operator that the dispatcher does not know, and that the active tools want."""
     thread = local.thread
     operator = identity.operator(form, args, kwargs, getframe(1), thread)
     return run_at(identity, engine, operator, form, args, kwargs)

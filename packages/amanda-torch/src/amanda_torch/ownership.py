@@ -1,4 +1,4 @@
-"""Whose an operator is: the program's, an optimizer's, or one of torch's own machinery."""
+"""Whose an operator is: the program's, an optimizer's, or one of torch's own internals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 # Where torch runs operators for purposes of its own; tools see them when they ask for their type.
-_MACHINERY = (
+_INTERNAL_NAMESPACES = (
     "torch._dynamo.utils.",
     "torch._tensor_str.",
     "torch.amp.",
@@ -118,13 +118,13 @@ def _codes(function: Any) -> Iterator[CodeType | None]:
         yield None
 
 
-def is_machinery(frame: FrameType | None) -> bool:
+def is_torch_internal(frame: FrameType | None) -> bool:
     """Whether a frame runs an operator for purposes of torch itself."""
     while frame is not None and (
         ROLES.get(id(frame.f_code)) is SKIPPED or _module(frame) in _FRONTS
     ):
         frame = frame.f_back
-    return frame is not None and f"{_module(frame)}.".startswith(_MACHINERY)
+    return frame is not None and f"{_module(frame)}.".startswith(_INTERNAL_NAMESPACES)
 
 
 def _module(frame: FrameType) -> str:

@@ -16,7 +16,7 @@ from amanda import driving
 from amanda.driving import in_routine
 from torch.compiler import is_dynamo_compiling
 
-from amanda_torch import calls
+from amanda_torch import module_calls
 from amanda_torch._internals import (
     Ops,
     engine_run_backward,
@@ -25,8 +25,8 @@ from amanda_torch._internals import (
     make_grads,
     ops_module,
 )
+from amanda_torch.autograd_functions import patches_of_functions
 from amanda_torch.checkpoints import patches_of_checkpoints
-from amanda_torch.functions import patches_of_functions
 from amanda_torch.higher_order import captured, captures, keyset
 from amanda_torch.keras import patches_of_keras
 from amanda_torch.thread import unseen, unwatched
@@ -51,7 +51,7 @@ def _run_backward(*args: Any, **kwargs: Any) -> Any:
 
 
 class Patches(driving.Patches):
-    """What is changed in PyTorch while any thread has tools in force.
+    """What is changed in PyTorch while any thread has active tools.
 
     Args:
         identity: knows which operators run.
@@ -69,8 +69,8 @@ class Patches(driving.Patches):
             return changed
 
         patches = [
-            *calls.patches_of_modules(identity),
-            *calls.PATCHES,
+            *module_calls.patches_of_modules(identity),
+            *module_calls.PATCHES,
             (torch.autograd, "_engine_run_backward", _run_backward),
             (torch.autograd, "_make_grads", unseen(make_grads)),
             (forward_ad, "make_dual", unseen(make_dual)),

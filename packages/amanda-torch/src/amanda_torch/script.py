@@ -1,4 +1,4 @@
-"""TorchScript: while tools are in force its operators run one by one, as they are written.
+"""TorchScript: while tools are active its operators run one by one, as they are written.
 
 From the second call on its executor would differentiate and fuse what it runs by itself, below
 the dispatcher: autograd would not see what tools substitute, nor would tools see the gradients.

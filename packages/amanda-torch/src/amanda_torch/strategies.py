@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amanda_torch._internals import count_modes, is_jit_tracing
-from amanda_torch.call import REFUSALS, Call, run_inside
+from amanda_torch.call import OPERATOR_ERRORS, Call, run_inside
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.general import General
 from amanda_torch.routines import Routines
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
 
-    # Carries out the plan that it is chosen for, at one execution: it is given the tools in force,
+    # Carries out the plan that it is chosen for, at one execution: it is given the active tools,
     # the plan, the operator, the dispatch keys with which that arrived, and its arguments. It keeps
     # none of them, since it is kept with the plan, and that as long as the operator lives.
     Strategy = Callable[[Engine, Plan, Operator, Any, Args, Kwargs], Any]
@@ -88,7 +88,7 @@ class Around:
                 result = form.run(*new_args, **new_kwargs)
             else:
                 result = run_inside(inside, form, keys, new_args, new_kwargs)
-        except REFUSALS as error:
+        except OPERATOR_ERRORS as error:
             if given is not inputs:
                 call = Call(engine, self._identity, operator, form, keys, args, kwargs)
                 call.blame(error, plan.before)

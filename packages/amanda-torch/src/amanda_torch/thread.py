@@ -1,4 +1,4 @@
-"""What each thread carries: the tools in force, and where in the model it is.
+"""What each thread carries: the active tools, and where in the model it is.
 
 Whether operators are seen is not kept here, as core's ``ActiveEngine`` does, but by the dispatcher:
 a key that a thread includes, which the threads of a backward take over from the one that starts it.
@@ -49,7 +49,7 @@ class ThreadState:
 
     Attributes:
         engine: the tools that see the operators that run now, None for none.
-        in_force: the tools in force; inside an operator, not all of them see what runs.
+        active: the active tools; inside an operator, not all of them see what runs.
         entered: the innermost call of a module, None outside of modules.
         visits: how often each site was passed within the outermost module call.
         session: gives what identifies the outermost scope that was entered last.
@@ -59,7 +59,7 @@ class ThreadState:
         origin: the call sites that lead from there to the checkpoint.
         around: what this thread was at when a routine opened a scope of its own; None outside
             of such scopes.
-        script_optimizes: whether TorchScript optimized what it runs before tools were in force;
+        script_optimizes: whether TorchScript optimized what it runs before tools were active;
             None when none are.
         scripts: what was called of TorchScript since then.
         capturing: whether what runs once the function of an operator is captured is to be seen.
@@ -69,13 +69,13 @@ class ThreadState:
     """
 
     __slots__ = (
+        "active",
         "around",
         "capturing",
         "derived",
         "engine",
         "entered",
         "floor",
-        "in_force",
         "known",
         "origin",
         "outside",
@@ -89,7 +89,7 @@ class ThreadState:
     def __init__(self, around: ThreadState | None = None) -> None:
         self.around = around
         self.engine: Engine | None = None
-        self.in_force: Engine | None = None
+        self.active: Engine | None = None
         self.entered: Entered | None = None
         self.visits: dict[Site, int] | None = None
         self.session: Callable[[], ByOperator[Any] | None] = lambda: None

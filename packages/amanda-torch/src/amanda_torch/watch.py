@@ -66,7 +66,7 @@ class Watch(Unwatched):
     """Sees the gradient of an execution that has one.
 
     Args:
-        engine: the tools in force.
+        engine: the active tools.
         numbering: has the backward operators.
         operator: the operator.
         gradient: watches the gradient as a whole, if a tool wants that.

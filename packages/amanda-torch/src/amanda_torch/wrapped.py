@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NUMBERS = frozenset((bool, int, float, complex, torch.SymBool, torch.SymInt, torch.SymFloat))
 """Types of what a Python kernel may be given in place of a tensor."""
 
-# The dispatch keys that a thread includes, and those it excludes, where no mode is in force.
+# The dispatch keys that a thread includes, and those it excludes, where no mode is active.
 _INCLUDED = DispatchKeySet(DispatchKey.BackendSelect) | DispatchKeySet(DispatchKey.ADInplaceOrView)
 _EXCLUDED = DispatchKeySet(DispatchKey.Undefined)
 with InferenceMode(False), ForceDispatchKeys(_INCLUDED, _EXCLUDED):

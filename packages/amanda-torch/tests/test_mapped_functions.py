@@ -275,7 +275,7 @@ def test_its_errors_are_those_of_the_function_and_all_goes_on():
     assert tool.seen[-1] == "Gate"
 
 
-def test_functions_are_exchanged_only_while_tools_of_the_vocabulary_are_in_force():
+def test_functions_are_exchanged_only_while_tools_of_the_vocabulary_are_active():
     with amanda.apply(native()):
         assert called_functions.gate is PLAIN
         with amanda.apply(Tool()):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _PLAIN = (torch.Tensor, bool, int, float, str, type(None))
 
 
-class CalledFunctions(driving.Patches):
+class MappedFunctions(driving.Patches):
     """The functions that are exchanged while a thread has tools to which they may be operators.
 
     Args:
@@ -99,7 +99,7 @@ class CalledFunctions(driving.Patches):
         return exchanged  # type: ignore[no-any-return]
 
     def _is_one(self, execution: Execution, engine: Engine) -> bool:
-        """Whether an operator is one in a vocabulary of the tools in force, which it notes."""
+        """Whether an operator is one in a vocabulary of the active tools, which it notes."""
         operator = execution.operator
         if operator.serial not in self._known:
             self._known.keep(operator, {})

@@ -100,7 +100,7 @@ def patches_of_functions(identity: Identity) -> list[Patch]:
 
 @not_a_call_site
 class Functions:
-    """Runs Functions as the tools in force want them.
+    """Runs Functions as the active tools want them.
 
     Args:
         identity: knows which operator one is.
@@ -124,7 +124,7 @@ class Functions:
         if is_derived(cls):
             return run_derived(cls, apply, args, kwargs)
         engine = local.thread.engine
-        if engine is None or _is_machinery(cls):
+        if engine is None or _is_torch_internal(cls):
             return unseen(apply)(cls, *args, **kwargs)
         forms = self._forms.setdefault(cls, {})
         if apply not in forms:
@@ -154,10 +154,10 @@ def _concerns(cls: Any) -> bool:
     if cls.__module__ == library_autograd.__name__:
         return False  # what gives an operator of a library its gradient
     engine = local.thread.engine
-    return _is_machinery(cls) or (engine is not None and engine.wants(cls.__name__))
+    return _is_torch_internal(cls) or (engine is not None and engine.wants(cls.__name__))
 
 
-def _is_machinery(cls: type) -> bool:
+def _is_torch_internal(cls: type) -> bool:
     """Whether a Function is one with which torch itself hooks into the graph."""
     if cls.__module__ == SyncBatchNorm.__module__:
         return cls is BackwardHookFunction
