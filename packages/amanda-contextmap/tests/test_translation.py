@@ -55,6 +55,53 @@ def gradients(*tools):
         return perceptron(ADAPTER).gradients(["x", "w1", "w2"], {"x": X})
 
 
+class TestOperatorAfterTheAnalysis:
+    """A context that is kept shows each tool the operator in the tool's own vocabulary."""
+
+    def keeping(self, made, type):
+        """A tool that keeps contexts, and what its routines find the type there to be."""
+        kept, types = [], []
+
+        def routine(*tensors, ctx):
+            types.append(ctx.op.type)
+
+        def analyze(ctx):
+            kept.append(ctx)
+            ctx.insert_before_op(routine, ctx=ctx)
+            ctx.insert_after_op(routine, ctx=ctx)
+
+        made.add_inst_for_op(analyze, ops=[type])
+        return made, kept, types
+
+    def test_a_routine_finds_the_type_that_its_tool_was_shown(self):
+        loud, kept, types = self.keeping(Tool(namespace="loud"), "MATMUL")
+        forward(loud)
+        assert types == ["MATMUL"] * 4
+        assert [ctx.op.type for ctx in kept] == ["MATMUL"] * 2
+
+    def test_tools_of_two_vocabularies_that_share_it_each_find_their_own(self):
+        loud, kept, types = self.keeping(Tool(namespace="loud"), "MATMUL")
+        native, shared, native_types = self.keeping(Tool(), "matmul")
+        forward(native, loud)
+        assert types == ["MATMUL"] * 4
+        assert native_types == ["matmul"] * 4
+        assert all(mine is other for mine, other in zip(kept, shared, strict=True))
+        assert [ctx.op.type for ctx in kept] == ["matmul"] * 2  # outside of all routines
+
+    def test_a_tool_that_was_never_shown_it_finds_what_others_were(self):
+        native, kept, _ = self.keeping(Tool(), "matmul")
+        forward(native)
+        found = []
+
+        def routine(*tensors):
+            found.append(kept[0].op.type)
+
+        loud = Tool(namespace="loud")
+        loud.add_inst_for_op(lambda ctx: ctx.insert_after_op(routine), ops=["MATMUL"])
+        forward(loud)
+        assert found == ["matmul"] * 2
+
+
 class TestContext:
     def test_operators_go_by_their_names_there(self):
         types = []

@@ -179,7 +179,7 @@ class Action:
                 raise self.error(reason, operator) from None
         if self.asked or self.original:
             selected = self._with_asked(selected, tensors, operator, forward)
-        outer = begin()
+        outer = begin(self.tool)
         try:
             try:
                 return self.routine(*selected, **self.kwargs)

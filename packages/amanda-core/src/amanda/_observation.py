@@ -11,7 +11,7 @@ from amanda._action import Action, checked_index, name_of
 from amanda._driver import Driver
 from amanda._errors import AmandaError, RoutineError, ValueUnavailableError
 from amanda._operator import Execution, Operator
-from amanda._routine import call
+from amanda._routine import call, running_tool
 from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Tool, View
 
@@ -62,7 +62,7 @@ _LATER = "known before it runs; register the analysis routine with require_outpu
 class Observation(dict[str, Any]):
     """What an analysis routine sees of an operator, and the state that is kept for it."""
 
-    __slots__ = ("_analysis", "_driver", "_operator", "_states", "_variables")
+    __slots__ = ("_analysis", "_driver", "_operator", "_shown", "_states", "_variables")
 
     def __init__(self, operator: Operator, driver: Driver) -> None:
         super().__init__()
@@ -70,6 +70,7 @@ class Observation(dict[str, Any]):
         self._operator = operator.snapshot()
         self._driver = driver
         self._analysis: Analysis | None = None
+        self._shown: dict[str | None, Operator] = {}  # by the vocabulary of who was shown it
         self._states: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
         self._variables: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
 
@@ -77,10 +78,18 @@ class Observation(dict[str, Any]):
 
     @property
     def op(self) -> Operator:
-        """The forward operator, also on the backward side."""
+        """The forward operator, also on the backward side.
+
+        It is in the vocabulary of the tool whose analysis or routine asks. Outside of all routines
+        it is what all tools were shown alike, or else the backend's own.
+        """
         if self._analysis is not None:
             return self._analysis.execution.operator.snapshot()
-        return self._operator
+        tool = running_tool()
+        if tool is not None and tool.vocabulary in self._shown:
+            return self._shown[tool.vocabulary]
+        shown = {operator.type: operator for operator in self._shown.values()}
+        return next(iter(shown.values())) if len(shown) == 1 else self._operator
 
     @property
     def op_id(self) -> str:
@@ -273,8 +282,9 @@ class Observation(dict[str, Any]):
     def _ask(self, callback: Callable[[Any], None], analysis: Analysis) -> None:
         """Have an analysis routine look at what an analysis shows."""
         previous, self._analysis = self._analysis, analysis
+        self._shown[analysis.tool.vocabulary] = self.op
         try:
-            call(callback, self)
+            call(analysis.tool, callback, self)
         except AmandaError:
             raise
         except Exception as original:
