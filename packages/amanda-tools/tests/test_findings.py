@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import amanda
 import pytest
-from amanda_tools import Findings, Flops, Profile, Trace, read_trace
+from amanda_tools import Findings, Flops, Operators, Profile, Summary, Trace, read_trace
 
 
 @dataclass
@@ -68,6 +68,27 @@ def test_every_tool_says_what_it_holds(tools):
     assert flops == ("<Flops: 0 forward, 0 backward, 0 parameters, in 2 calls of 1 operators>")
     assert profile == "<Profile: 440 ns in 3 executions>"
     assert re.fullmatch(r"<Trace: 3 executions in .*found\.jsonl>", trace)
+
+
+def test_every_tool_is_empty_before_its_first_scope(tmp_path):
+    trace = Trace(tmp_path / "found.jsonl")
+    for tool in (Flops(), Profile(), Summary(), Operators()):
+        assert tool.rows() == []
+        assert tool.to_dict()[tool.rows_name] == []
+        assert repr(tool).startswith(f"<{tool.name}: 0 ")
+        assert tool._repr_html_().count("<tr>") == 1  # that of the names
+        assert tool.report() is not None
+    assert repr(trace).startswith("<Trace: 0 executions in ")
+    assert not (tmp_path / "found.jsonl").exists()
+
+
+def test_a_trace_says_within_the_scope_what_it_holds_by_then(toy, tmp_path):
+    trace = Trace(tmp_path / "found.jsonl")
+    with amanda.apply(trace):
+        for number in (1, 2, 3):
+            toy.forward("a/conv", 100)
+            assert repr(trace).startswith(f"<Trace: {number} executions")
+        assert len(trace.rows()) == 3
 
 
 def test_every_tool_is_a_table_in_a_notebook(tools):

@@ -129,6 +129,13 @@ class TestMistake:
                 "No such file or directory: '/no/such/folder/t.csv'",
             ),
             ("=x", "'=x' is no tool"),
+            ("summary:depth=-3", "summary: depth is -3, and has to be 0 or more"),
+            ("profile:warmup=-1", "profile: warmup is -1, and has to be 0 or more"),
+            ("profile:out=a.csv,out=b.csv", "profile is given option 'out' more than once"),
+            ("summary:depth=1,exact=yes,depth=1", "summary is given option 'depth' more than once"),
+            ("flops:out=", "flops: the name of the file to write is empty"),
+            ("profile:out=", "profile: the name of the file to write is empty"),
+            ("trace:out=", "trace: the name of the file to write is empty"),
         ],
     )
     def test_is_told_with_the_way_out(self, line, message):

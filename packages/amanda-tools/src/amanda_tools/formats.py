@@ -24,8 +24,10 @@ def ending_of(path: str | os.PathLike[str], known: Sequence[str]) -> str:
     """The ending of a file's name, one of those that are known; what is thrown away has the first.
 
     Raises:
-        ValueError: it has another one, or none.
+        ValueError: it has another one, or none, or the name is empty.
     """
+    if not os.fspath(path):
+        raise ValueError("the name of the file to write is empty")
     ending = os.path.splitext(path)[1].lower()
     if ending in known:
         return ending
@@ -53,8 +55,8 @@ class Saved(Document):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        super().__init__(path)
         self._ending = ending_of(path, (".json", ".csv"))
+        super().__init__(path)
         if self._ending == ".json":
             self._nothing = b"null\n"
 

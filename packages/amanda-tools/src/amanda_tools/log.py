@@ -61,6 +61,12 @@ class Log(Kept, Generic[_Entry]):
         self._lock = threading.Lock()
         self._end: int | None = None  # where the footer is; None before it is opened
 
+    @property
+    def added(self) -> int:
+        """How many entries it has, also those that wait to be written with others."""
+        with self._lock:
+            return self.written + len(self._pending)
+
     def open(self) -> None:
         """Make the file, with no entries, unless that is done.
 

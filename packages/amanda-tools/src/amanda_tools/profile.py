@@ -112,12 +112,14 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
 
     Raises:
         OSError: it cannot be written there.
-        ValueError: its name ends in something else.
+        ValueError: its name ends in something else, or ``warmup`` is negative.
     """
 
     row_type = OperatorProfile
 
     def __init__(self, out: str | os.PathLike[str] | None = None, warmup: int = 0) -> None:
+        if warmup < 0:
+            raise ValueError(f"warmup is {warmup}, and has to be 0 or more")
         super().__init__()
         is_trace = out is not None and ending_of(out, (".json", ".csv")) == ".json"
         self._chrome = ChromeTrace(out) if out is not None and is_trace else None
@@ -199,7 +201,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
             "time": self.time,
             "executions": self.executed,
             "warmup": sum(self.warmup.values()),
-            "overhead": self.dependency(Executions).overhead,
+            "overhead": self._overhead,
         }
 
     def found(self) -> str:
@@ -245,8 +247,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         """The slowest operators, how much was measured, and where it was written."""
         summary = f"profile: {self.found()}"
         if self.executed:
-            overhead = self.dependency(Executions).overhead
-            summary += f", and {nanoseconds(overhead)} for measuring them"
+            summary += f", and {nanoseconds(self._overhead)} for measuring them"
         if self._warmup:
             apart = nanoseconds(sum(self.warmup.values()))
             summary += f"; {apart} of warm-up are not in it"
@@ -256,6 +257,13 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
             summary += f"; {self._saved.state}"
         slowest = [_slow(row) for row in self.slowest()]
         return [Report("Slowest", _SLOWEST, slowest), summary] if slowest else [summary]
+
+    @property
+    def _overhead(self) -> int:
+        """Nanoseconds that measuring took; before the first scope nothing was measured."""
+        return sum(
+            tool.overhead for tool in self.direct_dependencies() if isinstance(tool, Executions)
+        )
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         self.dependency(Executions).observe(ctx, self._record)

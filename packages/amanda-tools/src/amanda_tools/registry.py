@@ -230,6 +230,8 @@ def _arguments(label: str, options: list[Option], text: str) -> Mapping[str, Any
             raise click.UsageError(f"{label} has no option {key!r}{hint}")
         if not equals:
             raise click.UsageError(f"option {key!r} of {label} has no value; {key}=...")
+        if key in arguments:
+            raise click.UsageError(f"{label} is given option {key!r} more than once")
         try:
             arguments[key] = _converted(value, known[key].annotation)
         except Exception as error:  # of whatever class the annotation names

@@ -100,7 +100,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
 
     Raises:
         OSError: it cannot be written there.
-        ValueError: its name ends in something else.
+        ValueError: its name ends in something else, or ``depth`` is negative.
     """
 
     row_type = ModuleSummary
@@ -109,6 +109,8 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
     def __init__(
         self, out: str | os.PathLike[str] | None = None, depth: int = 3, exact: bool = False
     ) -> None:
+        if depth < 0:
+            raise ValueError(f"depth is {depth}, and has to be 0 or more")
         super().__init__()
         self.save_to(out)
         self._depth = depth
@@ -124,7 +126,8 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
 
     def rows(self) -> list[ModuleSummary]:
         """The modules, each ahead of those in it."""
-        counted = {row.place: row for row in self.dependency(Flops).rows()}
+        counters = [tool for tool in self.direct_dependencies() if isinstance(tool, Flops)]
+        counted = {row.place: row for counter in counters for row in counter.rows()}
         rows = []
         for module in self._in_order():
             ran = [counted[place] for place in module.places if place in counted]

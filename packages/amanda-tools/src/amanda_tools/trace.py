@@ -57,8 +57,8 @@ class Trace(amanda.Tool, Findings[TraceRow]):
         return [TraceRow(**row) for row in read_trace(self._file.path)]
 
     def found(self) -> str:
-        """How many executions were written, and where."""
-        return f"{self._file.written:,} executions in {self._file.state}"
+        """How many executions were recorded, and where."""
+        return f"{self._file.added:,} executions in {self._file.state}"
 
     def report(self) -> str:
         """What was written, and where."""
