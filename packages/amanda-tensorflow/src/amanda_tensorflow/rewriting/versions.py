@@ -12,8 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda_tensorflow._internals import types_pb2
-from amanda_tensorflow.graph.body import data_inputs, set_inputs, split
+from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.notes import notes_of
+from amanda_tensorflow.rewriting.again import name_again, run_again
+from amanda_tensorflow.rewriting.stacks import unstacked
 from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchanged
 
 if TYPE_CHECKING:
@@ -197,7 +199,7 @@ class Versions:
                 version = self.find(body, there, inside)
                 if version:
                     argument = None if inside.loops else there
-                    return listed(body, argument, version, _name(body.call, operator))
+                    return listed(body, argument, version, name_again(body.call, operator))
         return None
 
     def _along(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
@@ -212,7 +214,7 @@ class Versions:
         if op == "TensorListPopBack" and index == 1:
             return self._popped(frame, name, operator)
         if op == "StackPopV2":
-            return self._unstacked(frame, name, operator)
+            return unstacked(frame, name, operator, self.find)
         if op in ("OptionalFromValue", "OptionalGetValue"):
             return self._optional(frame, name, operator)
         if op and name in frame.children:
@@ -224,7 +226,7 @@ class Versions:
         value = self.find(frame, frame.inputs[name][0], operator)
         if value and not _fits(frame, frame.inputs[name][0], value, operator):
             return None
-        again = value and self._again(frame, name, [value], operator)
+        again = value and run_again(frame, name, [value], operator)
         if again and operator.loops:
             holds_list(frame.body.nodes[split(again)[0]])
         return again
@@ -294,7 +296,7 @@ class Versions:
         turns = self.find(frame.parent, given, operator._replace(loops=operator.loops + 1))
         name = frame.body.arguments[argument][0]
         element = None if operator.loops else f"{name}:0"
-        return turns and taken(frame, element, turns, _name(name, operator))
+        return turns and taken(frame, element, turns, name_again(name, operator))
 
     def _result(self, frame: Frame, call: str, index: int, operator: Wanted) -> str | None:
         for child in frame.children[call]:
@@ -323,10 +325,10 @@ class Versions:
         if version is None or argument is None or not _fits(body, tensor, version, operator):
             return None
         if operator.loops:
-            return listed(body, None, version, _name(push, operator))
+            return listed(body, None, version, name_again(push, operator))
 
         def update(argument: str) -> str:
-            return self._again(body, push, [argument, version], operator)
+            return run_again(body, push, [argument, version], operator)
 
         return body.add_loop_variable(body.caller_tensor(argument), update)[1]
 
@@ -340,80 +342,16 @@ class Versions:
         if above is None:
             return None
         if operator.loops:
-            return taken(body, None, above, _name(pop, operator))
+            return taken(body, None, above, name_again(pop, operator))
         popped: list[str] = []
 
         def update(argument: str) -> str:
-            again = self._again(body, pop, [argument, body.inputs[pop][1]], operator)
+            again = run_again(body, pop, [argument, body.inputs[pop][1]], operator)
             popped.append(again)
             return again
 
         body.add_loop_variable(above, update)
         return f"{split(popped[0])[0]}:1"
-
-    def _unstacked(self, frame: Frame, pop: str, operator: Wanted) -> str | None:
-        """What a loop of version 1 takes from a stack, from one with the other version."""
-        stack = self._source_of_handle(frame, frame.inputs[pop][0])
-        for push, inputs in frame.inputs.items():
-            if frame.body.nodes[push].op != "StackPushV2":
-                continue
-            if self._source_of_handle(frame, inputs[0]) != stack:
-                continue
-            version = self.find(frame, inputs[1], operator)
-            if version is None:
-                return None
-            handles: dict[str, str] = {}
-            handle = self._copied_handle(frame, inputs[0], operator, handles)
-            again = self._again(frame, push, [handle, version], operator)
-            self._keep_step(frame, push, split(again)[0])
-            handle = self._copied_handle(frame, frame.inputs[pop][0], operator, handles)
-            popped = self._again(frame, pop, [handle], operator)
-            self._keep_step(frame, pop, split(popped)[0])
-            return popped
-        return None
-
-    def _source_of_handle(self, frame: Frame, tensor: str) -> str:
-        name = split(tensor)[0]
-        while frame.body.nodes[name].op in ("Enter", "Identity"):
-            name = split(frame.inputs[name][0])[0]
-        return name
-
-    def _copied_handle(
-        self, frame: Frame, tensor: str, operator: Wanted, copies: dict[str, str]
-    ) -> str:
-        """A stack like another one, as it is seen inside a loop."""
-        name = split(tensor)[0]
-        if name not in copies:
-            node = frame.body.nodes[name]
-            inputs = (
-                [self._copied_handle(frame, frame.inputs[name][0], operator, copies)]
-                if node.op in ("Enter", "Identity")
-                else frame.inputs[name]
-            )
-            copies[name] = self._again(frame, name, inputs, operator)
-        return copies[name]
-
-    def _keep_step(self, frame: Frame, node: str, twin: str) -> None:
-        """Whoever waits for a push or a pop waits for its twin too."""
-        for name in frame.inputs:
-            waiting = frame.body.nodes[name]
-            controls = [n[1:] for n in waiting.input if n.startswith("^")]
-            if node in controls:
-                set_inputs(waiting, data_inputs(waiting), [*controls, twin])
-
-    def _again(self, frame: Frame, node: str, inputs: list[str], operator: Wanted) -> str:
-        """The same node with other inputs; its first output."""
-        frame.mark_edited()
-        original = frame.body.nodes[node]
-        name = _name(node, operator)
-        controls = [n[1:] for n in original.input if n.startswith("^")]
-        again = frame.body.add(name, original.op, inputs, controls)
-        for key, value in original.attr.items():
-            if key != "_class":
-                again.attr[key].CopyFrom(value)
-        if original.op == "StackV2":
-            again.attr["stack_name"].s = name.encode()
-        return f"{name}:0"
 
 
 def _tensors(frame: Frame) -> Iterable[str]:
@@ -424,14 +362,6 @@ def _tensors(frame: Frame) -> Iterable[str]:
     for call in frame.children:
         tensors += [f"{call}:{index}" for index in range(len(frame.operations[call].outputs))]
     return dict.fromkeys(tensors)
-
-
-def _name(node: str, operator: Wanted) -> str:
-    """The name of what stands for a node, for one operator."""
-    number = f"{operator.graph}/{operator.again}/{operator.loops}"
-    if operator.ask is not None:
-        number += f"/{operator.ask.what}_{operator.ask.index}"
-    return f"{node}/amanda/{number}/{operator.operator}"
 
 
 def _fits(frame: Frame, tensor: str, version: str, operator: Wanted) -> bool:

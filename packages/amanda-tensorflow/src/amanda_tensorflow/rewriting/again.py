@@ -1,0 +1,34 @@
+"""The same node once more, with another version of what it takes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.rewriting.versions import Wanted
+
+
+def run_again(frame: Frame, node: str, inputs: Sequence[str], wanted: Wanted) -> str:
+    """Add a node like another one, with other inputs; its first output."""
+    frame.mark_edited()
+    original = frame.body.nodes[node]
+    name = name_again(node, wanted)
+    controls = [n[1:] for n in original.input if n.startswith("^")]
+    again = frame.body.add(name, original.op, inputs, controls)
+    for key, value in original.attr.items():
+        if key != "_class":
+            again.attr[key].CopyFrom(value)
+    if original.op == "StackV2":
+        again.attr["stack_name"].s = name.encode()
+    return f"{name}:0"
+
+
+def name_again(node: str, wanted: Wanted) -> str:
+    """The name of what stands for a node where one version is wanted."""
+    number = f"{wanted.graph}/{wanted.again}/{wanted.loops}"
+    if wanted.ask is not None:
+        number += f"/{wanted.ask.what}_{wanted.ask.index}"
+    return f"{node}/amanda/{number}/{wanted.operator}"
