@@ -1,16 +1,24 @@
-"""Keras on PyTorch: what its layers are called, and where it runs no operators of the program's."""
+"""Keras on PyTorch: what its layers are called, what it runs on stand-ins, and its errors."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
+
+import amanda
 
 from amanda_torch.thread import intercept, intercepting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
 
     import torch
+
+# Keras makes a RuntimeError of an error out of a layer, to say what the layer was called with, but
+# for one that says so already.
+amanda.AmandaError._keras_call_info_injected = True  # type: ignore[attr-defined]
 
 
 def layer_name(module: torch.nn.Module) -> str | None:
@@ -25,6 +33,31 @@ def layer_scope(scope: str, name: str) -> str:
 
 
 def patches_of_keras() -> Iterator[tuple[Any, str, Any]]:
+    """What is replaced in Keras while tools are active, if the program uses it."""
+    yield from _stand_ins()
+    name = "_process_traceback_frames"
+    module = sys.modules.get("keras.src.utils.traceback_utils")
+    shorten = getattr(module, name, None)
+    if shorten is not None and not hasattr(shorten, "__wrapped__"):  # by another driver
+        yield module, name, _keeping_causes(shorten)
+
+
+def _keeping_causes(
+    shorten: Callable[[TracebackType | None], TracebackType | None],
+) -> Callable[[TracebackType | None], TracebackType | None]:
+    """What shortens the traceback of an error, which Keras then raises again ``from None``."""
+
+    @functools.wraps(shorten)
+    def shortened(traceback: TracebackType | None) -> TracebackType | None:
+        error = sys.exc_info()[1]
+        if isinstance(error, amanda.AmandaError):  # raised here, where its cause is not taken away
+            raise error.with_traceback(shorten(traceback))
+        return shorten(traceback)
+
+    return shortened
+
+
+def _stand_ins() -> Iterator[tuple[Any, str, Any]]:
     """Keras runs a model on stand-ins to learn its shapes: no operators of the program's."""
     scope = getattr(sys.modules.get("keras"), "SymbolicScope", None)
     if scope is None:
