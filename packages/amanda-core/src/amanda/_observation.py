@@ -189,7 +189,12 @@ class Observation(dict[str, Any]):
         Raises:
             ValueUnavailableError: it is known only at execution.
         """
-        return self._now.value(self._position(index))
+        now = self._now
+        try:
+            return now.value(self._position(index))
+        except ValueUnavailableError as error:
+            where = f"{now.tool.name}: input {index!r} of {self.op.named}"
+            raise ValueUnavailableError(f"{where}: {error}") from error
 
     def parameter(self, index: int | str) -> Parameter | None:
         """The parameter of the model that the input of that index or name is, or a read, cast,

@@ -168,6 +168,9 @@ _find("torch._C.ScriptModule", "_get_method", "_method_names")
 # Whether a transform of torch.func has wrapped a tensor, and the tensor in it.
 is_wrapped: Callable[[Tensor], bool] = _find("torch._C._functorch.is_functorch_wrapped_tensor")
 unwrapped: Callable[[Tensor], Tensor] = _find("torch._C._functorch.get_unwrapped")
+# Whether it is functionalize that has, and bringing what it has wrapped up to date.
+is_functional: Callable[[Tensor], bool] = _find("torch._is_functional_tensor")
+sync: Callable[[Tensor], None] = _find("torch._sync")
 # The tensor that a transform has wrapped which has ended.
 unwrap_if_dead: Callable[[Tensor], Tensor] = _find("torch._C._functorch.unwrap_if_dead")
 # How vmap has wrapped one, and wrapping and unwrapping as it does.

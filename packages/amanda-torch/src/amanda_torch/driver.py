@@ -13,7 +13,7 @@ import torch
 from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
-from amanda_torch import descriptions, rows
+from amanda_torch import descriptions, rows, values
 from amanda_torch._internals import disabled_torch_function
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
@@ -128,13 +128,7 @@ class TorchDriver(amanda.Driver):
 
     def value(self, tensor: Any) -> Any:
         """What a tensor holds now, as a NumPy array; types that NumPy lacks as larger ones."""
-        tensor = tensor.detach()
-        try:
-            if tensor.dtype in _LACKING:
-                tensor = tensor.to(_LACKING[tensor.dtype])
-            return tensor.resolve_conj().resolve_neg().cpu().numpy().copy()
-        except (RuntimeError, TypeError, NotImplementedError) as error:  # meta, sparse, batched
-            raise amanda.ValueUnavailableError(f"NumPy cannot hold it: {error}") from error
+        return values.value(tensor)
 
     def variable(self, initial: Any, execution: Execution) -> Variable:
         """A tensor on the device of the operator's inputs."""
@@ -205,15 +199,6 @@ class TorchDriver(amanda.Driver):
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Types of forward operators as they are; a backward operator's may come from any."""
         return types if all(is_forward_type(type) for type in types) else None
-
-
-# The types of elements that NumPy lacks, and those of its own that have all their values.
-_LACKING = {torch.bfloat16: torch.float32, torch.complex32: torch.complex64}
-_LACKING |= {
-    dtype: torch.float32
-    for name, dtype in vars(torch).items()
-    if name.startswith("float8") and isinstance(dtype, torch.dtype)
-}
 
 
 def _leave() -> None:

@@ -37,6 +37,11 @@ with InferenceMode(False), ForceDispatchKeys(_INCLUDED, _EXCLUDED):
     _one = torch.ones((), requires_grad=True)
 
 
+def outside_of_transforms() -> Any:
+    """A context in which no transform of ``torch.func`` and no mode wraps what is computed."""
+    return ForceDispatchKeys(_INCLUDED, _EXCLUDED)
+
+
 def wrapped(number: Any) -> Tensor:
     """A number as the tensor that PyTorch makes of it.
 
