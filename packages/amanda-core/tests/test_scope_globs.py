@@ -137,8 +137,19 @@ class TestAGlobThatSelectedNothing:
         (warning,) = warned(Noting(scopes=["b.*"]), run=self.run(backend))
         assert warning == "scopes of a model in which nothing that is wanted ran: 'b.*' of Noting"
 
-    def test_beside_another_is_named_only_with_what_may_be_meant(self, backend):  # noqa: F811
-        assert warned(Noting(scopes=["a", "b.*"]), run=self.run(backend)) == []
+    def test_beside_others_is_named_too(self, backend):  # noqa: F811
+        (warning,) = warned(Noting(scopes=["a", "b.*", "c"]), run=self.run(backend))
+        assert warning.endswith("nothing that is wanted ran: 'b.*' of Noting; 'c' of Noting")
+
+    def test_in_another_registration_is_named_too(self, backend):  # noqa: F811
+        tool = Noting(scopes=["a"])
+        tool.add_inst_for_op(lambda ctx: None, scopes=["b"])
+        (warning,) = warned(tool, run=self.run(backend))
+        assert warning.endswith(": 'b' of Noting")
+
+    def test_is_not_named_if_it_selected_operators_of_other_types(self, backend):  # noqa: F811
+        both = Noting(["add"], scopes=["a"]), Noting()
+        assert warned(*both, run=lambda: (self.run(backend)(), backend.run("add"))) == []
 
     def test_is_named_once(self, backend):  # noqa: F811
         assert len(warned(Noting(scopes=["b"]), run=self.run(backend), times=2)) == 1

@@ -22,7 +22,8 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
 
     Nothing is said of a scope in which nothing else ran, and of a tool it is said once. A type
     beside others that did run is named only if it is another spelling of one that ran, or if
-    the tool was restricted to it; a glob beside others only if it nearly matches.
+    the tool was restricted to it, for tools list types that a model may have. A glob is one of a
+    model at hand, and named in any case.
     """
     types = _Unmatched("types of operators that never ran in this scope")
     globs = _Unmatched("scopes of a model in which nothing that is wanted ran")
@@ -62,9 +63,7 @@ def _globs(tool: Tool, places: Collection[str]) -> dict[str, str | None]:
     """Globs of a tool that selected no scope, each with one that would have."""
     globs = sorted({glob for s in tool.subscriptions for glob in s.scopes or ()})
     missing = [glob for glob in globs if not any(selects(glob, place) for place in places)]
-    near = {glob: meant(glob, places) for glob in missing} if places else {}
-    alone = len(missing) == len(globs)
-    return {glob: other for glob, other in near.items() if other or alone}
+    return {glob: meant(glob, places) for glob in missing} if places else {}
 
 
 def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
