@@ -273,6 +273,28 @@ class TestFile:
 
 
 class TestSums:
+    def test_by_module_tell_models_apart_that_have_equal_paths(self):
+        one = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+        other = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+        modules = counted(lambda: other(one(torch.ones(2, 4)))).by_module()
+        assert {path: (sum.params, sum.forward) for path, sum in modules.items()} == {
+            "": (95, 316),
+            "Sequential": (76, 256),
+            "Sequential.0": (40, 128),
+            "Sequential.1": (0, 0),
+            "Sequential.2": (36, 128),
+            "Sequential#2": (19, 60),
+            "Sequential#2.0": (15, 48),
+            "Sequential#2.1": (4, 12),
+        }
+
+    def test_by_module_name_no_model_where_modules_tell(self):
+        one = nn.ModuleDict({"encoder": nn.Linear(2, 3)})
+        other = nn.ModuleDict({"decoder": nn.Linear(3, 2)})
+        one.forward, other.forward = (lambda x: one.encoder(x)), (lambda x: other.decoder(x))
+        modules = counted(lambda: other(one(torch.ones(1, 2)))).by_module()
+        assert list(modules) == ["", "encoder", "decoder"]
+
     def test_by_module_contain_what_is_inside(self):
         model = Model()
         modules = counted(lambda: model(torch.ones(2, 3))).by_module()

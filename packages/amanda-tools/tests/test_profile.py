@@ -172,6 +172,18 @@ class TestChromeTrace:
                     toy.forward(id, 10)
         assert trees(path)["forward"] == [("a", [("b", ["conv", "relu"])])] * 2
 
+    def test_another_model_begins_modules_of_its_own(self, toy, path):
+        models = toy.models = {id: Toy() for id in ("a/conv", "a/linear")}
+        with amanda.apply(Profile(path)):
+            for id in models:
+                toy.forward(id, 10)
+            for id in reversed(models):
+                toy.backward(id, 10)
+        assert trees(path) == {
+            "forward": [("a", ["conv"]), ("a", ["linear"])],
+            "backward": [("a", ["linearBackward"]), ("a", ["convBackward"])],
+        }
+
     def test_operators_inside_others_are_nested_in_them(self, toy, path):
         def again():
             toy.backward("a.b/conv", 40)

@@ -2,7 +2,7 @@
 
 import pytest
 from amanda_tools import Column, by_module, by_type, columns_of
-from amanda_tools.place import Place
+from amanda_tools.place import Model, Place
 from amanda_tools.report import count, nanoseconds, share, size
 from rich.console import Console
 
@@ -50,6 +50,40 @@ class TestByModule:
             ("    b", "1"),
             ("    (own operators)", "2"),
             ("  (own operators)", "4"),
+        ]
+
+    def test_models_have_rows_that_are_no_level_where_modules_do_not_tell_them_apart(self):
+        one, other, bare = Model(1, "Net"), Model(2, "Net"), Model(3, "Linear")
+        values = {
+            Place("a.b/conv", "conv", "a.b", model=one): 1,
+            Place("a.c/conv", "conv", "a.c", model=one): 2,
+            Place("a.b/conv@2", "conv", "a.b", model=other): 10,
+            Place("d/conv", "conv", "d", model=other): 20,
+            Place("linear", "linear", "", model=bare): 200,
+            Place("add", "add", ""): 400,
+        }
+        assert labels_and_numbers(by_module([Column("N", values)], depth=1)) == [
+            ("total", "633"),
+            ("  Net.a", "3"),
+            ("    b", "1"),
+            ("    c", "2"),
+            ("  Net#2", "30"),
+            ("    a.b", "10"),
+            ("    d", "20"),
+            ("  Linear", "200"),
+            ("  (own operators)", "400"),
+        ]
+
+    @pytest.mark.parametrize("other", ["b", "c.a"])
+    def test_models_have_no_rows_where_modules_tell_them_apart(self, other):
+        values = {
+            Place("a/conv", "conv", "a", model=Model(1, "Net")): 1,
+            Place(f"{other}/conv", "conv", other, model=Model(2, "Net")): 10,
+        }
+        assert labels_and_numbers(by_module([Column("N", values)])) == [
+            ("total", "11"),
+            ("  a", "1"),
+            (f"  {other}", "10"),
         ]
 
     def test_depth_limits_the_levels(self):

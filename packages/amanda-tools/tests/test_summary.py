@@ -132,6 +132,112 @@ def test_a_module_that_is_called_twice_has_one_row():
     assert (rows["layer"].params, rows["layer"].flops) == (12, 2 * 2 * 2 * 3 * 3)
 
 
+@pytest.fixture(scope="module")
+def of_all():
+    one = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4))
+    other, bare = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1)), nn.Linear(1, 5)
+    return summary(lambda: [bare(other(one(torch.ones(2, 4)))) for _ in range(2)])
+
+
+class TestSeveralModels:
+    """Worked out by hand: 2 FLOPs for each multiply-add of a batch of two."""
+
+    @staticmethod
+    def numbers(tool):
+        return [
+            (row.model, row.path, row.type, row.params, row.flops, row.input_shape)
+            for row in tool.rows()
+        ]
+
+    def test_with_equal_paths_are_a_tree_each(self, of_all):
+        assert self.numbers(of_all) == [
+            ("Sequential", "", "Sequential", 76, 256, [2, 4]),
+            ("Sequential", "0", "Linear", 40, 128, [2, 4]),
+            ("Sequential", "1", "ReLU", 0, 0, [2, 8]),
+            ("Sequential", "2", "Linear", 36, 128, [2, 8]),
+            ("Sequential#2", "", "Sequential", 19, 60, [2, 4]),
+            ("Sequential#2", "0", "Linear", 15, 48, [2, 4]),
+            ("Sequential#2", "1", "Linear", 4, 12, [2, 3]),
+            ("Linear", "", "Linear", 10, 20, [2, 1]),
+        ]
+
+    def test_have_totals_together(self, of_all):
+        assert of_all.totals()["params"] == 76 + 19 + 10
+        assert of_all.totals()["flops"] == 256 + 60 + 20
+        assert "parameters: 105 (105 trainable, 0 not)" in " ".join(shown(of_all, 200))
+
+    def test_have_names_of_their_own_in_the_table(self, of_all):
+        names = [line.split()[0] for line in shown(of_all, 200) if line.startswith(" S")]
+        assert names == ["Sequential", "Sequential#2"]
+
+    def test_share_a_parameter_that_counts_once_in_the_totals(self):
+        one, other = nn.Sequential(nn.Linear(3, 3)), nn.Sequential(nn.Linear(3, 3))
+        other[0].weight = one[0].weight
+        tool = summary(lambda: other(one(torch.ones(2, 3))))
+        assert [row.params for row in tool.rows()] == [12, 12, 12, 12]
+        assert tool.totals()["params"] == 15
+
+    def test_one_after_the_other_are_a_tree_each(self):
+        def run():
+            for width in (3, 5):
+                nn.Sequential(nn.Linear(4, width))(torch.ones(2, 4))
+
+        numbers = [(row.path, row.params, row.flops) for row in summary(run).rows()]
+        assert numbers == [("", 15, 48), ("0", 15, 48), ("", 25, 80), ("0", 25, 80)]
+
+    def test_are_not_the_loss_which_has_no_state(self):
+        model, loss = nn.Sequential(nn.Linear(4, 3)), nn.MSELoss()
+        rows = summary(lambda: loss(model(torch.ones(2, 4)), torch.zeros(2, 3))).rows()
+        assert [(row.path, row.output_shape) for row in rows] == [("", [2, 3]), ("0", [2, 3])]
+
+    def test_are_known_in_their_methods(self):
+        class Coder(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.layer = nn.Linear(4, width)
+
+            def encode(self, x):
+                return self.layer(x.relu())
+
+        coders = Coder(3), Coder(5)
+        tool = summary(lambda: [coder.encode(torch.ones(2, 4)) for coder in coders])
+        assert [(row.model, row.path, row.params) for row in tool.rows()] == [
+            ("Coder", "", 15),
+            ("Coder", "layer", 15),
+            ("Coder#2", "", 25),
+            ("Coder#2", "layer", 25),
+        ]
+
+
+def test_all_numbers_are_those_of_the_first_pass():
+    model = nn.Sequential(nn.Linear(4, 3))
+    rows = summary(lambda: [model(torch.ones(batch, 4)) for batch in (2, 5, 90)]).rows()
+    for row in rows:
+        assert (row.input_shape, row.output_shape, row.output_bytes) == ([2, 4], [2, 3], 24)
+        assert (row.flops, row.macs) == (48, 24)
+
+
+def test_flops_of_the_first_pass_are_its_own_where_others_counted_ahead_of_it():
+    flops, tool, model = Flops(), Summary(), nn.Linear(4, 3)
+    with amanda.apply(flops):
+        model(torch.ones(10, 4))
+    with amanda.apply(flops, tool):
+        model(torch.ones(2, 4))
+        model(torch.ones(7, 4))
+    assert [row.flops for row in tool.rows()] == [48]
+    assert flops.total().forward == 24 * (10 + 2 + 7)
+
+
+def test_flops_of_what_is_made_of_others_are_theirs():
+    attention = nn.MultiheadAttention(4, 2)
+    x = torch.ones(3, 1, 4)
+    once = summary(lambda: attention(x, x, x)).totals()["flops"]
+    longer = torch.ones(9, 1, 4)
+    both = summary(lambda: [attention(x, x, x), attention(longer, longer, longer)])
+    assert once > 0
+    assert both.totals()["flops"] == once
+
+
 def test_training_shows_the_model_alone():
     model = nn.Sequential(nn.Linear(3, 4))
     optimizer = torch.optim.Adam(model.parameters())

@@ -31,6 +31,7 @@ class Toy(amanda.Driver):
         self.slowness = 0
         self.engine = None
         self.operators = {}
+        self.models = {}  # of operators, by id
 
     def forward(self, id, time, inside=(), shape=(2, 3)):
         """Run an operator for ``time`` nanoseconds, with what is ``inside`` it on top of that."""
@@ -83,6 +84,9 @@ class Toy(amanda.Driver):
 
     def activate(self, engine):
         self.engine = engine
+
+    def model(self, operator):
+        return self.models.get(operator.id)
 
     def value(self, tensor):
         raise NotImplementedError

@@ -227,6 +227,20 @@ def test_the_modules_around_an_operator_have_paths_and_classes():
     assert found == [[("", "Sequential"), ("0", "Sequential"), ("0.0", "ReLU")], []]
 
 
+def test_the_model_of_an_operator_is_the_outermost_module_that_has_state():
+    found = []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: found.append(ctx.driver.model(ctx.op)), ops=["relu"])
+    one, other = (torch.nn.Sequential(torch.nn.ReLU()) for _ in range(2))
+    x = torch.ones(2)
+    with amanda.apply(tool):
+        one(x)
+        other(x)
+        torch.nn.ReLU()(x)
+        x.relu()
+    assert found == [one, other, None, None]
+
+
 @pytest.fixture
 def accelerator(monkeypatch):
     """An accelerator of two devices, since there is none here; the devices waited for."""

@@ -127,6 +127,14 @@ class Driver(abc.ABC):
         """
         return ()
 
+    def model(self, operator: Operator) -> object | None:
+        """The model that an operator that is being analyzed is in, as the object that it is.
+
+        Two models may have equal scopes, and tools that tell by module know them apart by this.
+        None where the driver cannot tell, and for an operator in no model.
+        """
+        return None
+
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """A tensor as an analysis routine sees it that speaks a vocabulary of another layout.
 

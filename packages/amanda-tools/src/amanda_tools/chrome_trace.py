@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amanda_tools.executions import Direction, Execution, Tensors
-    from amanda_tools.place import Place
+    from amanda_tools.place import Model, Place
     from amanda_tools.steps import Step
 
 _BATCH = 1000  # executions that are placed at a time
@@ -219,6 +219,7 @@ class _Modules:
     def __init__(self, row: int) -> None:
         self._row = row
         self._open: list[_Module] = []
+        self._model: Model | None = None
         self._met: set[str] = set()
         self._ended: list[str] = []
 
@@ -227,13 +228,15 @@ class _Modules:
         scope = execution.place.modules
         start, end = execution.start, execution.start + execution.duration
         depth = 0
-        if execution.place.id in self._met:
+        model = execution.forward.model
+        if execution.place.id in self._met or model != self._model:
             self._met.clear()
         else:
             for module, name in zip(self._open, scope, strict=False):
                 if module.name != name:
                     break
                 depth += 1
+        self._model = model
         self._met.add(execution.place.id)
         self.leave(depth)
         for module in self._open:

@@ -79,7 +79,7 @@ class Operators(Saving[OperatorRow], amanda.Tool):
         if place in self._rows or (ctx.op.opt_in and place.purpose == "model"):
             return  # what is hidden in a model is no operator of its own
         shapes, dtypes = _described(ctx, ctx.inputs)
-        self._rows[place] = OperatorRow(*place, list(ctx.input_names), shapes, dtypes, [], [])
+        self._rows[place] = OperatorRow(*place[:4], list(ctx.input_names), shapes, dtypes, [], [])
 
     def _complete(self, ctx: amanda.OpContext) -> None:
         row = self._rows.get(Place.at(ctx))

@@ -6,8 +6,28 @@ import functools
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from amanda.driving import numbered
+
+from amanda_tools.numbering import Numbering
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from amanda import OpContext, Operator
+
+_models = Numbering()  # one for all tools, whose tables meet
+
+
+class Model(NamedTuple):
+    """A model, by what a report keeps of it when it is gone.
+
+    Attributes:
+        number: another one for each model of the process.
+        type: its class.
+    """
+
+    number: int
+    type: str
 
 
 class Place(NamedTuple):
@@ -15,12 +35,14 @@ class Place(NamedTuple):
 
     Attributes:
         purpose: what it is there for: ``model``, ``optimizer``, ``data`` or ``initialization``.
+        model: the model that it is in, as far as the driver can tell.
     """
 
     id: str
     type: str
     scope: str
     purpose: str = "model"
+    model: Model | None = None
 
     @classmethod
     def of(cls, operator: Operator) -> Place:
@@ -30,12 +52,46 @@ class Place(NamedTuple):
     @classmethod
     def at(cls, ctx: OpContext) -> Place:
         """The place of the operator under analysis, by which tables tell what it is there for."""
-        return cls.of(ctx.op)._replace(purpose=ctx.driver.purpose(ctx.op))
+        purpose, model = ctx.driver.purpose(ctx.op), None
+        if purpose == "model" and (known := ctx.driver.model(ctx.op)) is not None:
+            model = Model(_models.of(known), type(known).__name__)
+        return cls.of(ctx.op)._replace(purpose=purpose, model=model)
 
     @property
     def modules(self) -> tuple[str, ...]:
         """Names along the scope, outermost first; frameworks write ``a.b`` or ``a/b``."""
         return _split(self.scope)
+
+
+def labels(models: Iterable[Model | None]) -> dict[Model, str]:
+    """What each model is called: its class, with a number for the second one of it."""
+    called: dict[Model, str] = {}
+    for model in models:
+        if model is not None and model not in called:
+            same = sum(other.type == model.type for other in called)
+            called[model] = numbered(model.type, same + 1)
+    return called
+
+
+def paths(places: Iterable[Place]) -> dict[Place, tuple[str, ...]]:
+    """The modules around each operator, outermost first.
+
+    The model is the first of them where several models ran that modules alone do not tell apart:
+    two have modules of one name, or some operators are in no module of their model.
+    """
+    modules = {place: place.modules for place in places}
+    called = labels(place.model for place in modules)
+    owners: dict[str, Model] = {}
+    if len(called) < 2 or all(
+        path and owners.setdefault(path[0], place.model) == place.model
+        for place, path in modules.items()
+        if place.model is not None
+    ):
+        return modules
+    return {
+        place: path if place.model is None else (called[place.model], *path)
+        for place, path in modules.items()
+    }
 
 
 @functools.lru_cache(maxsize=4096)

@@ -171,7 +171,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         """What each operator took, in the order in which they first ran."""
         return [
             OperatorProfile(
-                *place,
+                *place[:4],
                 source=measured.source,
                 calls=measured.forward.count,
                 forward=measured.forward.total,

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from amanda_tools.notice import printable
+from amanda_tools.place import paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -79,10 +80,12 @@ def columns_of(tools: Iterable[object]) -> list[Column]:
 def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
     """A row for each module down to ``depth`` levels, indented as they nest.
 
-    Modules around the whole model are no level. What is no part of it, as the loading of data,
+    Modules around the whole model are no level, nor are models, which have rows where modules
+    alone do not tell them apart. What is no part of it, as the loading of data,
     stands below it, in a row for each purpose.
     """
     columns = _told_once(columns)
+    around = paths(dict.fromkeys(place for column in columns for place in column.values))
     total = _Module("total", len(columns))
     apart: dict[str, list[float]] = {}
     for index, column in enumerate(columns):
@@ -91,8 +94,9 @@ def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
                 total.values[index] += value
                 apart.setdefault(place.purpose, [0.0] * len(columns))[index] += value
             else:
-                total.add(place.modules, index, value)
-    if len(total.children) == 1:
+                total.add(around[place], index, value)
+    has_models = any(path != place.modules for place, path in around.items())
+    if has_models or len(total.children) == 1:
         depth += depth > 0
     rows = list(total.rows(depth))
     if depth:

@@ -12,14 +12,17 @@ import amanda
 from amanda_tools.flops import Flops
 from amanda_tools.formats import Saving
 from amanda_tools.numbering import Numbering
-from amanda_tools.place import Place
+from amanda_tools.place import Place, labels
 from amanda_tools.report import count
 from amanda_tools.summary_table import SummaryTable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
+
+    from amanda_tools.flops.counter import Counted
+    from amanda_tools.place import Model
 
 
 @dataclass
@@ -27,7 +30,8 @@ class ModuleSummary:
     """One module, with all that is in it.
 
     Attributes:
-        path: where it is, ``encoder.layer.0``; empty for the model as a whole.
+        model: the model that it is in: its class, with ``#2`` for the second one of it.
+        path: where it is there, ``encoder.layer.0``; empty for the model as a whole.
         type: its class, or its name where the driver knows no classes.
         depth: how many modules it is in.
         input_shape: of the first tensor with dimensions, parameters left out, that its operators
@@ -38,10 +42,11 @@ class ModuleSummary:
         param_bytes: the size of the parameters.
         output_bytes: the size of what its operators give, as far as it is known; what views give
             counts as well.
-        flops: of one pass, the mean if there were several.
-        macs: multiply-adds of one pass.
+        flops: of the first pass: of the first execution of each operator in it.
+        macs: multiply-adds of the first pass.
     """
 
+    model: str
     path: str
     type: str
     depth: int
@@ -73,7 +78,8 @@ class _Parameter(NamedTuple):
 class _Module:
     """What was seen of a module."""
 
-    def __init__(self, path: str, type: str, depth: int) -> None:
+    def __init__(self, model: Model | None, path: str, type: str, depth: int) -> None:
+        self.model = model
         self.path = path
         self.type = type
         self.depth = depth
@@ -81,7 +87,7 @@ class _Module:
         self.output: list[int | None] | None = None
         self.output_bytes = 0
         self.parameters: dict[int, _Parameter] = {}
-        self.places: list[Place] = []
+        self.counted: list[Counted] = []
 
 
 class Summary(Saving[ModuleSummary], amanda.Tool):
@@ -90,7 +96,8 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
     Everything comes from the operators that run in modules, or in name scopes; where there are
     none, from all. A parameter that no operator is given is not counted, and a module that runs no
     operator has no row. Optimizers, data loading and initialization are left out. Where operators
-    run several times, FLOPs are those of one pass.
+    run several times, shapes, memory and FLOPs are those of the first pass. Several models have a
+    tree each, as far as the driver tells them apart.
 
     Args:
         out: a file to write when the scope is left, a row for each module, as JSON (with totals)
@@ -115,8 +122,8 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         self.save_to(out)
         self._depth = depth
         self._exact = exact
-        self._modules: dict[str, _Module] = {}
-        self._outside = _Module("", "model", 0)  # what runs in no module
+        self._modules: dict[tuple[Model | None, str], _Module] = {}
+        self._outside = _Module(None, "", "model", 0)  # what runs in no module
         self._met: set[Place] = set()
         self._completed: set[Place] = set()
         self._numbers = Numbering()
@@ -125,38 +132,25 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         self.add_inst_for_op(self._complete, require_outputs=True)
 
     def rows(self) -> list[ModuleSummary]:
-        """The modules, each ahead of those in it."""
-        counters = [tool for tool in self.direct_dependencies() if isinstance(tool, Flops)]
-        counted = {row.place: row for counter in counters for row in counter.rows()}
-        rows = []
-        for module in self._in_order():
-            ran = [counted[place] for place in module.places if place in counted]
-            ran = [row for row in ran if row.calls]
-            parameters = module.parameters.values()
-            rows.append(
-                ModuleSummary(
-                    path=module.path,
-                    type=module.type,
-                    depth=module.depth,
-                    input_shape=module.input,
-                    output_shape=module.output,
-                    params=sum(p.elements for p in parameters),
-                    trainable=sum(p.elements for p in parameters if p.trainable),
-                    param_bytes=sum(p.nbytes for p in parameters),
-                    output_bytes=module.output_bytes,
-                    flops=sum(round(row.forward / row.calls) for row in ran),
-                    macs=sum(round(row.macs / row.calls) for row in ran),
-                )
+        """The modules, each ahead of those in it, one model after the other."""
+        called = labels(model for model, _ in self._modules)
+        return [
+            ModuleSummary(
+                model="model" if module.model is None else called[module.model],
+                path=module.path,
+                type=module.type,
+                depth=module.depth,
+                input_shape=module.input,
+                output_shape=module.output,
+                **_numbers([module]),
             )
-        return rows
+            for module in self._in_order()
+        ]
 
     def totals(self) -> Mapping[str, Any]:
-        """The numbers of the model as a whole."""
-        rows = self.rows()
-        if not rows:
-            return {}
-        names = ("params", "trainable", "param_bytes", "output_bytes", "flops", "macs")
-        return {name: getattr(rows[0], name) for name in names}
+        """The numbers of all models together; a parameter that they share counts once."""
+        wholes = [module for module in self._in_order() if not module.depth]
+        return _numbers(wholes) if wholes else {}
 
     def found(self) -> str:
         """The numbers of modules, parameters and FLOPs."""
@@ -170,7 +164,11 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
     def report(self) -> SummaryTable | str:
         """The table."""
         rows = [row for row in self.rows() if row.depth <= self._depth]
-        return SummaryTable(rows, exact=self._exact) if rows else "summary: no operator ran"
+        return (
+            SummaryTable(rows, self.totals(), exact=self._exact)
+            if rows
+            else "summary: no operator ran"
+        )
 
     # Analysis
 
@@ -188,8 +186,9 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         given = [t for index, t in enumerate(ctx.inputs) if index not in parameters]
         infos = (ctx.describe(tensor) for tensor in given if tensor is not None)
         shape = next((list(info.shape) for info in infos if info.shape), None)
+        counted = self.dependency(Flops).next_execution(place)
         for module in self._around(ctx, place):
-            module.places.append(place)
+            module.counted.append(counted)
             module.input = module.input or shape
             for parameter in parameters.values():
                 module.parameters[self._numbers.of(parameter.source)] = _Parameter.of(parameter)
@@ -209,27 +208,45 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
     def _around(self, ctx: amanda.OpContext, place: Place) -> Iterator[_Module]:
         """The modules around an operator, the model as a whole first."""
         classes = dict(ctx.driver.modules(ctx.op))
-        if not classes and not place.modules:
+        if place.model is None and not place.modules:
             yield self._outside
             return
         paths = ["", *itertools.accumulate(place.modules, "{}.{}".format)]
         for depth, path in enumerate(paths):
-            if path not in self._modules:
-                name = place.modules[depth - 1] if depth else "model"
-                self._modules[path] = _Module(path, classes.get(path, name), depth)
-            yield self._modules[path]
+            key = place.model, path
+            if key not in self._modules:
+                whole = "model" if place.model is None else place.model.type
+                name = place.modules[depth - 1] if depth else whole
+                self._modules[key] = _Module(place.model, path, classes.get(path, name), depth)
+            yield self._modules[key]
 
     def _in_order(self) -> Iterator[_Module]:
         """Each module ahead of those in it, and these in the order in which they first ran."""
         if not self._modules:
-            yield from [self._outside] if self._outside.places else []
+            yield from [self._outside] if self._outside.counted else []
             return
-        inside: dict[str, list[_Module]] = {}
+        inside: dict[tuple[Model | None, str], list[_Module]] = {}
         for module in self._modules.values():
             if module.depth:
-                inside.setdefault(module.path.rpartition(".")[0], []).append(module)
-        waiting = [self._modules[""]]
+                around = module.model, module.path.rpartition(".")[0]
+                inside.setdefault(around, []).append(module)
+        waiting = [module for module in self._modules.values() if not module.depth][::-1]
         while waiting:
             module = waiting.pop()
             yield module
-            waiting += reversed(inside.get(module.path, []))
+            waiting += reversed(inside.get((module.model, module.path), []))
+
+
+def _numbers(modules: Sequence[_Module]) -> dict[str, int]:
+    """What adds up of modules none of which is in another one."""
+    shared = {key: value for module in modules for key, value in module.parameters.items()}
+    parameters = shared.values()
+    counted = [counted for module in modules for counted in module.counted]
+    return {
+        "params": sum(p.elements for p in parameters),
+        "trainable": sum(p.elements for p in parameters if p.trainable),
+        "param_bytes": sum(p.nbytes for p in parameters),
+        "output_bytes": sum(module.output_bytes for module in modules),
+        "flops": sum(each.forward for each in counted),
+        "macs": sum(each.macs for each in counted),
+    }

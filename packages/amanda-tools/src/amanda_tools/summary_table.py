@@ -13,7 +13,7 @@ from amanda_tools.notice import printable
 from amanda_tools.report import count, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
@@ -29,10 +29,13 @@ class SummaryTable(JupyterMixin):
 
     Args:
         rows: each module ahead of those in it, the model as a whole first.
+        totals: the numbers of all models together.
         exact: whether numbers are shown in whole.
     """
 
-    def __init__(self, rows: Sequence[ModuleSummary], *, exact: bool) -> None:
+    def __init__(
+        self, rows: Sequence[ModuleSummary], totals: Mapping[str, int], *, exact: bool
+    ) -> None:
         self._rows = rows
         number = _exactly if exact else count
         in_bytes = _exactly if exact else size
@@ -44,12 +47,12 @@ class SummaryTable(JupyterMixin):
             "Input": lambda row: _shape(row.input_shape),
             "Memory": lambda row: in_bytes(row.param_bytes + row.output_bytes),
         }
-        total = rows[0]
-        fixed = total.params - total.trainable
+        fixed = totals["params"] - totals["trainable"]
         self._last = (
-            f"parameters: {number(total.params)} ({number(total.trainable)} trainable, "
-            f"{number(fixed)} not), {in_bytes(total.param_bytes)}; FLOPs: {number(total.flops)}, "
-            f"multiply-adds: {number(total.macs)}; outputs: {in_bytes(total.output_bytes)}"
+            f"parameters: {number(totals['params'])} ({number(totals['trainable'])} trainable, "
+            f"{number(fixed)} not), {in_bytes(totals['param_bytes'])}; "
+            f"FLOPs: {number(totals['flops'])}, multiply-adds: {number(totals['macs'])}; "
+            f"outputs: {in_bytes(totals['output_bytes'])}"
         )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -83,6 +86,8 @@ class SummaryTable(JupyterMixin):
 def _label(row: ModuleSummary) -> str:
     """``self_attention: SelfAttention``, indented as it nests."""
     name = row.path.rpartition(".")[2]
+    if not row.depth:
+        return printable(row.type if row.model == "model" else row.model)
     named = row.type if name in ("", row.type) else f"{name}: {row.type}"
     return "  " * row.depth + printable(named)
 

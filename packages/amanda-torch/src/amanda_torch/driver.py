@@ -170,6 +170,13 @@ class TorchDriver(amanda.Driver):
                 found.append((node.scope, type(module).__name__))
         return found[::-1]
 
+    def model(self, operator: Operator) -> torch.nn.Module | None:
+        """The outermost module that the operator is a part of; None in one without state.
+
+        Such a module, as a loss, is as good as a function: it may be made anew for each call.
+        """
+        return self.identity.contexts.numbering.model(operator)
+
     def synchronize(self, device: str) -> None:
         """Wait until an accelerator has done all that it was given."""
         descriptions.synchronize(device)

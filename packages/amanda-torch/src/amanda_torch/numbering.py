@@ -14,14 +14,24 @@ if TYPE_CHECKING:
 
 
 class Numbering:
-    """The ids of all operators that live."""
+    """The ids of all operators that live.
+
+    Attributes:
+        models: the model that each operator is in, of those that are in one.
+    """
 
     def __init__(self) -> None:
         self.operators = Ids()
         # The backward operators of each forward operator, by type and by count of that type.
         self.backward_operators: ByOperator[dict[tuple[str, int], Operator]] = ByOperator()
+        self.models: ByOperator[weakref.ref[torch.nn.Module]] = ByOperator()
         # The mark that was given last to what would have an id, where to look for a free one.
         self._marks: dict[str, int] = {}
+
+    def model(self, operator: Operator) -> torch.nn.Module | None:
+        """The model that an operator is in."""
+        model = self.models.get(operator.serial)
+        return None if model is None else model()
 
     def free_mark(self, number: str, mark: int) -> int:
         """A mark that no living operator of this number has, if possible the one that is given."""
@@ -92,6 +102,8 @@ class Root:
         )
         self._ids.give(own, operator)
         taken.give(id, operator)
+        if self.module is not None:
+            self._numbering.models.keep(operator, self.module)
         return operator
 
 

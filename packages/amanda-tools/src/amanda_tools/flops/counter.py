@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from amanda import TensorInfo
 
     from amanda_tools.flops.table import Attrs, Formula, Table
+    from amanda_tools.place import Model
 
     # None stands for a shape that cannot be told, and for a tensor that there is not.
     Shapes = tuple[Any, ...]
@@ -40,6 +41,7 @@ class OperatorFlops:
         bytes: sizes of inputs and outputs in all executions; views move nothing.
         uncounted: executions whose FLOPs no formula tells.
         uncounted_backward: gradients that no formula tells, of executions that are counted.
+        place: the operator, as columns have it; no field, and not in files.
     """
 
     id: str
@@ -54,11 +56,28 @@ class OperatorFlops:
     bytes: int = 0
     uncounted: int = 0
     uncounted_backward: int = 0
+    model: InitVar[Model | None] = None
 
-    @property
-    def place(self) -> Place:
-        """The operator."""
-        return Place(self.id, self.type, self.scope, self.purpose)
+    def __post_init__(self, model: Model | None) -> None:
+        self.place = Place(self.id, self.type, self.scope, self.purpose, model)
+
+
+class Counted:
+    """What one execution counts, as what is more behind it than was ahead of it.
+
+    Attributes:
+        forward: FLOPs of the execution.
+        macs: multiply-adds of it.
+    """
+
+    def __init__(self, forward: int, macs: int) -> None:
+        self.forward = self.macs = 0
+        self._ahead = forward, macs
+
+    def end(self, row: OperatorFlops) -> None:
+        """It has ended."""
+        forward, macs = self._ahead
+        self.forward, self.macs = row.forward - forward, row.macs - macs
 
 
 class Inputs(NamedTuple):
@@ -191,7 +210,7 @@ class Call:
     """Counts an operator that the program calls: its executions, its bytes and its FLOPs.
 
     ``counter`` counts its FLOPs; None if it has none, or only those of what runs inside of it.
-    ``describe`` is the driver's.
+    ``describe`` is the driver's. ``ended`` is called after each execution, with the lock held.
     """
 
     def __init__(
@@ -202,12 +221,14 @@ class Call:
         describe: Describe,
         thread: Thread,
         lock: threading.Lock,
+        ended: Callable[[], None],
     ) -> None:
         self.counter = counter
+        self._ended = ended
         self._row = row
         self._describe = describe
-        self._is_view = row.place.type in table.views
-        self._is_free = self._is_view or row.place.type in table.copies
+        self._is_view = row.type in table.views
+        self._is_free = self._is_view or row.type in table.copies
         self._thread = thread
         self._lock = lock
         self._begun = Begun()
@@ -238,6 +259,7 @@ class Call:
                     row.uncounted_backward += 1
             elif not self._is_free:
                 row.uncounted += 1
+            self._ended()
 
 
 def seen(describe: Describe, inputs: Sequence[Any]) -> Inputs:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import threading
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import amanda
 
-from amanda_tools.flops.counter import Call, Counter, OperatorFlops, Thread
+from amanda_tools.flops.counter import Call, Counted, Counter, OperatorFlops, Thread
 from amanda_tools.flops.registry import tables
 from amanda_tools.flops.table import Table
 from amanda_tools.formats import Saving
 from amanda_tools.numbering import Numbering
-from amanda_tools.place import Place
+from amanda_tools.place import Place, paths
 from amanda_tools.report import EXECUTIONS, Column, count
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         self.save_to(out)
         self._rows: dict[Place, OperatorFlops] = {}
         self._parameters: dict[Place, dict[int, int]] = {}
+        self._awaited: dict[Place, Counted] = {}
         self._numbers = Numbering()
         self._thread = Thread()
         self._lock = threading.Lock()
@@ -107,7 +109,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
 
     def rows(self) -> list[OperatorFlops]:
         """What each operator did, in the order in which they first ran."""
-        return [replace(row) for row in self._rows.values()]
+        return [copy.copy(row) for row in self._rows.values()]
 
     def totals(self) -> Mapping[str, Any]:
         """The sum over all operators, as plain values."""
@@ -116,25 +118,32 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
 
     def total(self) -> TotalFlops:
         """The sum over all operators."""
-        return self._sum(self._rows.values())
+        return self._sum(self._rows)
 
     def by_type(self) -> dict[str, TotalFlops]:
         """Sums over the operators of each type."""
-        groups: dict[str, list[OperatorFlops]] = {}
-        for row in self._rows.values():
-            groups.setdefault(row.place.type, []).append(row)
-        return {type: self._sum(rows) for type, rows in groups.items()}
+        groups: dict[str, list[Place]] = {}
+        for place in self._rows:
+            groups.setdefault(place.type, []).append(place)
+        return {type: self._sum(places) for type, places in groups.items()}
 
     def by_module(self) -> dict[str, TotalFlops]:
         """Sums over what runs in each module, and in those inside of it, by the module's path.
 
-        The path of everything is ``""``.
+        The path of everything is ``""``. Where several models ran that modules alone do not tell
+        apart, paths begin with the model: its class, with ``#2`` for the second one of it.
         """
-        groups: dict[str, list[OperatorFlops]] = {"": list(self._rows.values())}
-        for row in self._rows.values():
-            for path in itertools.accumulate(row.place.modules, "{}.{}".format):
-                groups.setdefault(path, []).append(row)
-        return {path: self._sum(rows) for path, rows in groups.items()}
+        groups: dict[str, list[Place]] = {"": list(self._rows)}
+        for place, modules in paths(self._rows).items():
+            for path in itertools.accumulate(modules, "{}.{}".format):
+                groups.setdefault(path, []).append(place)
+        return {path: self._sum(places) for path, places in groups.items()}
+
+    def next_execution(self, place: Place) -> Counted:
+        """What the next execution of an operator will count, that is known when it has ended."""
+        row = self._rows[place]
+        counted = self._awaited[place] = Counted(row.forward, row.macs)
+        return counted
 
     def columns(self) -> Sequence[Column]:
         """FLOPs, parameters and bytes, for a table beside those of other tools.
@@ -169,23 +178,24 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
             lines.append(f"no formula for the gradient: {_listed(total.uncounted_backward)}")
         return "\n".join(lines)
 
-    def _sum(self, rows: Iterable[OperatorFlops]) -> TotalFlops:
+    def _sum(self, places: Iterable[Place]) -> TotalFlops:
         total = TotalFlops()
         parameters: dict[int, int] = {}
-        for row in rows:
+        for place in places:
+            row = self._rows[place]
             total.operators += 1
             total.calls += row.calls
             total.forward += row.forward
             total.backward += row.backward
             total.macs += row.macs
             total.bytes += row.bytes
-            parameters.update(self._parameters[row.place])
+            parameters.update(self._parameters[place])
             for executions, missing in (
                 (row.uncounted, total.uncounted),
                 (row.uncounted_backward, total.uncounted_backward),
             ):
                 if executions:
-                    missing[row.place.type] = missing.get(row.place.type, 0) + executions
+                    missing[place.type] = missing.get(place.type, 0) + executions
         total.params = sum(parameters.values())
         return total
 
@@ -234,7 +244,13 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
     def _call(self, ctx: amanda.OpContext) -> Call:
         row, table = self._row(ctx), self._table(ctx)
         counter = self._counter(ctx, row) if ctx.op.type in table.formulas else None
-        return Call(row, counter, table, ctx.driver.describe, self._thread, self._lock)
+
+        def ended() -> None:
+            counted = self._awaited.pop(row.place, None)
+            if counted is not None:
+                counted.end(row)
+
+        return Call(row, counter, table, ctx.driver.describe, self._thread, self._lock, ended)
 
     def _counter(self, ctx: amanda.OpContext, row: OperatorFlops) -> Counter:
         table = self._table(ctx)
@@ -251,7 +267,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
             parameter = None if ctx.inputs[index] is None else ctx.parameter(index)
             if parameter is not None:
                 parameters[self._numbers.of(parameter.source)] = _elements(parameter)
-        row = self._rows.setdefault(place, OperatorFlops(*place))
+        row = self._rows.setdefault(place, OperatorFlops(*place[:4], model=place.model))
         row.params = sum(parameters.values())
         return row
 
