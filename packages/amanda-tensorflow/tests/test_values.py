@@ -222,3 +222,20 @@ def test_gradients_do_not_know_what_depends_on_an_input():
     with amanda.apply(tool):
         by_a_backward_function(tf.Variable(KERNEL), tf.ones([4, 3, 2]))
     assert len(refused) == 1
+
+
+def test_a_host_routine_has_values_and_a_pure_one_is_told_so() -> None:
+    def added(y, numpy):
+        return y + numpy(y).sum()
+
+    def run(**options):
+        tool = amanda.Tool()
+        insert = lambda ctx: ctx.insert_after_op(added, numpy=ctx.numpy, **options)  # noqa: E731
+        tool.add_inst_for_op(insert, ops=["Sin"])
+        with amanda.apply(tool):
+            return tf.function(tf.sin)(tf.constant([1.0, 2.0]))
+
+    with pytest.raises(amanda.RoutineError, match="without pure=True, is given it"):
+        run(pure=True)
+    plain = np.sin(np.float32([1, 2]))
+    np.testing.assert_allclose(run(), plain + plain.sum(), rtol=1e-6)

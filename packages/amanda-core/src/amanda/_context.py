@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from amanda._action import POINTS, Action, Point, checked_indices, checked_options, name_of
@@ -52,7 +53,7 @@ class OpContext(PublishedMethods):
             differentiable: gradients flow through it, rather than straight to what it replaced.
             **kwargs: passed on to the routine.
         """
-        asked = self._asked(inputs=with_inputs, given=with_given)
+        asked = {"inputs": with_inputs, "given": with_given}
         self._insert(
             Point.BEFORE_OP, routine, inputs, "inputs", pure, kwargs, differentiable, asked
         )
@@ -83,7 +84,7 @@ class OpContext(PublishedMethods):
             differentiable: as there; gradients flow to what is asked for, too.
             **kwargs: passed on to the routine.
         """
-        asked = self._asked(inputs=with_inputs, given=with_given)
+        asked = {"inputs": with_inputs, "given": with_given}
         self._insert(
             Point.AFTER_OP, routine, outputs, "outputs", pure, kwargs, differentiable, asked
         )
@@ -171,7 +172,7 @@ class OpContext(PublishedMethods):
             **kwargs: passed on to the routine.
         """
         point = Point.ON_GRAD_OUTPUTS
-        asked = self._asked(inputs=with_inputs, given=with_given, outputs=with_outputs)
+        asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
         self._insert(point, routine, outputs, "outputs", pure, kwargs, asked=asked)
 
     def insert_on_grad_inputs(
@@ -190,10 +191,10 @@ class OpContext(PublishedMethods):
         See ``insert_on_grad_outputs``; ``inputs`` says of which inputs.
         """
         point = Point.ON_GRAD_INPUTS
-        asked = self._asked(inputs=with_inputs, given=with_given, outputs=with_outputs)
+        asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
         self._insert(point, routine, inputs, "inputs", pure, kwargs, asked=asked)
 
-    def _asked(self, **lists: Indices) -> tuple[Ask, ...]:
+    def _asked(self, lists: Mapping[str, Indices], where: str) -> tuple[Ask, ...]:
         """What an insertion asks for of the forward side, by the lists of indices of each kind."""
         execution = self._now.execution
         asked: list[Ask] = []
@@ -204,7 +205,7 @@ class OpContext(PublishedMethods):
                 None if tensors is None else len(tensors),
                 () if what == "outputs" else execution.input_names,
                 what=f"with_{what}",
-                where=f"{self._now.tool.name} at {self.op_id!r}",
+                where=where,
             )
             every = range(len(tensors or ())) if chosen is None else chosen
             asked += (Ask(what, index) for index in every)  # type: ignore[arg-type]
@@ -219,12 +220,13 @@ class OpContext(PublishedMethods):
         pure: bool,
         kwargs: Mapping[str, Any],
         differentiable: bool = False,
-        asked: tuple[Ask, ...] = (),
+        asked: Mapping[str, Indices] = MappingProxyType({}),
         original: bool = False,
     ) -> None:
         """Check what is to be inserted, and have the analysis take it.
 
-        ``what`` is the name of the parameter that has the indices.
+        ``what`` is the name of the parameter that has the indices. What is ``asked`` for of the
+        forward side are indices too, by the kind of what they choose.
         """
         now = self._now
         where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
@@ -244,7 +246,7 @@ class OpContext(PublishedMethods):
             checked_options(routine, kwargs, (what, *_OPTIONS), where)
         action = Action(
             *(point, routine, now.tool, chosen, kwargs, pure, differentiable),
-            asked=asked,
+            asked=self._asked(asked, where),
             original=original,
         )
         now.insert(action)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from amanda import Driver, UnsupportedError, ValueUnavailableError
+from amanda import Driver, UnsupportedError
 from amanda.driving import Patches, alike
 
 from amanda_tensorflow import namespace, patches
@@ -25,7 +25,7 @@ from amanda_tensorflow.thread import ThreadState, active, thread
 from amanda_tensorflow.unseen import Unseen
 from amanda_tensorflow.unseen.eager import EagerOperators
 from amanda_tensorflow.unseen.pipelines import Pipelines
-from amanda_tensorflow.values import ToolVariable
+from amanda_tensorflow.values import ToolVariable, Values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -112,7 +112,7 @@ class TensorFlowDriver(Driver):
                 else np.array(value, tensor.dtype.as_numpy_dtype)
             )
         if thread.state.shown is None:
-            raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
+            raise Values.unavailable(tensor.name)
         return thread.state.shown.value(tensor)
 
     def variable(self, initial: Any, execution: Execution) -> Any:

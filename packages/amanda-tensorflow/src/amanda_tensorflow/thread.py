@@ -6,7 +6,6 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amanda import ValueUnavailableError
 from amanda.driving import ActiveEngine
 
 from amanda_tensorflow.graph.frames import Frame
@@ -41,7 +40,7 @@ class Shown(NamedTuple):
         frame = self.where if isinstance(self.where, Frame) else self.values.home(self.where)
         if tensor.graph is frame.graph:
             return self.values.of(frame, frame.tensor(tensor.name))
-        raise ValueUnavailableError(f"the value of {tensor.name} is known only when it runs")
+        raise self.values.unavailable(tensor.name)
 
 
 class ThreadState:

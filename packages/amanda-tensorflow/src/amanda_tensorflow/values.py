@@ -168,7 +168,8 @@ class Values:
     def unavailable(tensor: str) -> ValueUnavailableError:
         """The error for a tensor."""
         return ValueUnavailableError(
-            f"the value of {tensor} is known only when the graph runs; a routine is given it"
+            f"the value of {tensor} is known only when the graph runs; a host routine, which is "
+            "inserted without pure=True, is given it"
         )
 
 

@@ -125,11 +125,18 @@ class Asking:
         np.testing.assert_array_equal(seen, [W1])
 
     def test_one_that_there_is_not_is_refused(self) -> None:
-        tool = InsertAt(
-            self.adapter, "insert_after_op", lambda *_: None, "sigmoid", with_inputs=[1]
-        )
-        with pytest.raises(amanda.ActionError, match="with_inputs=1 is out of range"):
-            self._output(tool)
+        def routine(*tensors: Any) -> None:
+            pass
+
+        for asked, reason in ((1, "is out of range"), ("none", "is none of")):
+            tool = InsertAt(
+                self.adapter, "insert_after_op", routine, "sigmoid", with_inputs=[asked]
+            )
+            with pytest.raises(amanda.ActionError) as caught:
+                self._output(tool)
+            where = "routine at after_op", self.adapter.types["sigmoid"]
+            for part in (f"with_inputs={asked!r} {reason}", "InsertAt", *where):
+                assert part in str(caught.value)
 
     # Gradients
 
