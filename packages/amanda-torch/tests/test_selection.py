@@ -94,3 +94,8 @@ def test_an_operator_that_is_defined_between_two_scopes_is_named_in_the_second()
         library.impl("thrice", lambda x: x * 3, "CompositeExplicitAutograd")
         with pytest.warns(amanda.AmandaWarning, match="did you mean 'selected::thrice'"):
             seen(["selected::Thrice"], lambda: torch.ops.selected.thrice(torch.ones(2)))
+
+
+@pytest.mark.parametrize("type", ["\udcff", "a::b::\udcff", "\0"])
+def test_a_type_that_is_no_text_is_one_that_there_is_not(type):
+    assert seen(["relu", type], lambda: torch.ones(2).relu()) == ["relu"]

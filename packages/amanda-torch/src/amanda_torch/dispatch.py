@@ -229,4 +229,5 @@ def _by_default(type: str) -> bool:
 def is_forward_type(type: str) -> bool:
     """Whether the dispatcher knows an operator of this type."""
     namespace, _, name = type.rpartition("::")
-    return hasattr(getattr(torch.ops, namespace or "aten"), name)
+    # The dispatcher raises TypeError for text that is not valid Unicode.
+    return type.isprintable() and hasattr(getattr(torch.ops, namespace or "aten"), name)
