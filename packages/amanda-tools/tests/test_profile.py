@@ -29,6 +29,18 @@ class TestTimes:
         assert by_id(profile.backward) == {"a/conv": 500}
         assert profile.time == 707
 
+    def test_are_those_of_the_model_also_where_forward_ran_before_the_scope(self, toy):
+        toy.models = {id: Toy() for id in ("a/conv", "a/linear")}
+        profile = Profile()
+        with amanda.apply(profile):
+            toy.backward("a/conv", 10)
+            toy.forward("a/linear", 20)
+            toy.backward("a/linear", 30)
+        backward = {place.id: place.model for place in profile.backward}
+        forward = {place.id: place.model for place in profile.forward}
+        assert backward["a/linear"] == forward["a/linear"]
+        assert backward["a/conv"] not in (None, forward["a/linear"])
+
     def test_count_an_operator_inside_another_one_once(self, toy):
         profile = Profile()
         with amanda.apply(profile):

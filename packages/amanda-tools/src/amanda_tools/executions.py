@@ -191,7 +191,9 @@ class Executions(amanda.Tool):
                 place = state["place"] = Place.at(ctx)
                 sites[operator] = _Site(ctx, place, place, "forward")
             else:
-                forward = state.get("place") or Place.of(ctx.op)  # it may have run before the scope
+                forward = state.get("place") or Place.in_model(
+                    ctx
+                )  # it may have run before the scope
                 sites[operator] = _Site(ctx, Place.of(operator), forward, "backward")
         return sites[operator]
 

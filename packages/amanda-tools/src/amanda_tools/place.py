@@ -52,10 +52,16 @@ class Place(NamedTuple):
     @classmethod
     def at(cls, ctx: OpContext) -> Place:
         """The place of the operator under analysis, by which tables tell what it is there for."""
-        purpose, model = ctx.driver.purpose(ctx.op), None
-        if purpose == "model" and (known := ctx.driver.model(ctx.op)) is not None:
-            model = Model(_models.of(known), type(known).__name__)
-        return cls.of(ctx.op)._replace(purpose=purpose, model=model)
+        purpose = ctx.driver.purpose(ctx.op)
+        return cls.in_model(ctx) if purpose == "model" else cls.of(ctx.op)._replace(purpose=purpose)
+
+    @classmethod
+    def in_model(cls, ctx: OpContext) -> Place:
+        """The same where nobody can tell any more what it is there for: its backward runs."""
+        model = ctx.driver.model(ctx.op)
+        if model is None:
+            return cls.of(ctx.op)
+        return cls.of(ctx.op)._replace(model=Model(_models.of(model), type(model).__name__))
 
     @property
     def modules(self) -> tuple[str, ...]:
