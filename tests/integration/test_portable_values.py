@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 import torch
 from amanda.testing.probes import Watch
+from amanda_torch import driver
 
 RANDOM = np.random.default_rng(0)
 IMAGE = RANDOM.normal(size=(2, 3, 5, 4)).astype(np.float32)
@@ -62,3 +63,16 @@ def test_the_activation_has_its_place_among_the_roles(run):
     with amanda.apply(Watch(analyze, types, namespace="onnx")):
         run()
     assert found == {"Conv": "X", "BatchNormalization": "X"}
+
+
+def test_a_copy_does_not_keep_the_parameter_that_it_is_known_for():
+    tool = amanda.Tool(namespace="onnx")  # which has copies watched
+    tool.add_inst_for_op(lambda ctx: None)
+    with torch.no_grad():
+        weight = torch.nn.Parameter(torch.ones(3))
+        with amanda.apply(tool):
+            copy = weight.clone()
+        assert driver.parameter(copy).source is weight
+        del weight
+    assert driver.parameter(copy) is None
+    assert not driver.is_parameter(copy)

@@ -136,20 +136,6 @@ def test_whether_a_parameter_is_trained(trainable):
     assert (weight.trainable, bias.trainable) == (trainable, trainable)
 
 
-def test_a_copy_does_not_keep_the_parameter():
-    with torch.no_grad():
-        weight = torch.nn.Parameter(torch.ones(3))
-        tool = amanda.Tool(namespace="onnx")  # which has copies watched
-        tool.add_inst_for_op(lambda ctx: None)
-        copies = []
-        with amanda.apply(tool):
-            copies.append(weight.clone())
-        assert driver.parameter(copies[0]).source is weight
-        del weight
-    assert driver.parameter(copies[0]) is None
-    assert not driver.is_parameter(copies[0])
-
-
 class TestPurpose:
     """What operators are there for, by the code that runs them."""
 
