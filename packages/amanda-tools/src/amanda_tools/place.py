@@ -72,10 +72,11 @@ class Place(NamedTuple):
 def labels(models: Iterable[Model | None]) -> dict[Model, str]:
     """What each model is called: its class, with a number for the second one of it."""
     called: dict[Model, str] = {}
+    numbers: dict[str, int] = {}
     for model in models:
         if model is not None and model not in called:
-            same = sum(other.type == model.type for other in called)
-            called[model] = numbered(model.type, same + 1)
+            number = numbers[model.type] = numbers.get(model.type, 0) + 1
+            called[model] = numbered(model.type, number)
     return called
 
 
