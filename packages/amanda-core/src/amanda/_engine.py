@@ -316,8 +316,7 @@ class Engine:
                 continue
             if subscription not in decided:
                 decided[subscription] = self._ask(subscription, execution)
-            rank = self._rank[subscription]
-            ranked += ((rank, action) for action in decided[subscription])
+            ranked += [(self._rank[subscription], action) for action in decided[subscription]]
         return tuple(ranked)
 
     def _ask(self, subscription: Subscription, execution: Execution) -> tuple[Action, ...]:
