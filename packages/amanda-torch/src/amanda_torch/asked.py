@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING
 from amanda.driving import Ask, Forward
 
 from amanda_torch._internals import (
-    batch_dim,
-    is_batched,
     is_wrapped,
-    level_of,
     unwrap_if_dead,
     unwrapped,
 )
-from amanda_torch.batches import Batches, Layer
+from amanda_torch.batches import Batches, layers
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -57,7 +54,7 @@ class _Kept:
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor.detach()
         self._version = _version(self._tensor)
-        self._layers = _layers(tensor)
+        self._layers = layers(tensor, below_autograd=True)
 
     @property
     def is_as_it_was(self) -> bool:
@@ -136,15 +133,3 @@ class Kept:
 def _version(tensor: Tensor) -> int | None:
     """How often something was written to a tensor; None where that is not counted."""
     return None if tensor.is_inference() else tensor._version
-
-
-def _layers(tensor: Tensor) -> list[Layer]:
-    """All wrappings of a tensor by ``vmap``, the outermost first."""
-    found = []
-    while is_wrapped(tensor):
-        inner = unwrapped(tensor)
-        if is_batched(tensor):
-            dim = batch_dim(tensor)
-            found.append(Layer(level_of(tensor), dim, inner.shape[dim]))
-        tensor = inner
-    return found

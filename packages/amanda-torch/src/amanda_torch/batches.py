@@ -69,10 +69,15 @@ class Batches:
         return current_level() - above
 
 
-def layers(tensor: Tensor) -> list[Layer]:
-    """The wrappings of a tensor around what autograd knows, the outermost first."""
+def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
+    """The wrappings of a tensor by ``vmap``, the outermost first.
+
+    Args:
+        tensor: what is wrapped.
+        below_autograd: all of them, not only those around what autograd knows.
+    """
     found = []
-    while not tensor.requires_grad and is_wrapped(tensor):
+    while (below_autograd or not tensor.requires_grad) and is_wrapped(tensor):
         inner = unwrapped(tensor)
         if is_batched(tensor):
             dim = batch_dim(tensor)

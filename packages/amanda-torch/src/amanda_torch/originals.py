@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from amanda_torch.asked import written
-from amanda_torch.routines import recorded
+from amanda_torch.routines import recording
 from amanda_torch.signature import outputs_of
 from amanda_torch.unshown import unshown
 
@@ -52,7 +52,7 @@ class Rerun:
         """Its results for these inputs."""
         same = all(new is old for new, old in zip(tensors, self._substituted, strict=True))
         if same and self._first is not None and self.ran is None:
-            self.ran = recorded(self._recording, self._first, self._given)
+            self.ran = recording(self._recording, True, self._first, self._given)
             with unshown():
                 return [output.detach() for output in self.ran[1]]
         call = self._call

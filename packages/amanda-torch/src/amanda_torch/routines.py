@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -84,37 +85,28 @@ def _in_turn(
 
 
 @not_a_call_site
-def unrecorded(run: Callable[..., _T], *args: Any) -> _T:
-    """Run what is not differentiated, but stands for something that is."""
-    recording = _is_grad_enabled()
-    forward_mode = set_forward_mode(False) if forward_ad._current_level >= 0 else None
-    set_grad_enabled(False)
-    try:
-        return run(*args)
-    finally:
-        set_grad_enabled(recording)
-        if forward_mode is not None:
-            forward_mode.__exit__(None, None, None)
-
-
-@not_a_call_site
-def recorded(grad_enabled: bool, run: Callable[..., _T], *args: Any) -> _T:
-    """Run what is differentiated amid what is not.
+def recording(backward: bool, forward: bool, run: Callable[..., _T], *args: Any) -> _T:
+    """Run something with its derivatives recorded, or not, in either mode.
 
     Args:
-        grad_enabled: whether gradients were recorded around that.
+        backward: whether in backward mode.
+        forward: whether in forward mode, where that is in use.
         run: what is run.
         *args: what it is given.
     """
-    forward_mode = set_forward_mode(True) if forward_ad._current_level >= 0 else None
     before = _is_grad_enabled()
-    set_grad_enabled(grad_enabled)
+    forward_mode = set_forward_mode(forward) if forward_ad._current_level >= 0 else None
+    set_grad_enabled(backward)
     try:
         return run(*args)
     finally:
         set_grad_enabled(before)
         if forward_mode is not None:
             forward_mode.__exit__(None, None, None)
+
+
+unrecorded = functools.partial(recording, False, False)
+"""Run what is not differentiated, but stands for something that is."""
 
 
 def constant(originals: Sequence[Tensor], substitutes: Sequence[Tensor]) -> Sequence[Tensor]:
