@@ -3,8 +3,6 @@
 The vocabulary here has a ``Gate`` for what TensorFlow computes as ``x * sigmoid(y)``.
 """
 
-import dataclasses
-
 import amanda
 import numpy as np
 import pytest
@@ -12,25 +10,12 @@ import tensorflow as tf
 from amanda.driving import Composite, Selection
 from amanda.testing.packages import install
 from amanda.testing.probes import Watch
+from gates import Renamed, Tool
 from tensorflow.compat import v1
 
 X = np.array([-1.5, -0.2, 0.3, 2.0], np.float32)
 Y = np.array([0.5, -1.0, 2.0, 0.1], np.float32)
 UP = np.array([1.0, 2.0, -1.0, 3.0], np.float32)
-
-
-class Renamed:
-    """An operator under another name, with all that belongs to it."""
-
-    def __init__(self, type):
-        self.type = type
-        self.types = [type]
-
-    def analysis(self, native):
-        operator = native.execution.operator.snapshot()
-        operator.type = self.type
-        native.execution = dataclasses.replace(native.execution, operator=operator)
-        return native
 
 
 class Gates:
@@ -67,31 +52,6 @@ def _installed(tmp_path, monkeypatch):
     announced = f"[amanda.context_maps]\ntensorflow:gates = {__name__}:GATES\n"
     install(tmp_path, "gates", entry_points=announced)
     monkeypatch.syspath_prepend(tmp_path)
-
-
-class Tool(amanda.Tool):
-    """Notes what it sees, and inserts at gates, or natively at one type."""
-
-    def __init__(self, namespace="gates", ops=("Gate",), gradient=None, **insertions):
-        super().__init__(namespace=namespace)
-        self.insertions = insertions
-        self.on_gradient = gradient
-        self.seen, self.gradients, self.ran = [], [], []
-        self.add_inst_for_op(self.look)
-        self.add_inst_for_op(self.analyze, ops=list(ops))
-        self.add_inst_for_gradient(self.analyze_gradient, ops=list(ops))
-
-    def look(self, ctx):
-        self.seen.append(ctx.op.type)
-
-    def analyze(self, ctx):
-        for kind, (routine, options) in self.insertions.items():
-            getattr(ctx, kind)(routine, **options)
-
-    def analyze_gradient(self, ctx):
-        if self.on_gradient is not None:
-            routine, options = self.on_gradient
-            ctx.insert_on_grad_inputs(routine, **options)
 
 
 def sigmoid(x):

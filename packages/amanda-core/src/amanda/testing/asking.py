@@ -9,14 +9,23 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close, numbers
-from amanda.testing.models import ONES, W1, W2, X, perceptron, plain_gradients, sigmoid
+from amanda.testing.models import (
+    ONES,
+    W1,
+    W2,
+    OnPerceptron,
+    X,
+    perceptron,
+    plain_gradients,
+    sigmoid,
+)
 from amanda.testing.probes import InsertAt, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amanda.testing.adapter import Adapter, Array
+    from amanda.testing.adapter import Array
 
 TWICE = Program("""
     h = turn/multiply(x, w)
@@ -56,23 +65,10 @@ class ClippedSign(amanda.Tool):
             )
 
 
-class Asking:
+class Asking(OnPerceptron):
     """The forward side where it is needed, and ``original``:
     ``docs/semantics.md#s3-gradients``.
     """
-
-    adapter: Adapter
-
-    def _gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
-        """The perceptron's gradients for x, w1 and w2 with these tools active."""
-        model = perceptron(self.adapter)
-        with amanda.apply(*tools):
-            return model.gradients(["x", "w1", "w2"], {"x": X})
-
-    def _output(self, *tools: amanda.Tool) -> Array:
-        model = perceptron(self.adapter)
-        with amanda.apply(*tools):
-            return model.forward({"x": X})
 
     # Forward
 
@@ -92,7 +88,7 @@ class Asking:
             pure=pure,
         )
         h = X @ W1
-        assert_close(self._output(doubled, added), (sigmoid(h * 2) + h * 6) @ W2)
+        assert_close(self.output(doubled, added), (sigmoid(h * 2) + h * 6) @ W2)
 
     @host_and_pure
     def test_what_is_asked_for_is_not_replaced(self, pure: bool) -> None:
@@ -121,7 +117,7 @@ class Asking:
             "hidden",
             with_inputs=[name],
         )
-        self._output(tool)
+        self.output(tool)
         np.testing.assert_array_equal(seen, [W1])
 
     def test_one_that_there_is_not_is_refused(self) -> None:
@@ -133,7 +129,7 @@ class Asking:
                 self.adapter, "insert_after_op", routine, "sigmoid", with_inputs=[asked]
             )
             with pytest.raises(amanda.ActionError) as caught:
-                self._output(tool)
+                self.output(tool)
             where = "routine at after_op", self.adapter.types["sigmoid"]
             for part in (f"with_inputs={asked!r} {reason}", "InsertAt", *where):
                 assert part in str(caught.value)
@@ -152,7 +148,7 @@ class Asking:
             pure=pure,
         )
         h, a = X @ W1, sigmoid(X @ W1)
-        assert_close(self._gradients(tool)["w1"], X.T @ ((ONES @ W2.T * h + a) * a * (1 - a)))
+        assert_close(self.gradients(tool)["w1"], X.T @ ((ONES @ W2.T * h + a) * a * (1 - a)))
 
     @host_and_pure
     def test_gradients_of_inputs_come_with_the_forward_side(self, pure: bool) -> None:
@@ -168,7 +164,7 @@ class Asking:
             pure=pure,
         )
         y, plain = X @ W1, plain_gradients()
-        assert_close(self._gradients(tool)["w1"], plain.w1 * W1 + y[0, 0] * X[0, 0])
+        assert_close(self.gradients(tool)["w1"], plain.w1 * W1 + y[0, 0] * X[0, 0])
 
     @host_and_pure
     def test_they_are_what_the_operators_own_gradient_sees(self, pure: bool) -> None:
@@ -186,7 +182,7 @@ class Asking:
         )
         h = X @ W1
         expected = h + 1 + h * 2 + sigmoid(h + 1) * 4
-        assert_close(self._gradients(shifted, scaled, tool)["w1"], X.T @ expected)
+        assert_close(self.gradients(shifted, scaled, tool)["w1"], X.T @ expected)
 
     @host_and_pure
     def test_each_call_of_a_layer_has_its_own(self, pure: bool) -> None:
@@ -238,7 +234,7 @@ class Asking:
         h = X @ W1
         s = sigmoid(np.where(h > 0, np.float32(1), np.float32(-1)))
         assert 0 < (np.abs(h) > 1).sum() < h.size
-        found = self._gradients(tool)
+        found = self.gradients(tool)
         gradient = np.where(np.abs(h) > 1, 0, ONES @ W2.T * s * (1 - s))
         assert_close(found["w1"], X.T @ gradient.astype(np.float32))
 
@@ -255,7 +251,7 @@ class Asking:
             pure=pure,
         )
         h = X @ W1
-        assert_close(self._output(tool), (sigmoid(h) + sigmoid(h * 2)) @ W2)
+        assert_close(self.output(tool), (sigmoid(h) + sigmoid(h * 2)) @ W2)
 
     @host_and_pure
     def test_it_takes_what_the_routine_is_given(self, pure: bool) -> None:
@@ -269,7 +265,7 @@ class Asking:
             original=True,
             pure=pure,
         )
-        assert_close(self._output(tool), sigmoid(X @ (W1 * 2)) @ W2)
+        assert_close(self.output(tool), sigmoid(X @ (W1 * 2)) @ W2)
 
     @host_and_pure
     def test_the_gradient_stays_that_of_the_operator(self, pure: bool) -> None:
@@ -281,7 +277,7 @@ class Asking:
             original=True,
             pure=pure,
         )
-        found, a = self._gradients(tool), sigmoid(X @ W1)
+        found, a = self.gradients(tool), sigmoid(X @ W1)
         plain = plain_gradients(a=a * 2)
         assert_close(found["w2"], plain.w2)
         assert_close(found["w1"], plain.w1)
@@ -299,10 +295,10 @@ class Asking:
         )
         if not (self.adapter.differentiable and (pure or self.adapter.eager)):
             with pytest.raises(amanda.UnsupportedError):
-                self._gradients(tool)
+                self.gradients(tool)
             return
         a = sigmoid(X @ W1 * 2)
-        found = self._gradients(tool)
+        found = self.gradients(tool)
         assert_close(found["w2"], (a * 2).T @ ONES)
         assert_close(found["w1"], X.T @ (ONES @ W2.T * 4 * a * (1 - a)))
 
@@ -316,7 +312,7 @@ class Asking:
             original=True,
         )
         look = InsertAt(self.adapter, "insert_after_op", lambda *_: ran.append(True), "sigmoid")
-        assert_close(self._output(tool, look), sigmoid(sigmoid(X @ W1)) @ W2)
+        assert_close(self.output(tool, look), sigmoid(sigmoid(X @ W1)) @ W2)
         assert ran == [True]
 
     def test_another_number_of_tensors_is_an_error(self) -> None:
@@ -324,4 +320,4 @@ class Asking:
             self.adapter, "replace_op", lambda original, h: original(h, h), "sigmoid", original=True
         )
         with pytest.raises(amanda.RoutineError, match="takes 1 tensor here"):
-            self._output(tool)
+            self.output(tool)

@@ -15,6 +15,7 @@ from amanda.testing.models import (
     SHARED,
     W1,
     W2,
+    OnPerceptron,
     X,
     perceptron,
     plain_gradients,
@@ -24,7 +25,7 @@ from amanda.testing.probes import Executions, InsertAt, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
-    from amanda.testing.adapter import Adapter, Array
+    from amanda.testing.adapter import Array
 
 HALVES = Program("""
     top, bottom = cut/unstack(x)
@@ -36,18 +37,10 @@ SELECT = Program("""
 """)
 
 
-class Backward:
+class Backward(OnPerceptron):
     """S3, the gradient of an operator as a whole, and its backward operators one by one:
     ``docs/semantics.md#s3-gradients``.
     """
-
-    adapter: Adapter
-
-    def backward(self, *tools: amanda.Tool) -> dict[str, Array]:
-        """The perceptron's gradients for x, w1 and w2 with these tools active."""
-        model = perceptron(self.adapter)
-        with amanda.apply(*tools):
-            return model.gradients(["x", "w1", "w2"], {"x": X})
 
     # The gradient of an operator as a whole
 
@@ -57,7 +50,7 @@ class Backward:
         def note(*gradients: Any, place: str) -> None:
             seen[place] = [self.adapter.array(gradient) for gradient in gradients]
 
-        self.backward(
+        self.gradients(
             InsertAt(
                 self.adapter, "insert_on_grad_outputs", note, "matmul", "hidden", place="outputs"
             ),
@@ -87,7 +80,7 @@ class Backward:
 
         types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
         tool = Watch(analyze, types, gradient=True)
-        self.backward(tool)
+        self.gradients(tool)
         # in the backward pass: head, act, hidden
         assert counts == [(1, 2, True, True), (1, 1, True, True), (1, 2, True, True)]
 
@@ -103,7 +96,7 @@ class Backward:
         def times_eight(*gradients: Any) -> Any:
             return [g * 8 for g in gradients]
 
-        actual = self.backward(
+        actual = self.gradients(
             InsertAt(
                 self.adapter,
                 "insert_on_grad_inputs",
@@ -121,7 +114,7 @@ class Backward:
 
     @host_and_pure
     def test_replaced_gradients_of_outputs_reach_all_inputs(self, pure: bool) -> None:
-        actual = self.backward(
+        actual = self.gradients(
             InsertAt(
                 self.adapter, "insert_on_grad_outputs", lambda g: g * 8, "matmul", "head", pure=pure
             )
@@ -131,7 +124,7 @@ class Backward:
         assert_close(actual["w1"], plain.w1 * 8)
 
     def test_gradient_routines_see_what_the_one_before_returned(self) -> None:
-        actual = self.backward(
+        actual = self.gradients(
             InsertAt(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid"),
             InsertAt(self.adapter, "insert_on_grad_outputs", lambda g: g + 1, "sigmoid"),
             InsertAt(self.adapter, "insert_on_grad_inputs", lambda g: g * 4, "sigmoid"),
@@ -142,7 +135,7 @@ class Backward:
 
     def test_they_compose_with_a_substituted_weight(self) -> None:
         mask = self.adapter.tensor(MASK)
-        actual = self.backward(
+        actual = self.gradients(
             InsertAt(
                 self.adapter, "insert_before_op", lambda w: w * mask, "matmul", "hidden", inputs=[1]
             ),
@@ -234,7 +227,7 @@ class Backward:
             assert ctx.backward_op is not None
             pairs.append((ctx.op.id, ctx.backward_op.id))
 
-        self.backward(forward.tool(types), Watch(analyze, types, backward=True))
+        self.gradients(forward.tool(types), Watch(analyze, types, backward=True))
         assert len(set(forward.ids)) == 3
         assert {op for op, _ in pairs} == set(forward.ids)
         backward_ids = [backward for _, backward in pairs]
@@ -260,7 +253,7 @@ class Backward:
             ctx["mark"] = ctx.op.id
 
         types = [self.adapter.types["sigmoid"]]
-        self.backward(
+        self.gradients(
             Watch(forward, types),
             Watch(lambda ctx: seen.append((ctx["mark"], ctx.op.id)), types, backward=True),
             Watch(lambda ctx: seen.append((ctx["mark"], ctx.op.id)), types, gradient=True),

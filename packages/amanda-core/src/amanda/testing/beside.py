@@ -13,14 +13,14 @@ import amanda
 from amanda._vocabulary import _maps
 from amanda.driving import Action, Operator, Point, Selection
 from amanda.testing.adapter import assert_close
-from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, OnPerceptron, X, perceptron, sigmoid
 from amanda.testing.probes import InsertAt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from amanda.driving import Composite, Execution, Subscription
-    from amanda.testing.adapter import Adapter, Array
+    from amanda.testing.adapter import Array
 
 WORDS = "words that no backend has of its own"
 
@@ -95,10 +95,8 @@ class Portable(amanda.Tool):
         self.add_inst_for_op(lambda ctx: ctx.insert_before_op(lambda h: h * 2), ops=["sigmoid"])
 
 
-class Beside:
+class Beside(OnPerceptron):
     """S6, a driver and its tools are undisturbed by others: ``docs/semantics.md#s6-scopes``."""
-
-    adapter: Adapter
 
     @pytest.fixture
     def elsewhere(self) -> Iterator[Elsewhere]:
@@ -108,13 +106,11 @@ class Beside:
         yield driver
         amanda.unregister_driver(driver)
 
-    def output(self, *tools: amanda.Tool) -> Array:
+    def output_beside(self, *tools: amanda.Tool) -> Array:
         """The perceptron's output with these tools active; what they miss elsewhere is told."""
-        model = perceptron(self.adapter)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".* sees nothing of ", amanda.AmandaWarning)
-            with amanda.apply(*tools):
-                return model.forward({"x": X})
+            return self.output(*tools)
 
     def translate(self, monkeypatch: pytest.MonkeyPatch, *vocabularies: str) -> None:
         """Have maps for backends with these vocabularies alone."""
@@ -144,7 +140,7 @@ class Beside:
         self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.translate(monkeypatch, self.adapter.vocabulary)
-        assert_close(self.output(Portable()), sigmoid(2 * X @ W1) @ W2)
+        assert_close(self.output_beside(Portable()), sigmoid(2 * X @ W1) @ W2)
         assert elsewhere.engines == 0
 
     def test_a_portable_tool_leaves_this_backend_alone_if_nothing_translates_it(
@@ -152,14 +148,14 @@ class Beside:
     ) -> None:
         self.translate(monkeypatch, "elsewhere")
         plain = perceptron(self.adapter).forward({"x": X})
-        np.testing.assert_array_equal(self.output(Portable()), plain)
+        np.testing.assert_array_equal(self.output_beside(Portable()), plain)
         assert elsewhere.engines > 0
 
     def test_a_portable_tool_works_on_both(
         self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.translate(monkeypatch, self.adapter.vocabulary, "elsewhere")
-        assert_close(self.output(Portable()), sigmoid(2 * X @ W1) @ W2)
+        assert_close(self.output_beside(Portable()), sigmoid(2 * X @ W1) @ W2)
         assert elsewhere.engines > 0
 
     def test_a_portable_tool_and_a_native_one_work_in_their_order(
@@ -167,15 +163,15 @@ class Beside:
     ) -> None:
         self.translate(monkeypatch, self.adapter.vocabulary)
         native = InsertAt(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid")
-        assert_close(self.output(Portable(), native), sigmoid(2 * X @ W1 + 1) @ W2)
-        assert_close(self.output(native, Portable()), sigmoid(2 * (X @ W1 + 1)) @ W2)
+        assert_close(self.output_beside(Portable(), native), sigmoid(2 * X @ W1 + 1) @ W2)
+        assert_close(self.output_beside(native, Portable()), sigmoid(2 * (X @ W1 + 1)) @ W2)
 
     def test_a_portable_tool_that_nothing_translates_for_either_is_refused(
         self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.translate(monkeypatch)
         with pytest.raises(amanda.MissingContextMapError, match="Portable"):
-            self.output(Portable())
+            self.output_beside(Portable())
 
     def test_after_a_scope_in_a_routine_of_the_other_one_operators_are_seen_as_before(self) -> None:
         tool = InsertAt(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
@@ -198,5 +194,5 @@ class Beside:
         tool = InsertAt(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", amanda.AmandaWarning)
-            found = self.output(tool)
+            found = self.output_beside(tool)
         assert_close(found, sigmoid(2 * X @ W1) @ W2)

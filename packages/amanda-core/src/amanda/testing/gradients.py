@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from amanda.testing.models import (
     SHARED,
     W1,
     W2,
+    OnPerceptron,
     X,
     perceptron,
     plain_gradients,
@@ -23,20 +24,9 @@ from amanda.testing.models import (
 from amanda.testing.probes import InsertAt, host_and_pure
 from amanda.testing.program import Program
 
-if TYPE_CHECKING:
-    from amanda.testing.adapter import Adapter, Array
 
-
-class Gradients:
+class Gradients(OnPerceptron):
     """S3, routines are not differentiated unless they ask: ``docs/semantics.md#s3-gradients``."""
-
-    adapter: Adapter
-
-    def gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
-        """The perceptron's gradients for x, w1 and w2 with these tools active."""
-        model = perceptron(self.adapter)
-        with amanda.apply(*tools):
-            return model.gradients(["x", "w1", "w2"], {"x": X})
 
     def test_without_tools_they_are_the_references(self) -> None:
         actual, plain = self.gradients(), plain_gradients()

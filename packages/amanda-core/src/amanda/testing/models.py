@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+import amanda
 from amanda.testing.adapter import numbers
 from amanda.testing.program import Program
 
@@ -36,6 +37,24 @@ SHARED = Program("""
 def perceptron(adapter: Adapter) -> Model:
     """Two matrix products with a sigmoid between them; its input is ``x``, of the shape of X."""
     return adapter.build(PERCEPTRON, {"w1": W1, "w2": W2})
+
+
+class OnPerceptron:
+    """What the perceptron computes under tools, for classes of the suite."""
+
+    adapter: Adapter
+
+    def output(self, *tools: amanda.Tool) -> Array:
+        """Its output with these tools active."""
+        model = perceptron(self.adapter)
+        with amanda.apply(*tools):
+            return model.forward({"x": X})
+
+    def gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
+        """Its gradients for x, w1 and w2 with these tools active."""
+        model = perceptron(self.adapter)
+        with amanda.apply(*tools):
+            return model.gradients(["x", "w1", "w2"], {"x": X})
 
 
 def sigmoid(x: Array) -> Array:
