@@ -87,16 +87,53 @@ class Driver(abc.ABC):
         the routine is differentiable, and may return any tensor.
         """
 
+    # Parameters: the driver tells one step, and core follows the way
+
+    def is_parameter_itself(self, found: Any) -> bool:
+        """Whether something is a parameter itself, rather than what was read, cast or viewed of
+        one.
+
+        Args:
+            found: a tensor, or what :meth:`read_from` gave.
+        """
+        return False
+
+    def read_from(self, found: Any) -> Any:
+        """What something was read, cast or viewed of, directly; None if it was made otherwise.
+
+        That may be anything which leads to a parameter: a tensor, or a node of a graph.
+
+        Args:
+            found: a tensor, or what this gave.
+        """
+        return None
+
+    def parameter_info(self, found: Any, tensor: Any) -> Parameter | None:
+        """What tools are told of a parameter; None if it is none after all.
+
+        Args:
+            found: the parameter itself.
+            tensor: what they ask about, which leads to it.
+        """
+        return None
+
+    def parameter_behind(self, tensor: Any) -> Any:
+        """The parameter itself that a tensor leads to; None if it leads to none."""
+        while tensor is not None and not self.is_parameter_itself(tensor):
+            tensor = self.read_from(tensor)
+        return tensor
+
     def parameter(self, tensor: Any) -> Parameter | None:
         """The parameter of the model that a tensor is, or a read, cast, view or handle of one.
 
         None if it is none of these.
         """
-        return None
+        found = self.parameter_behind(tensor)
+        return None if found is None else self.parameter_info(found, tensor)
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor has the elements of a parameter: is one, or a read, cast or view."""
-        return self.parameter(tensor) is not None
+        return self.parameter_behind(tensor) is not None
 
     def synchronize(self, device: str) -> None:  # noqa: B027
         """Wait until a device has done all that it was given, if it runs beside the host.

@@ -39,10 +39,10 @@ What a driver promises:
 - Where its framework stages functions (runs them once on placeholders, and then as a program), it
   does all of this while one is staged, by :class:`StagedCall`. What was staged, or else made by
   plans, it uses again only where :attr:`Engine.stamp` is the same.
-- It tells what there is to know of a tensor and of a parameter (:meth:`Driver.describe`,
-  :meth:`Driver.parameter`), of devices that run beside the host (:meth:`Driver.synchronize`,
-  :meth:`Driver.allocated`) and of what an operator is there for (:meth:`Driver.purpose`), so that
-  tools need not know its framework.
+- It tells what there is to know of a tensor (:meth:`Driver.describe`) and of a parameter, which
+  core finds by what a tensor was :meth:`Driver.read_from`, of devices that run beside the host
+  (:meth:`Driver.synchronize`, :meth:`Driver.allocated`) and of what an operator is there for
+  (:meth:`Driver.purpose`), so that tools need not know its framework.
 - It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
   :func:`calling_source` when it makes one, or by what a graph keeps of its nodes, of which
   :func:`is_program` tells the program's own lines.

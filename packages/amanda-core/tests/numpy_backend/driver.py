@@ -120,10 +120,11 @@ class NumpyDriver(Driver):
             requires_grad=tensor.needs_gradient,
         )
 
-    def parameter(self, tensor: Tensor) -> Parameter | None:
-        if not isinstance(tensor, framework.Parameter):
-            return None
-        return Parameter(tensor.source, self.describe(tensor), trainable=True)
+    def is_parameter_itself(self, found: Tensor) -> bool:
+        return isinstance(found, framework.Parameter)
+
+    def parameter_info(self, found: framework.Parameter, tensor: Tensor) -> Parameter:
+        return Parameter(found.source, self.describe(found), trainable=True)
 
     def _intercept(
         self, engine: Engine, kernel: Kernel, inputs: Sequence[Tensor], attrs: Mapping[str, Any]

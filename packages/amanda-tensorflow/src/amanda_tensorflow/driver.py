@@ -9,11 +9,10 @@ import tensorflow as tf
 from amanda import Driver, UnsupportedError
 from amanda.driving import Patches, alike
 
-from amanda_tensorflow import namespace, patches
+from amanda_tensorflow import namespace, parameters, patches
 from amanda_tensorflow._internals import context
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import shown_whole
-from amanda_tensorflow.parameters import describe, is_parameter, parameter
 from amanda_tensorflow.purposes import purpose
 from amanda_tensorflow.routines.host_threads import Waiting
 from amanda_tensorflow.routines.substitutes import incompatible_reason
@@ -126,12 +125,19 @@ class TensorFlowDriver(Driver):
 
     def describe(self, tensor: Any) -> TensorInfo:
         """Shape, dtype, size and device of a tensor, as far as a symbolic one has them."""
-        return describe(tensor)
+        return parameters.describe(tensor)
 
-    def parameter(self, tensor: Any) -> Parameter | None:
-        """The variable that a tensor is the handle of or is read from, also through casts and
-        views."""
-        return parameter(tensor)
+    def is_parameter_itself(self, found: Any) -> bool:
+        """Whether a tensor is the handle of a variable, or a reference variable."""
+        return parameters.is_parameter_itself(found)
+
+    def read_from(self, found: Any) -> Any:
+        """What a tensor of a graph was read, captured, cast or viewed of."""
+        return parameters.read_from(found)
+
+    def parameter_info(self, found: Any, tensor: Any) -> Parameter | None:
+        """What tools are told of a variable."""
+        return parameters.parameter_info(found, tensor)
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the names that TensorFlow gives it."""
@@ -139,7 +145,7 @@ class TensorFlowDriver(Driver):
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is read from a variable, also through casts and views."""
-        return is_parameter(tensor)
+        return tensor.dtype != tf.resource and super().is_parameter(tensor)
 
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """A symbolic tensor that has the shape and type of this one, in another layout."""

@@ -55,48 +55,45 @@ def _info(shape: Any, dtype: Any, device: str | None) -> TensorInfo:
     return TensorInfo(sizes, dtype.name, nbytes, device)
 
 
-def parameter(tensor: Any) -> Parameter | None:
-    """The variable that a tensor is the handle of, or is read from, also through casts and views.
+def is_parameter_itself(found: Any) -> bool:
+    """Whether a tensor is a variable's handle, or that of any resource; or a reference variable."""
+    if not tf.is_symbolic_tensor(found):
+        return bool(found.dtype == tf.resource)
+    if found.op.type == "Placeholder":  # an argument may be a handle
+        return found.dtype == tf.resource and outer_of(found) is None
+    return found.op.type in ("VarHandleOp", "VariableV2", "Variable")
 
-    Its source is the handle of a resource variable, the tensor of any other one.
-    """
-    source = _source(tensor)
-    if source is None:
+
+def read_from(found: Any) -> Any:
+    """What a symbolic tensor was read, captured, cast or viewed of; None for what is computed."""
+    if not tf.is_symbolic_tensor(found):
         return None
-    info = describe(source)
-    if source.dtype == tf.resource:
-        data = handle_data_util.get_handle_data(source)
-        if data is None or len(data.shape_and_type) != 1:  # that of a table, or an iterator
+    operation = found.op
+    if operation.type == "ReadVariableOp":
+        return operation.inputs[0]
+    if operation.type == "Placeholder":
+        return outer_of(found)
+    if operation.type not in _VIEWS:
+        return None
+    position = _VIEWS[operation.type]
+    return operation.inputs[found.value_index if position is None else position]
+
+
+def parameter_info(found: Any, tensor: Any) -> Parameter | None:
+    """What tools are told of a variable; None for a table, an iterator and the like.
+
+    Args:
+        found: the handle of a resource variable, the tensor of any other one.
+        tensor: the tensor that tools ask about.
+    """
+    info = describe(found)
+    if found.dtype == tf.resource:
+        data = handle_data_util.get_handle_data(found)
+        if data is None or len(data.shape_and_type) != 1:
             return None
         (held,) = data.shape_and_type
         info = _info(tf.TensorShape(held.shape), tf.as_dtype(held.dtype), info.device)
-    return Parameter(source, info, _trainable(tensor, source))
-
-
-def is_parameter(tensor: Any) -> bool:
-    """Whether a symbolic tensor is read from a variable, also through casts and views."""
-    return tensor.dtype != tf.resource and _source(tensor) is not None
-
-
-def _source(tensor: Any) -> Any:
-    """The variable's handle or tensor; that of any resource for its handle, None for others."""
-    while tf.is_symbolic_tensor(tensor):
-        operation = tensor.op
-        if operation.type == "ReadVariableOp":
-            tensor = operation.inputs[0]
-        elif operation.type in ("VarHandleOp", "VariableV2", "Variable"):
-            return tensor
-        elif operation.type == "Placeholder":
-            outer = outer_of(tensor)
-            if outer is None:  # an argument, which may be a variable's handle
-                break
-            tensor = outer
-        elif operation.type in _VIEWS:
-            position = _VIEWS[operation.type]
-            tensor = operation.inputs[tensor.value_index if position is None else position]
-        else:
-            return None
-    return tensor if tensor.dtype == tf.resource else None
+    return Parameter(found, info, _trainable(tensor, found))
 
 
 def _trainable(tensor: Any, source: Any) -> bool | None:

@@ -116,10 +116,12 @@ class Interception:
 
     Args:
         identity: tells the kernels which operators run.
+        parameter_behind: tells which parameter a tensor was read of.
     """
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: Identity, parameter_behind: Callable[[Any], Any]) -> None:
         self._identity = identity
+        self._parameter_behind = parameter_behind
         self._engines: dict[tuple[int, int], Engine] = {}
         self._libraries: dict[str, torch.library.Library] = {}
         self._kernels: dict[str, Callable[..., Any]] = {}
@@ -191,7 +193,9 @@ class Interception:
             if name not in self._kernels:
                 resolve = functools.partial(Target, type, name)
                 kernel = make_kernel(self._identity, type, resolve)
-                self._kernels[name] = noting_copies(kernel) if type in COPYING else kernel
+                if type in COPYING:
+                    kernel = noting_copies(kernel, self._parameter_behind)
+                self._kernels[name] = kernel
             library.impl(name, self._kernels[name], with_keyset=True)
         return library
 

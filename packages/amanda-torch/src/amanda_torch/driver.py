@@ -18,7 +18,7 @@ from amanda_torch._internals import disabled_torch_function
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
 from amanda_torch.mapped_functions import MappedFunctions
-from amanda_torch.parameters import is_parameter, parameter
+from amanda_torch.parameters import is_parameter_itself, read_from
 from amanda_torch.patches import Patches
 from amanda_torch.purposes import purpose
 from amanda_torch.script import run_as_written
@@ -74,7 +74,7 @@ class TorchDriver(amanda.Driver):
 
     def __init__(self) -> None:
         self.identity = Identity()
-        self._interception = Interception(self.identity)
+        self._interception = Interception(self.identity, self.parameter_behind)
         self._patches = Patches(self.identity, self._interception.refresh)
         self._mapped = MappedFunctions(self)
         os.register_at_fork(after_in_child=_leave)
@@ -145,16 +145,17 @@ class TorchDriver(amanda.Driver):
         """Shape, dtype, size and device of a tensor."""
         return descriptions.describe(tensor)
 
-    def parameter(self, tensor: Any) -> Parameter | None:
-        """The ``nn.Parameter`` that a tensor is, or that it was read, cast or viewed of."""
-        source = parameter(tensor)
-        if source is None:
-            return None
-        return Parameter(source, descriptions.describe(source), source.requires_grad)
+    def is_parameter_itself(self, found: Any) -> bool:
+        """Whether something is an ``nn.Parameter``."""
+        return is_parameter_itself(found)
 
-    def is_parameter(self, tensor: Any) -> bool:
-        """Whether a tensor is a parameter, or was read, cast or viewed of one."""
-        return is_parameter(tensor)
+    def read_from(self, found: Any) -> Any:
+        """What a tensor or an autograd node was read, cast or viewed of, as one or the other."""
+        return read_from(found)
+
+    def parameter_info(self, found: Any, tensor: Any) -> Parameter:
+        """What tools are told of an ``nn.Parameter``."""
+        return Parameter(found, descriptions.describe(found), found.requires_grad)
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the code that runs it now."""

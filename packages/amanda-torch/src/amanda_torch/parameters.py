@@ -19,6 +19,8 @@ from amanda_torch.frames import not_a_call_site
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch.autograd.graph import Node
+
 # Autograd nodes of what reads, casts or views a tensor.
 _READING = re.compile(
     "(Alias|AsStrided|Chunk|Clone|Detach|Expand|Flatten|Movedim|Narrow|Permute|ReshapeAlias|Select"
@@ -32,27 +34,37 @@ COPYING = frozenset(("clone", "contiguous", "reshape", "to", "type_as", "_to_cop
 _copies = WeakTensorKeyDictionary()
 
 
-def parameter(tensor: torch.Tensor) -> torch.nn.Parameter | None:
-    """The parameter that a tensor is, or that it was read, cast or viewed of; None for none."""
-    base = tensor._base if tensor._is_view() else tensor
-    assert base is not None
-    node = base.grad_fn
-    while node is not None and _READING.fullmatch(node.name()):
-        node = node.next_functions[0][0]
-    source = base if node is None else getattr(node, "variable", None)
-    if isinstance(source, torch.nn.Parameter):
-        return source
-    copied = _copies.get(base)
-    return None if copied is None else copied()
+def is_parameter_itself(found: object) -> bool:
+    """Whether something is a parameter itself."""
+    return isinstance(found, torch.nn.Parameter)
 
 
-def is_parameter(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is a parameter, or was read, cast or viewed of one."""
-    return parameter(tensor) is not None
+def read_from(found: torch.Tensor | Node) -> Any:
+    """What a tensor, or the result of an autograd node, was read, cast or viewed of."""
+    node: Node | None
+    if isinstance(found, torch.Tensor):
+        if found._is_view():
+            return found._base
+        node = found.grad_fn
+        if node is None:
+            copied = _copies.get(found)
+            return None if copied is None else copied()
+    else:
+        node = found
+    if _READING.fullmatch(node.name()):
+        return node.next_functions[0][0]
+    return getattr(node, "variable", None)  # which the node of a leaf has
 
 
-def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel of an operator that copies, which notes copies of parameters made without grad."""
+def noting_copies(
+    kernel: Callable[..., Any], parameter_behind: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    """A kernel of an operator that copies, which notes copies of parameters made without grad.
+
+    Args:
+        kernel: runs the operator.
+        parameter_behind: see :meth:`amanda.Driver.parameter_behind`.
+    """
 
     @not_a_call_site
     def noting(keys: Any, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +72,7 @@ def noting_copies(kernel: Callable[..., Any]) -> Callable[..., Any]:
         source = args[0]
         if torch.is_grad_enabled() or result is source or not isinstance(source, torch.Tensor):
             return result  # a number may be converted too
-        if (copied := parameter(source)) is not None:
+        if (copied := parameter_behind(source)) is not None:
             _copies[result] = weakref.ref(copied)
         return result
 
