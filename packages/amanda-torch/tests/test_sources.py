@@ -69,13 +69,28 @@ def test_it_stays_the_same_through_a_checkpoint():
     assert set(lines(lambda: run().sum().backward(), "abs")) == {"x = x.abs()"}
 
 
-def test_of_torchscript_nobody_can_tell():
+def test_of_torchscript_is_the_line_that_was_compiled():
     def scripted(x):
         return x.abs()
 
     function = torch.jit.trace(scripted, X)
+    looped = torch.jit.script(in_a_loop)
+    assert lines(lambda: looped(function(X)), ["abs", "neg"]) == ["return x.abs()", *["x = -x"] * 2]
+
+
+def test_of_torchscript_in_torch_is_the_line_that_calls_it():
     module = torch.jit.script(nn.ReLU())
-    assert lines(lambda: module(function(X)), ["abs", "relu"]) == [None, None]
+
+    def run():
+        return module(X)
+
+    assert lines(run, "relu") == ["return module(X)"]
+
+
+def in_a_loop(x):
+    for _ in range(2):
+        x = -x
+    return x
 
 
 def test_it_is_the_same_in_another_process():

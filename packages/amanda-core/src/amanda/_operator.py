@@ -55,7 +55,7 @@ class Operator(_Referable):
         """File and line of the program's code that runs it, or that made its node of a graph.
 
         That is the nearest line that leads to it and is in no framework. None where nobody can
-        tell: of what is compiled, or was loaded from a file.
+        tell, as of what was loaded from a file.
         """
         return self.locate()
 

@@ -3,6 +3,7 @@
 from amanda_tools.executions import Execution, Executions
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops
+from amanda_tools.nonfinite import NanWatch, NonFinite
 from amanda_tools.operators import OperatorRow, Operators
 from amanda_tools.place import Place
 from amanda_tools.profile import OperatorProfile, Profile
@@ -20,6 +21,8 @@ __all__ = [
     "Findings",
     "Flops",
     "ModuleSummary",
+    "NanWatch",
+    "NonFinite",
     "OperatorFlops",
     "OperatorProfile",
     "OperatorRow",

@@ -159,6 +159,11 @@ disable_modes: Any = _find("torch.utils._python_dispatch._disable_current_modes"
 # Whether TorchScript optimizes what the current thread runs (torch.jit.optimized_execution).
 script_optimizes: Callable[[], bool] = _find("torch._C._get_graph_executor_optimize")
 set_script_optimizes: Callable[[bool], None] = _find("torch._C._set_graph_executor_optimize")
+# The lines of TorchScript that a thread is at, innermost first.
+gather_traceback: Callable[..., Any] = _find("torch._C._profiler.gather_traceback")
+symbolize_tracebacks: Callable[[list[Any]], list[list[dict[str, Any]]]] = _find(
+    "torch._C._profiler.symbolize_tracebacks"
+)
 # What forgets the plans by which a method or a function of TorchScript is run.
 ScriptMethod: Any = _find("torch._C.ScriptMethod", "_debug_flush_compilation_cache")
 _find("torch._C.ScriptFunction._debug_flush_compilation_cache")

@@ -41,7 +41,7 @@ A number is the identity of the code for which this one stands, since it is equa
 """
 
 COMPILED: set[int] = set()
-"""Identities of the code that runs what TorchScript compiled, of which no line is known."""
+"""Identities of the code that runs what TorchScript compiled, whose lines no frame has."""
 
 # Call sites looked at for one address: recursion must not make it grow without bound.
 DEEPEST = 32

@@ -1,0 +1,34 @@
+"""Plain tables of rows that tools found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from amanda_tools.notice import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def table_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    """A table with a line for each row; numbers stand at the right, and None is left out."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    rows = list(rows)
+    for index, title in enumerate(titles):
+        numbers = all(isinstance(row[index], (int, float, type(None))) for row in rows)
+        table.add_column(title, overflow="fold", justify="right" if numbers else "left")
+    for row in rows:
+        table.add_row(*(Text(_shown(cell)) for cell in row))
+    return table
+
+
+def _shown(cell: object) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.4g}"
+    return f"{cell:,}" if isinstance(cell, int) else printable(str(cell))

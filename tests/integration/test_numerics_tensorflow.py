@@ -1,0 +1,77 @@
+"""Tools about numerics on TensorFlow: functions, loops of both versions, and sessions."""
+
+import linecache
+
+import amanda
+import numpy as np
+import pytest
+import tensorflow as tf
+from amanda_tools import NanWatch
+
+
+def watched(run, **options):
+    tool = NanWatch(**options)
+    with amanda.apply(tool):
+        run()
+    return tool
+
+
+def line_of(row):
+    file, _, number = row.source.rpartition(":")
+    return linecache.getline(file, int(number)).strip()
+
+
+@tf.function
+def logs(x):
+    for _ in tf.range(6):
+        x = tf.math.log(x)
+    return x
+
+
+@tf.function
+def slope(x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = tf.reduce_sum(tf.math.pow(x, 0.5) + x)
+    return tape.gradient(y, x)
+
+
+@tf.function
+def masked(x):
+    some = tf.linalg.band_part(tf.ones((4, 4)), -1, 0) > 0
+    return tf.nn.softmax(tf.where(some, x, -np.inf))
+
+
+class TestNanWatch:
+    def test_names_the_line_in_a_loop(self):
+        (row,) = watched(lambda: logs(tf.fill((3,), 20.0))).rows()
+        assert (row.type, row.made, row.of, row.iteration) == ("Log", "nan", "finite", 4)
+        assert line_of(row) == "x = tf.math.log(x)"
+
+    def test_stops_in_a_loop(self):
+        with pytest.raises(amanda.RoutineError, match="makes 3 NaN of finite inputs") as raised:
+            watched(lambda: logs(tf.fill((3,), 20.0)), stop=True)
+        assert isinstance(raised.value.__cause__, FloatingPointError)
+
+    def test_names_a_backward_operator(self):
+        (row, *_) = watched(lambda: slope(tf.zeros(3))).rows()
+        assert (row.direction, row.operator, row.made) == ("backward", "Pow", "inf")
+        assert line_of(row) == "y = tf.reduce_sum(tf.math.pow(x, 0.5) + x)"
+
+    def test_takes_a_mask_of_infinities_for_no_fault(self):
+        assert watched(lambda: masked(tf.ones((2, 4, 4)))).rows() == []
+
+    def test_names_the_operator_in_a_session(self):
+        graph = tf.Graph()
+        with graph.as_default():
+            x = tf.compat.v1.placeholder(tf.float32, (3,))
+            w = tf.compat.v1.get_variable("w", initializer=np.zeros(3, np.float32))
+            quotient = x / w
+            last = tf.nn.relu(quotient)
+            start = tf.compat.v1.global_variables_initializer()
+        with tf.compat.v1.Session(graph=graph) as session:
+            session.run(start)
+            (row,) = watched(lambda: session.run(last, {x: [1, 2, 3]})).rows()
+        assert (row.type, row.made, row.elements) == ("RealDiv", "inf", 3)
+        assert line_of(row) == "quotient = x / w"
+        assert row.inputs == ["x float32[3] 1 to 3", "y float32[3] 0 to 0"]
