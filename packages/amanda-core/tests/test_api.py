@@ -80,7 +80,7 @@ def test_frameworks_are_named_where_drivers_are_installed_and_as_published_alone
     frameworks = re.compile("torch|tensorflow|keras|jax|onnx", re.IGNORECASE)
     sources = Path(amanda.__file__).parent.glob("*.py")
     naming = {source.name for source in sources if frameworks.search(source.read_text("utf-8"))}
-    assert naming == {"_published.py", "_registry.py"}
+    assert naming == {"_published.py", "_discovery.py"}
 
 
 def test_errors_are_named_as_users_import_them():

@@ -7,7 +7,8 @@ instrumentation routines before, after or instead of it; :func:`apply` makes too
 from amanda import driver as driver  # names that were published as modules
 from amanda import tool as tool
 from amanda._context import OpContext
-from amanda._driver import Driver
+from amanda._discovery import register_driver, unregister_driver
+from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._engine import clear_cache
 from amanda._errors import (
     ActionError,
@@ -22,7 +23,6 @@ from amanda._errors import (
     ValueUnavailableError,
 )
 from amanda._operator import Operator
-from amanda._registry import register_driver, unregister_driver
 from amanda._scope import (
     apply,
     cache_disabled,
@@ -33,7 +33,6 @@ from amanda._scope import (
     is_enabled,
 )
 from amanda._source import Source
-from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Tool
 
 __version__ = "0.1.0"

@@ -7,7 +7,8 @@ answers with. How drivers are found is said in :mod:`amanda.driving`.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -15,7 +16,48 @@ if TYPE_CHECKING:
     from amanda._action import Action
     from amanda._engine import Engine
     from amanda._operator import Execution, Operator
-    from amanda._tensor_info import Parameter, TensorInfo
+
+
+class TensorInfo(NamedTuple):
+    """What there is to know of a tensor beside its elements.
+
+    Attributes:
+        shape: a size is None where it is not known yet, as in a graph, or not one number, as that
+            of the ragged dimension of a nested tensor. None where not even their number is known.
+        dtype: as every framework spells it: ``float32``, ``bool``, ``complex64``.
+        nbytes: the size of the elements that are stored; None where it is not known.
+        device: as the framework names it: ``cpu``, ``cuda:0``; None where it is not known.
+        is_dense: whether it stores an element for each place of its shape, as a sparse tensor
+            does not.
+        requires_grad: whether the framework will compute a gradient through it, as far as it shows.
+        mapped: within a function that is mapped over tensors (``vmap``), the sizes of the
+            dimensions that its code does not see, each behind the level of the mapping. They are
+            not in ``shape``; ``nbytes`` is of the whole.
+    """
+
+    shape: tuple[int | None, ...] | None
+    dtype: str
+    nbytes: int | None
+    device: str | None
+    is_dense: bool = True
+    requires_grad: bool = False
+    mapped: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parameter:
+    """A parameter of a model.
+
+    Attributes:
+        source: what the framework keeps of it as long as the model lives: the same object whenever
+            an operator is given the parameter, and no other one's. It can be referred to weakly.
+        info: its shape, dtype, size and device.
+        trainable: whether it is meant to be trained; None where the framework does not tell.
+    """
+
+    source: Any
+    info: TensorInfo
+    trainable: bool | None
 
 
 class Driver(abc.ABC):

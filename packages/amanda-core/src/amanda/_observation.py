@@ -8,11 +8,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from amanda._action import Action, checked_index, name_of
-from amanda._driver import Driver
+from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._errors import AmandaError, RoutineError, ValueUnavailableError
 from amanda._operator import Execution, Operator
 from amanda._routine import call, running_tool
-from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Tool, View
 
 

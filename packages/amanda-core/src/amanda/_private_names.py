@@ -9,42 +9,40 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
+from dataclasses import dataclass
 from typing import Any
 
 from amanda._errors import IncompatibleVersionError
 
 
+@dataclass
 class PrivateNames:
     """Looks up private names of a framework.
 
-    Args:
+    Attributes:
         package: the distribution that the driver comes in, e.g. ``amanda-frame``. The versions of
             the framework that it was tested with are those of its extra ``tested``.
         framework: the framework's import name, which its distribution has too.
     """
 
-    def __init__(self, package: str, framework: str) -> None:
-        self._package = package
-        self._framework = framework
+    package: str
+    framework: str
 
     def find(self, path: str, *members: str) -> Any:
-        """What a dotted path leads to.
+        """Import or get what a dotted path leads to.
 
         Args:
-            path: from the framework's import name on, through modules and their members.
+            path: from a module's import name on, through modules and their members.
             members: what is used of the value found, each a dotted path from there.
 
         Raises:
             IncompatibleVersionError: the framework has no such name, or the value no such member.
         """
-        module, _, rest = path.partition(".")
-        value = self._follow(importlib.import_module(module), module, rest)
         for member in members:
-            self._follow(value, path, member)
-        return value
-
-    def _follow(self, value: Any, path: str, names: str) -> Any:
-        for name in filter(None, names.split(".")):
+            self.find(f"{path}.{member}")
+        path, *names = path.split(".")
+        value: Any = importlib.import_module(path)
+        for name in names:
             path = f"{path}.{name}"
             try:
                 value = getattr(value, name)
@@ -58,19 +56,18 @@ class PrivateNames:
     def _incompatible(self, path: str) -> IncompatibleVersionError:
         from importlib.metadata import PackageNotFoundError, version
 
-        driver, framework = self._package, importlib.import_module(self._framework)
+        driver, framework = self.package, importlib.import_module(self.framework)
         with contextlib.suppress(PackageNotFoundError):  # it runs from a source tree
             driver = f"{driver} {version(driver)}"
-        tested = versions_tested(self._package)
+        tested = versions_tested(self.package) or "other versions"
         return IncompatibleVersionError(
-            f"{driver} does not work with {self._framework} {framework.__version__}, which has no "
-            f"{path}; it was tested with {tested or 'other versions'}: "
-            f"python -m pip install '{self._package}[tested]'"
+            f"{driver} does not work with {self.framework} {framework.__version__}, which has no "
+            f"{path}; it was tested with {tested}: python -m pip install '{self.package}[tested]'"
         )
 
 
 def versions_tested(package: str) -> str | None:
-    """The versions of a framework that a driver's package declares by its extra ``tested``.
+    """Tell the versions of a framework that a driver's package declares by its extra ``tested``.
 
     They are told as pip understands them, e.g. ``frame<1.5,>=1.2``; None if it declares nothing.
     Only metadata are read.
@@ -78,11 +75,8 @@ def versions_tested(package: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
-        requirements = requires(package) or ()
+        required = [requirement.partition(";") for requirement in requires(package) or ()]
     except PackageNotFoundError:
         return None
-    for requirement in requirements:
-        versions, _, marker = requirement.partition(";")
-        if re.search(r"""extra\s*==\s*['"]tested['"]""", marker):
-            return versions.strip()
-    return None
+    tested = re.compile(r"""extra\s*==\s*['"]tested['"]""")
+    return next((versions.strip() for versions, _, extra in required if tested.search(extra)), None)

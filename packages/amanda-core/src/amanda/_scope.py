@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amanda._context import OpContext
+from amanda._discovery import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
 from amanda._engine import Engine, Scope
 from amanda._errors import AmandaError
 from amanda._operator import ByOperator
-from amanda._registry import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._routine import in_routine_first
 from amanda._tool import Tool, in_order
 from amanda._unmatched import warn_of_unmatched

@@ -7,17 +7,19 @@ loaded when a tool first needs it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from amanda._discovery import PORTABLE, entry_points_of, native_vocabularies, warn_once
 from amanda._driver import Driver
 from amanda._errors import MissingContextMapError
-from amanda._installed import entry_points_of, warn_once
 from amanda._observation import Analysis
 from amanda._operator import Execution
-from amanda._registry import PORTABLE, native_vocabularies
 from amanda._tool import Subscription, Tool, View
+
+_GROUP = "amanda.context_maps"  # of entry points
 
 
 @dataclass(slots=True, eq=False)
@@ -106,20 +108,8 @@ def spoken(namespace: str | None) -> str | None:
 
 
 def _vocabularies() -> set[str]:
-    announced = (entry.name.partition(":")[2] for entry in entry_points_of("amanda.context_maps"))
-    return {*native_vocabularies(), *PORTABLE, *announced, *(spoken for _, spoken in _maps)}
-
-
-def _check_own_name(tool: Tool, namespace: str) -> None:
-    """Refuse a name of the tool's own that is so near to a vocabulary that this may be meant."""
-    import difflib
-
-    names = {name.lower(): name for name in sorted(_vocabularies())}
-    for near in difflib.get_close_matches(namespace.lower(), names, n=1, cutoff=0.75):
-        raise MissingContextMapError(
-            f"{tool.name}: {namespace!r} is no vocabulary; did you mean namespace={names[near]!r}? "
-            "If it is a name of the tool's own, take one that is not so near to that"
-        )
+    announced = (entry.name.partition(":")[2] for entry in entry_points_of(_GROUP))
+    return {*native_vocabularies(), *PORTABLE, *announced}
 
 
 def speaks_natively(tool: Tool, driver: Driver) -> bool:
@@ -137,9 +127,6 @@ def select(subscription: Subscription, driver: Driver) -> Selection:
     return Selection(subscription, view, types, types, frozenset(driver.alike(types)))
 
 
-_maps: dict[tuple[str, str], ContextMap | str] = {}
-
-
 def context_map(backend: str, vocabulary: str) -> ContextMap:
     """The map from a backend's vocabulary to another one.
 
@@ -152,16 +139,11 @@ def context_map(backend: str, vocabulary: str) -> ContextMap:
     return found
 
 
+@functools.cache
 def _map_or_reason(backend: str, vocabulary: str) -> ContextMap | str:
     """The map from a backend's vocabulary to another one, or why there is none."""
-    if (backend, vocabulary) not in _maps:
-        _maps[backend, vocabulary] = _found(backend, vocabulary)
-    return _maps[backend, vocabulary]
-
-
-def _found(backend: str, vocabulary: str) -> ContextMap | str:
     name = f"{backend}:{vocabulary}"
-    for entry in (e for e in entry_points_of("amanda.context_maps") if e.name == name):
+    for entry in (e for e in entry_points_of(_GROUP) if e.name == name):
         try:
             return entry.load()  # type: ignore[no-any-return]
         except Exception as error:
@@ -193,9 +175,21 @@ def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
         _check_own_name(tool, tool.namespace)
     if vocabulary is None or vocabulary in native_vocabularies():
         return
-    found = {driver: _map_or_reason(driver.vocabulary, vocabulary) for driver in drivers}
-    missing = {driver: why for driver, why in found.items() if isinstance(why, str)}
+    found = [(driver.backend, _map_or_reason(driver.vocabulary, vocabulary)) for driver in drivers]
+    missing = [(backend, why) for backend, why in found if isinstance(why, str)]
     if missing and len(missing) == len(drivers):
-        raise MissingContextMapError(f"{tool.name}: {next(iter(missing.values()))}")
-    for driver, why in missing.items():
-        warn_once(f"{tool.name} sees nothing of {driver.backend}: {why}")
+        raise MissingContextMapError(f"{tool.name}: {missing[0][1]}")
+    for backend, why in missing:
+        warn_once(f"{tool.name} sees nothing of {backend}: {why}")
+
+
+def _check_own_name(tool: Tool, namespace: str) -> None:
+    """Refuse a name of the tool's own that is so near to a vocabulary that this may be meant."""
+    import difflib
+
+    names = {name.lower(): name for name in sorted(_vocabularies())}
+    for near in difflib.get_close_matches(namespace.lower(), names, n=1, cutoff=0.75):
+        raise MissingContextMapError(
+            f"{tool.name}: {namespace!r} is no vocabulary; did you mean namespace={names[near]!r}? "
+            "If it is a name of the tool's own, take one that is not so near to that"
+        )

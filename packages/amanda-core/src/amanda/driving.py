@@ -61,30 +61,28 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 """
 
 from amanda._action import Action, Point, name_of
-from amanda._call import Call
-from amanda._driver import Driver
-from amanda._engine import Engine
-from amanda._forward import NOTHING, Ask, Forward
-from amanda._installed import entry_points_of
-from amanda._interception import ActiveEngine, Patches
-from amanda._observation import Analysis
-from amanda._operator import ByOperator, Execution, Operator
-from amanda._places import Ids, Operators, calling_instructions, numbered
-from amanda._plan import Plan
-from amanda._private_names import PrivateNames, versions_tested
-from amanda._registry import (
+from amanda._call import Call, StagedCall
+from amanda._discovery import (
     Announcement,
     announced,
+    entry_points_of,
     frameworks,
     install_hint,
     known_drivers,
     register_driver,
     unregister_driver,
 )
+from amanda._driver import Driver, Parameter, TensorInfo
+from amanda._engine import Engine
+from amanda._forward import NOTHING, Ask, Forward
+from amanda._interception import ActiveEngine, Patches
+from amanda._observation import Analysis
+from amanda._operator import ByOperator, Execution, Operator
+from amanda._places import Ids, Operators, calling_instructions, numbered
+from amanda._plan import Plan
+from amanda._private_names import PrivateNames, versions_tested
 from amanda._routine import in_routine
 from amanda._source import Source, calling_source, is_program, places_of
-from amanda._staging import StagedCall
-from amanda._tensor_info import Parameter, TensorInfo
 from amanda._tool import Subscription, View
 from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map

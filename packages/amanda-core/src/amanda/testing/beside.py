@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -10,19 +11,18 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda._vocabulary import _maps
 from amanda.driving import Action, Operator, Point, Selection
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, OnPerceptron, X, perceptron, sigmoid
+from amanda.testing.packages import install
 from amanda.testing.probes import InsertAt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from amanda.driving import Composite, Execution, Subscription
     from amanda.testing.adapter import Array
-
-WORDS = "words that no backend has of its own"
 
 
 class Elsewhere(amanda.Driver):
@@ -87,11 +87,14 @@ class Words:
         return False
 
 
-class Portable(amanda.Tool):
-    """Doubles what sigmoids are given, in the words of the map."""
+context_map: Words  # of the test that runs, as its entry points announce it
 
-    def __init__(self) -> None:
-        super().__init__(namespace=WORDS)
+
+class Portable(amanda.Tool):
+    """Doubles what sigmoids are given, in words that no backend has of its own."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(namespace=words)
         self.add_inst_for_op(lambda ctx: ctx.insert_before_op(lambda h: h * 2), ops=["sigmoid"])
 
 
@@ -112,12 +115,23 @@ class Beside(OnPerceptron):
             warnings.filterwarnings("ignore", ".* sees nothing of ", amanda.AmandaWarning)
             return self.output(*tools)
 
-    def translate(self, monkeypatch: pytest.MonkeyPatch, *vocabularies: str) -> None:
-        """Have maps for backends with these vocabularies alone."""
-        for vocabulary in {self.adapter.vocabulary, "elsewhere"} - {*vocabularies}:
-            monkeypatch.setitem(_maps, (vocabulary, WORDS), "there is no map")
-        for vocabulary in vocabularies:
-            monkeypatch.setitem(_maps, (vocabulary, WORDS), Words(self.adapter.types))
+    @pytest.fixture
+    def translated(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Callable[..., Portable]:
+        """Makes a tool whose words backends of some vocabularies, and only they, have maps to."""
+
+        def portable(*vocabularies: str) -> Portable:
+            words = f"{type(self.adapter).__name__} to {' and '.join(vocabularies) or 'nobody'}"
+            maps = [f"{vocabulary}:{words} = {__name__}:context_map" for vocabulary in vocabularies]
+            maps.append(f"a backend that is not here:{words} = {__name__}:context_map")
+            install(tmp_path, "words", entry_points="\n".join(["[amanda.context_maps]", *maps]))
+            monkeypatch.syspath_prepend(tmp_path)
+            here = Words(self.adapter.types)
+            monkeypatch.setattr(sys.modules[__name__], "context_map", here, raising=False)
+            return Portable(words)
+
+        return portable
 
     def test_a_tool_of_this_backend_says_nothing_to_another_one(self, elsewhere: Elsewhere) -> None:
         executed: list[str] = []
@@ -137,41 +151,39 @@ class Beside(OnPerceptron):
         assert found.tobytes() == plain.tobytes()
 
     def test_a_portable_tool_works_here_though_nothing_translates_the_other_one(
-        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+        self, elsewhere: Elsewhere, translated: Callable[..., Portable]
     ) -> None:
-        self.translate(monkeypatch, self.adapter.vocabulary)
-        assert_close(self.output_beside(Portable()), sigmoid(2 * X @ W1) @ W2)
+        tool = translated(self.adapter.vocabulary)
+        assert_close(self.output_beside(tool), sigmoid(2 * X @ W1) @ W2)
         assert elsewhere.engines == 0
 
     def test_a_portable_tool_leaves_this_backend_alone_if_nothing_translates_it(
-        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+        self, elsewhere: Elsewhere, translated: Callable[..., Portable]
     ) -> None:
-        self.translate(monkeypatch, "elsewhere")
         plain = perceptron(self.adapter).forward({"x": X})
-        np.testing.assert_array_equal(self.output_beside(Portable()), plain)
+        np.testing.assert_array_equal(self.output_beside(translated("elsewhere")), plain)
         assert elsewhere.engines > 0
 
     def test_a_portable_tool_works_on_both(
-        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+        self, elsewhere: Elsewhere, translated: Callable[..., Portable]
     ) -> None:
-        self.translate(monkeypatch, self.adapter.vocabulary, "elsewhere")
-        assert_close(self.output_beside(Portable()), sigmoid(2 * X @ W1) @ W2)
+        tool = translated(self.adapter.vocabulary, "elsewhere")
+        assert_close(self.output_beside(tool), sigmoid(2 * X @ W1) @ W2)
         assert elsewhere.engines > 0
 
     def test_a_portable_tool_and_a_native_one_work_in_their_order(
-        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+        self, elsewhere: Elsewhere, translated: Callable[..., Portable]
     ) -> None:
-        self.translate(monkeypatch, self.adapter.vocabulary)
+        tool = translated(self.adapter.vocabulary)
         native = InsertAt(self.adapter, "insert_before_op", lambda h: h + 1, "sigmoid")
-        assert_close(self.output_beside(Portable(), native), sigmoid(2 * X @ W1 + 1) @ W2)
-        assert_close(self.output_beside(native, Portable()), sigmoid(2 * (X @ W1 + 1)) @ W2)
+        assert_close(self.output_beside(tool, native), sigmoid(2 * X @ W1 + 1) @ W2)
+        assert_close(self.output_beside(native, tool), sigmoid(2 * (X @ W1 + 1)) @ W2)
 
     def test_a_portable_tool_that_nothing_translates_for_either_is_refused(
-        self, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+        self, elsewhere: Elsewhere, translated: Callable[..., Portable]
     ) -> None:
-        self.translate(monkeypatch)
         with pytest.raises(amanda.MissingContextMapError, match="Portable"):
-            self.output_beside(Portable())
+            self.output_beside(translated())
 
     def test_after_a_scope_in_a_routine_of_the_other_one_operators_are_seen_as_before(self) -> None:
         tool = InsertAt(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")

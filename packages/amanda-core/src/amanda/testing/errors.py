@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import amanda
-from amanda._registry import native_vocabularies
-from amanda._vocabulary import _maps
+from amanda.driving import frameworks
 from amanda.testing.adapter import assert_close
 from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.packages import install
 from amanda.testing.probes import Executions, InsertAt, Watch
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from amanda.testing.adapter import Adapter, Model
 
 FORWARD = ("insert_before_op", "insert_after_op", "replace_op")
@@ -180,9 +182,13 @@ class Errors:
             perceptron(self.adapter).forward({"x": X})
         assert len(tool.analyzed) == 1
 
-    def test_a_missing_context_map_names_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_context_map_names_the_package(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         words = "words that others have a map to"
-        monkeypatch.setitem(_maps, ("another backend", words), "it cannot be loaded")
+        announced = f"[amanda.context_maps]\na backend that is not here:{words} = nowhere:map\n"
+        install(tmp_path, "words", entry_points=announced)
+        monkeypatch.syspath_prepend(tmp_path)
 
         class Foreign(amanda.Tool):
             def __init__(self) -> None:
@@ -210,7 +216,7 @@ class Errors:
 
     def test_a_tool_for_another_backend_sees_nothing(self) -> None:
         seen: list[str] = []
-        other = min(native_vocabularies() - {self.adapter.vocabulary})
+        other = min({*frameworks()} - {self.adapter.vocabulary})
         tool = amanda.Tool(namespace=other)
         tool.add_inst_for_op(lambda ctx: seen.append(ctx.op.id))
         here = Watch(lambda ctx: None, [self.adapter.types["sigmoid"]])

@@ -1,10 +1,11 @@
-"""The registry: which drivers there are, told by what installed packages say of themselves.
+"""Drivers are found here, by what installed packages announce.
 
 A driver announces itself by an entry point in the group ``amanda.drivers`` whose value is a
 :class:`~amanda.driving.Driver` object and whose name is the import name of its framework, which is
 the backend's name and that of its vocabulary too. One that speaks another vocabulary says so
 behind a colon: ``frame:words``. To tell this imports nothing: a driver is loaded once its framework
-is imported. One that cannot be loaded is named in a warning and left out.
+is imported. A driver that cannot be loaded is named in a warning and left out, and so is a package
+whose metadata are broken.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import functools
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from amanda._driver import Driver
-from amanda._errors import MissingDriverError
-from amanda._installed import entry_points_of, warn_once
+from amanda._errors import AmandaWarning, MissingDriverError
 
 if TYPE_CHECKING:  # they take long to import
     from importlib.machinery import ModuleSpec
@@ -28,6 +29,31 @@ if TYPE_CHECKING:  # they take long to import
 PORTABLE = frozenset({"onnx"})
 # Frameworks that have a driver, and what to install for it.
 _PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Warn of what tools will not see, once in a process wherever that is found."""
+    warnings.warn(message, AmandaWarning, stacklevel=3)
+
+
+def entry_points_of(group: str) -> list[EntryPoint]:
+    """The entry points of a group; packages whose cannot be read are named in a warning."""
+    from importlib.metadata import distributions, entry_points
+
+    try:
+        return list(entry_points(group=group))
+    except Exception:  # from one package, which spoils the list of all
+        found: list[EntryPoint] = []
+    for distribution in distributions():
+        try:
+            found += distribution.entry_points.select(group=group)
+        except Exception as error:
+            package, why = distribution.name, f"{type(error).__name__}: {error}"
+            warn_once(
+                f"what the package {package} announces cannot be read, and is left out: {why}"
+            )
+    return found
 
 
 class Announcement:
