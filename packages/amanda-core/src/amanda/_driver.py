@@ -175,7 +175,7 @@ class Driver(abc.ABC):
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor has the elements of a parameter: is one, or a read, cast or view."""
-        return self.parameter_behind(tensor) is not None
+        return self.parameter(tensor) is not None
 
     def synchronize(self, device: str) -> None:  # noqa: B027
         """Wait until a device has done all that it was given, if it runs beside the host.

@@ -1,7 +1,7 @@
 """Carrying out what the tools decided, at once or in what is being staged."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -32,9 +32,10 @@ class OperatorCall(StagedCall):
 
     def shown(self, **known: Any) -> Execution:
         """What the analysis routines see of it, without what differentiation adds."""
-        if known.get("outputs") is not None:
-            known["outputs"] = list(map(primal, known["outputs"]))
-        return dataclasses.replace(super().shown(**known), inputs=list(map(primal, self.inputs)))
+        execution = super().shown(**known)
+        execution.inputs = list(map(primal, execution.inputs))
+        execution.outputs = execution.outputs and list(map(primal, execution.outputs))
+        return execution
 
     def straight_through(self, original: Any, substitute: Any) -> Any:
         """The substitute, with its gradient passing to the original."""
@@ -45,16 +46,13 @@ class OperatorCall(StagedCall):
         backward_operator = operators.backward(self.operator, "_vjp")
         wanted: list[bool] = []  # whether each input needs a gradient
 
-        count = len(inputs)
-
         @jax.custom_vjp
-        def watched(*tensors: Any) -> Any:  # the inputs, and what the program gave in their place
-            return tuple(self.run(tensors[:count]))
+        def watched(inputs: Tensors, given: Tensors) -> Any:  # by the program, in their place
+            return tuple(self.run(inputs))
 
-        def forward(*tensors: Any) -> Any:
-            wanted[:] = [tensor.perturbed for tensor in tensors[:count]]
-            every = [tensor.value for tensor in tensors]
-            values, given = every[:count], every[count:]
+        def forward(*arguments: Any) -> Any:
+            wanted[:] = [tensor.perturbed for tensor in arguments[0]]
+            values, given = jax.tree.map(lambda tensor: tensor.value, arguments)
             with active.paused():
                 outputs, vjp = jax.vjp(lambda *tensors: tuple(self.run(tensors)), *values)
             return outputs, (vjp, values, given, outputs)
@@ -72,18 +70,17 @@ class OperatorCall(StagedCall):
 
             grads = [None if isinstance(grad, SymbolicZero) else grad for grad in incoming]
             if active.engine is None:  # the scope was left, or tools are at work
-                return (*run(grads), *_none(given))
+                return run(grads), None
             call = dataclasses.replace(self, inputs=given, saw=values)
             with active.paused():
                 try:
-                    outgoing = call.backward(backward_operator, grads, outputs, run)
-                    return (*outgoing, *_none(given))
+                    return list(call.backward(backward_operator, grads, outputs, run)), None
                 except AmandaError as error:
                     _end_causes(error)
                     raise
 
         watched.defvjp(forward, backward, symbolic_zeros=True)
-        return list(watched(*inputs, *self.inputs))
+        return list(watched(list(inputs), list(self.inputs)))
 
     def run_action(
         self, action: Action, given: Tensors, like: Tensors, operator: Operator, forward: Forward
@@ -96,8 +93,7 @@ class OperatorCall(StagedCall):
         if not action.pure and any(isinstance(t, batching.BatchTracer) for t in taken):
             raise self.refused(action, operator, "batched by JAX")
         replaced = _constants(like)
-        constants = dict(zip(asked, _constants(list(asked.values())), strict=True))
-        forward = Forward.of(constants, forward.run)
+        forward = Forward.of(dict(zip(asked, _constants(asked.values()), strict=True)), forward.run)
         results = super().run_action(action, _constants(given), replaced, operator, forward)
         return [o if r is k else r for o, k, r in zip(like, replaced, results, strict=True)]
 
@@ -114,12 +110,7 @@ class OperatorCall(StagedCall):
         return found
 
 
-def _none(tensors: Tensors) -> list[None]:
-    """Gradients that do not flow."""
-    return [None for _ in tensors]
-
-
-def _constants(tensors: Tensors) -> list[Any]:
+def _constants(tensors: Iterable[Any]) -> list[Any]:
     """Tensors that are not differentiated through, neither now nor when this is traced again."""
     found = map(primal, tensors)
     return [t if t is None or is_known(t) else jax.lax.stop_gradient(t) for t in found]

@@ -1,19 +1,14 @@
 """What JAX does in a thread (compute, stage a function, differentiate one), and for which tools."""
 
 import functools
-import os
 from typing import Any
 
-import amanda
 import jax
-from amanda.driving import ActiveEngine, Engine, calling_instructions
+from amanda.driving import ActiveEngine, Engine, calling_instructions, places_of
 
 from amanda_jax._internals import ad, core
 
-_LIBRARIES = tuple(
-    os.path.dirname(os.path.abspath(str(path))) + os.sep
-    for path in (jax.__file__, amanda.__file__, __file__)
-)
+_LIBRARIES = places_of(["jax", "amanda_jax"])
 _key = jax.make_user_context(None)  # a part of the key of all that JAX traces
 
 
@@ -61,4 +56,4 @@ def in_program() -> bool:
 @functools.cache
 def is_library(file: str | None) -> bool:
     """Whether a file is JAX's or Amanda's."""
-    return file is not None and os.path.abspath(file).startswith(_LIBRARIES)
+    return file is not None and file.startswith(_LIBRARIES)

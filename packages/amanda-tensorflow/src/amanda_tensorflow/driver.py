@@ -145,7 +145,7 @@ class TensorFlowDriver(Driver):
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is read from a variable, also through casts and views."""
-        return tensor.dtype != tf.resource and super().is_parameter(tensor)
+        return tensor.dtype != tf.resource and self.parameter_behind(tensor) is not None
 
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """A symbolic tensor that has the shape and type of this one, in another layout."""

@@ -25,6 +25,8 @@ from amanda.testing.probes import Executions, InsertAt, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from amanda.testing.adapter import Array
 
 HALVES = Program("""
@@ -235,16 +237,17 @@ class Backward(OnPerceptron):
         assert not set(backward_ids) & set(forward.ids)
 
     def test_forward_tools_do_not_see_backward_operators(self) -> None:
-        def ids(run: Any) -> list[str]:
+        model = self.adapter.build(SHARED, {"u": X, "v": X})
+
+        def ids(run: Callable[[], object]) -> list[str]:
             executions = Executions()
-            model = self.adapter.build(SHARED, {"u": X, "v": X})
             with amanda.apply(executions.tool([self.adapter.types["multiply"]])):
-                run(model)
+                run()
             return executions.ids
 
-        forward = ids(lambda model: model.forward({"x": X}))
+        forward = ids(lambda: model.forward({"x": X}))
         assert len(set(forward)) == 2
-        assert ids(lambda model: model.gradients(["x", "u", "v"], {"x": X})) == forward
+        assert ids(lambda: model.gradients(["x", "u", "v"], {"x": X})) == forward
 
     def test_backward_and_forward_share_the_context(self) -> None:
         seen = []
