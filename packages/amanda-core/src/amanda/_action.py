@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from amanda._errors import ActionError, RoutineError
 from amanda._forward import NOTHING, Ask, Forward, original
 from amanda._operator import Operator
-from amanda._routine import begin, end
+from amanda._routine import call
 from amanda._tool import Tool, View
 
 # Says why a substitute cannot stand for the tensor that it replaces, None if it can. The tensor is
@@ -155,13 +155,8 @@ class Action:
 
     def error(self, reason: str, operator: Operator) -> RoutineError:
         """An error that names this action at an operator."""
-        return RoutineError(
-            reason,
-            tool=self.tool.name,
-            routine=name_of(self.routine),
-            operator=operator,
-            point=self.point.value,
-        )
+        name, routine = self.tool.name, name_of(self.routine)
+        return RoutineError(reason, name, routine, operator, self.point.value)
 
     def call(self, tensors: Sequence[Any], operator: Operator, forward: Forward = NOTHING) -> Any:
         """Run the routine on the selected tensors, and what it asks for of the forward side.
@@ -177,17 +172,26 @@ class Action:
                 chosen = f"selects tensors {list(self.indices)}"
                 reason = f"{chosen}, this execution has {len(tensors)}"
                 raise self.error(reason, operator) from None
-        if self.asked or self.original:
-            selected = self._with_asked(selected, tensors, operator, forward)
-        outer = begin(self.tool)
-        try:
+        if self.asked:
             try:
-                return self.routine(*selected, **self.kwargs)
-            finally:
-                end(outer)
+                selected = [*selected, *self.asks(tensors, forward).values()]
+            except LookupError:
+                names = ", ".join(f"{ask.what}[{ask.index}]" for ask in self.asked)
+                reason = f"asks for {names}, and this execution does not have all of them"
+                raise self.error(reason, operator) from None
+        if self.original:
+            assert forward.run is not None
+            run = original(forward.run, tensors, self._chosen(len(tensors)))
+            selected = [run, *selected]
+        try:
+            return call(self.tool, self.routine, *selected, **self.kwargs)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise self.error(reason, operator) from error
+
+    def _chosen(self, count: int) -> Sequence[int]:
+        """The indices of what it selects out of so many tensors."""
+        return range(count) if self.indices is None else self.indices
 
     def asks(self, tensors: Sequence[Any], forward: Forward) -> dict[Ask, Any]:
         """What it asks for of the forward side, and what that is.
@@ -202,27 +206,6 @@ class Action:
             ask: tensors[ask.index] if ahead and ask.what == "inputs" else forward.tensor(ask)
             for ask in self.asked
         }
-
-    def _with_asked(
-        self,
-        selected: Sequence[Any],
-        tensors: Sequence[Any],
-        operator: Operator,
-        forward: Forward,
-    ) -> Sequence[Any]:
-        """The selected tensors between the original, if that is wanted, and what is asked for."""
-        try:
-            asked = self.asks(tensors, forward).values()
-        except LookupError:
-            names = ", ".join(f"{ask.what}[{ask.index}]" for ask in self.asked)
-            reason = f"asks for {names}, and this execution does not have all of them"
-            raise self.error(reason, operator) from None
-        arguments = [*selected, *asked]
-        if self.original:
-            assert forward.run is not None
-            chosen = range(len(tensors)) if self.indices is None else self.indices
-            arguments.insert(0, original(forward.run, tensors, chosen))
-        return arguments
 
     def run(
         self,
@@ -247,8 +230,7 @@ class Action:
         Raises:
             RoutineError: the routine failed, or returned what cannot be used.
         """
-        result = self.call(given, operator, forward)
-        return like if result is None else self.substituted(result, like, operator, check)
+        return self.substituted(self.call(given, operator, forward), like, operator, check)
 
     def substituted(
         self, result: Any, like: Sequence[Any], operator: Operator, check: Check
@@ -256,9 +238,7 @@ class Action:
         """``like`` with what the routine returned in the place of what that stands for."""
         if result is None:
             return like
-        indices: Sequence[int] = range(len(like))
-        if self.indices is not None and not self.replaces:
-            indices = self.indices
+        indices = range(len(like)) if self.replaces else self._chosen(len(like))
         found = list(like)
         values = self.substitutes(result, len(indices), operator)
         for index, value in zip(indices, values, strict=True):

@@ -41,7 +41,7 @@ class RoutineError(AmandaError):
     """
 
     def __init__(
-        self, reason: str, *, tool: str, routine: str, operator: Operator, point: str
+        self, reason: str, tool: str, routine: str, operator: Operator, point: str
     ) -> None:
         super().__init__(f"{tool}: {routine} at {point} of operator {operator.named}: {reason}")
         self.tool = tool

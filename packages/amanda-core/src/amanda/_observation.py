@@ -292,13 +292,9 @@ class Observation(dict[str, Any]):
         except AmandaError:
             raise
         except Exception as original:
-            raise RoutineError(
-                f"{type(original).__name__}: {original}",
-                tool=analysis.tool.name,
-                routine=name_of(callback),
-                operator=analysis.execution.runs,
-                point="analysis",
-            ) from original
+            reason, where = f"{type(original).__name__}: {original}", analysis.execution.runs
+            name, routine = analysis.tool.name, name_of(callback)
+            raise RoutineError(reason, name, routine, where, "analysis") from original
         finally:
             self._analysis = previous
 
