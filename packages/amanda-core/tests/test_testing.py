@@ -20,6 +20,7 @@ IDLE = {
     "test_a_portable_tool_leaves_this_backend_alone_if_nothing_translates_it",
     "test_a_portable_tool_that_nothing_translates_for_either_is_refused",
     "test_a_namespace_that_is_misspelt_is_refused",
+    "test_a_tool_that_wants_modules_is_refused_where_there_are_none",
     "test_looking_at_them_changes_nothing",
 }
 # What is about analysis routines alone.

@@ -138,6 +138,7 @@ class JaxAdapter(Adapter):
     differentiable = True
     none_for_unneeded_inputs = True
     none_for_unused_outputs = True
+    lacks = {"Modules": "JAX has functions alone"}
     one_in_loop = True
     jit = False
 

@@ -63,6 +63,7 @@ class TensorFlowAdapter(Adapter):
     differentiable = False
     none_for_unneeded_inputs = False
     none_for_unused_outputs = False
+    lacks = {"Modules": "the driver shows no layers yet"}
     one_in_loop = True
 
     def tensor(self, array):

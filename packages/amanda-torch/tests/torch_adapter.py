@@ -52,9 +52,40 @@ class Network(nn.Module):
         return self._program.run(call, {**self.values, **inputs}, switches)
 
 
+class Act(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x)
+
+
+class Body(nn.Module):
+    def __init__(self, w: nn.Parameter) -> None:
+        super().__init__()
+        self.w = w
+        self.act = Act()
+
+    def forward(self, x: Tensor, shift: Tensor) -> dict[str, Any]:
+        total = x @ self.w + shift
+        return {"sum": total, "twice": [self.act(self.act(total))]}
+
+
+class Net(nn.Module):
+    """The nested modules of the suite."""
+
+    def __init__(self, parameters: Mapping[str, Array]) -> None:
+        super().__init__()
+        self.values = nn.ParameterDict(
+            {name: nn.Parameter(torch.tensor(array)) for name, array in parameters.items()}
+        )
+        self.body = Body(self.values["w"])
+
+    def forward(self, inputs: Mapping[str, Tensor], switches: Collection[str]) -> Tensor:
+        found = self.body(inputs["x"], shift=inputs["shift"])
+        return found["twice"][0] * found["sum"]
+
+
 class TorchModel(Model):
-    def __init__(self, program: Program, parameters: Mapping[str, Array]) -> None:
-        self._network = Network(program, parameters)
+    def __init__(self, network: Network | Net) -> None:
+        self._network = network
 
     def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
         tensors = {name: torch.tensor(array) for name, array in inputs.items()}
@@ -118,7 +149,10 @@ class TorchAdapter(Adapter):
     none_for_unused_outputs = True
 
     def build(self, program: Program, parameters: Mapping[str, Array]) -> TorchModel:
-        return TorchModel(program, parameters)
+        return TorchModel(Network(program, parameters))
+
+    def nested(self, parameters: Mapping[str, Array]) -> TorchModel:
+        return TorchModel(Net(parameters))
 
     def tensor(self, array: Array) -> Tensor:
         return torch.tensor(array)

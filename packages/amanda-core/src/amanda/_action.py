@@ -36,7 +36,12 @@ class Point(enum.Enum):
 _FORWARD = (Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP)
 _BACKWARD = (Point.BEFORE_BACKWARD_OP, Point.REPLACE_BACKWARD_OP, Point.AFTER_BACKWARD_OP)
 _GRADIENT = (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS)
-POINTS = {View.FORWARD: _FORWARD, View.BACKWARD: _BACKWARD, View.GRADIENT: _GRADIENT}
+POINTS = {
+    View.FORWARD: _FORWARD,
+    View.BACKWARD: _BACKWARD,
+    View.GRADIENT: _GRADIENT,
+    View.MODULE: (*_FORWARD, *_GRADIENT),
+}
 
 
 def name_of(routine: Callable[..., Any]) -> str:

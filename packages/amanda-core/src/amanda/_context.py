@@ -200,13 +200,16 @@ class OpContext(PublishedMethods):
         asked: list[Ask] = []
         for what, indices in lists.items():
             tensors = execution.outputs if what == "outputs" else execution.inputs
+            names = execution.output_names if what == "outputs" else execution.input_names
             chosen = checked_indices(
                 indices,
                 None if tensors is None else len(tensors),
-                () if what == "outputs" else execution.input_names,
+                names,
                 what=f"with_{what}",
                 where=where,
             )
+            if chosen is None and tensors is None:
+                raise ActionError(f"{where}: with_{what} has to list indices, {_NOT_YET}")
             every = range(len(tensors or ())) if chosen is None else chosen
             asked += (Ask(what, index) for index in every)  # type: ignore[arg-type]
         return tuple(asked)
@@ -240,8 +243,8 @@ class OpContext(PublishedMethods):
                 f"analysis routine with {_REGISTRATION[inserting]}"
             )
         count = _count(now.execution, point)
-        names = now.execution.input_names if what == "inputs" else ()
-        chosen = checked_indices(indices, count, names, what=what, where=where)
+        names = {"inputs": now.execution.input_names, "outputs": now.execution.output_names}
+        chosen = checked_indices(indices, count, names.get(what, ()), what=what, where=where)
         if kwargs:
             checked_options(routine, kwargs, (what, *_OPTIONS), where)
         action = Action(
@@ -261,7 +264,12 @@ _REGISTRATION = {
     View.FORWARD: "add_inst_for_op",
     View.BACKWARD: "add_inst_for_op(backward=True)",
     View.GRADIENT: "add_inst_for_gradient",
+    View.MODULE: "add_inst_for_module",
 }
+_NOT_YET = (
+    "since there are no outputs before it runs; or register the analysis routine with "
+    "require_outputs=True"
+)
 
 
 def _count(execution: Execution, point: Point) -> int | None:
@@ -273,5 +281,6 @@ def _count(execution: Execution, point: Point) -> int | None:
         Point.AFTER_OP: execution.outputs,
         Point.AFTER_BACKWARD_OP: execution.inputs if callable(grads) else grads,
         Point.ON_GRAD_INPUTS: execution.inputs,
+        Point.ON_GRAD_OUTPUTS: execution.grad_outputs or execution.outputs,
     }.get(point, execution.grad_outputs)
     return None if tensors is None else len(tensors)

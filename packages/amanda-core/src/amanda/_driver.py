@@ -67,10 +67,12 @@ class Driver(abc.ABC):
         backend: the backend's name, which is the import name of its framework.
         vocabulary: the names it speaks for operators, inputs and attributes.
         xp: array namespace for its tensors.
+        has_modules: whether it shows calls of modules to tools that look at these.
     """
 
     backend: str
     vocabulary: str
+    has_modules = False
 
     @property
     @abc.abstractmethod

@@ -30,12 +30,14 @@ class Scope:
     """One ``with amanda.apply(...)`` block; ``open`` until it is left.
 
     ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
-    them. ``places`` has the scopes in the model where operators ran.
+    them. ``places`` has the scopes in the model where operators ran, and ``modules`` the paths and
+    classes of what was called, if tools look at modules.
     """
 
     open: bool = True
     seen: dict[str, set[str]] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
+    modules: set[tuple[str, str]] = field(default_factory=set)
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -51,12 +53,16 @@ class Engine:
     3. in the backward pass :meth:`backward_plan` and :meth:`gradient_plan`, with :meth:`live`
        applied to what they list, since a graph may outlive the scope in which it was built.
 
+    A call of a module is an operator too, if :meth:`wants_module` says so; what runs within it
+    does so under the same engine.
+
     Attributes:
         records: what is known of the operators, by ``operator.serial``.
         contexts: their contexts, shared by the engines of a scope and those within it.
         caching: whether what is decided is kept.
         wanted: types of forward operators that must be intercepted; None for all.
-        filters_scopes: whether all tools look at operators of some scopes alone.
+        filters_scopes: whether all tools look at operators, or modules, of some scopes alone.
+        wants_modules: whether any tool looks at modules.
         context_maps: those to the vocabularies that tools speak and the backend does not.
         failure: the error of a routine that was called back, to be raised where it is heard.
     """
@@ -75,6 +81,7 @@ class Engine:
         self.records: ByOperator[Record] = ByOperator()
         self._audience = Audience(driver, subscriptions)
         self.wanted = self._audience.wanted
+        self.wants_modules = self._audience.wants_modules
         self.filters_scopes = all(s.scopes is not None for s in subscriptions)
         self.context_maps = self._audience.context_maps
         self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
@@ -82,6 +89,7 @@ class Engine:
         self._scope = scope
         self._inside: dict[str, Engine | None] = {}
         self._within: dict[str, bool] = {}
+        self._modules: dict[tuple[str, str], bool] = {}
         self._parts: dict[tuple[Subscription, ...], Engine] = {}
         self.failure: AmandaError | None = None
         self._stamp = object()
@@ -105,8 +113,17 @@ class Engine:
                 self._inside[type] = self._of(self._audience.without(type))
         return self._inside[type]
 
+    def wants_module(self, type: str, path: str) -> bool:
+        """Whether any tool looks at a module of a class at a path, which is being called."""
+        module = path, type
+        if module not in self._modules:
+            for scope in {self._scope, *self._owners.values()}:
+                scope.modules.add(module)
+            self._modules[module] = self._audience.wants_module(type, path)
+        return self._modules[module]
+
     def looks_within(self, scope: str) -> bool:
-        """Whether any tool may want an operator in a scope of the model, or in one within it.
+        """Whether any tool may want an operator or module in a scope of the model, or within it.
 
         Where none does, a driver need not intercept anything.
         """
@@ -148,7 +165,8 @@ class Engine:
         """
         with self._lock:
             self._look_at(execution)
-            return self._asked(View.FORWARD, execution)
+            is_module = execution.operator.is_module
+            return self._asked(View.MODULE if is_module else View.FORWARD, execution)
 
     def backward_plan(self, execution: Execution) -> Plan:
         """The plan for a backward operator, analyzed at its first execution."""
@@ -262,12 +280,19 @@ class Engine:
         self, view: View, execution: Execution, decisions: Decisions, pending: tuple[Selection, ...]
     ) -> Plan:
         operator, about = execution.operator, execution.runs
-        if view is View.FORWARD:
+        if view is View.MODULE:
+            whole = Plan(about, View.GRADIENT, decisions)
+            plan = Plan(
+                about, view, decisions, pending, False, not whole.is_noop, whole, inside=self
+            )
+            if self.caching:
+                self._record(operator).gradient = whole
+        elif view is View.FORWARD:
             translations = self._record(operator).translations
             backward = bool(self._looking(View.BACKWARD, operator))
             gradient = bool(self._looking(View.GRADIENT, operator))
             inside = self._of(self._audience.inside(operator, translations))
-            plan = Plan(about, view, decisions, pending, backward, gradient, inside)
+            plan = Plan(about, view, decisions, pending, backward, gradient, inside=inside)
         else:
             plan = Plan(about, view, decisions, pending)
         if self.caching and view is View.GRADIENT:
@@ -286,13 +311,15 @@ class Engine:
 
     def _look_at(self, execution: Execution) -> None:
         """Note what can be told of an operator on its forward side alone."""
-        driver, record = self.driver, self._record(execution.operator)
+        driver, operator = self.driver, execution.operator
+        record = self._record(operator)
+        record.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
+        if operator.is_module:  # which is the same in every vocabulary
+            return
         record.translations = {
             vocabulary: translating.translate(execution, driver)
             for vocabulary, translating in self.context_maps.items()
         }
-        record.parameters = [driver.is_parameter(tensor) for tensor in execution.inputs]
-        operator = execution.operator
         if operator.only_in is None:
             self._saw(driver.vocabulary, operator.scope, operator.type)
         for vocabulary, translation in record.translations.items():

@@ -108,12 +108,12 @@ class Observation(dict[str, Any]):
         return None if backward_op is None else backward_op.id
 
     def is_forward(self) -> bool:
-        """Whether this is the analysis of a forward operator."""
-        return self._now.view is View.FORWARD
+        """Whether this is the analysis of a forward operator or of a module."""
+        return not self.is_backward()
 
     def is_backward(self) -> bool:
         """Whether this is the analysis of a backward operator or of a gradient as a whole."""
-        return self._now.view is not View.FORWARD
+        return self._now.view in (View.BACKWARD, View.GRADIENT)
 
     # What it is given and gives
 
@@ -124,7 +124,11 @@ class Observation(dict[str, Any]):
 
     @property
     def input_names(self) -> Sequence[str]:
-        """The schema's names of the inputs; elements of a list are ``tensors[0]`` and so on."""
+        """The schema's names of the inputs; elements of a list are ``tensors[0]`` and so on.
+
+        Those of a module are its arguments' names, with the keys and indices that lead to what is
+        in a tree: ``past_key_values.0``.
+        """
         return self._now.execution.input_names
 
     @property
@@ -140,6 +144,15 @@ class Observation(dict[str, Any]):
             ValueUnavailableError: it has not run yet; register with ``require_outputs=True``.
         """
         return self._known(self._now.execution.outputs, f"its outputs are not {_LATER}")
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        """Where in what a module returned its outputs are: ``last_hidden_state``, ``attentions.0``.
+
+        A single one is ``output``, and those of a tuple or list ``output.0`` and so on. Empty
+        before it has run, and for an operator.
+        """
+        return self._now.execution.output_names
 
     @property
     def grad_outputs(self) -> Sequence[Any]:
@@ -167,7 +180,7 @@ class Observation(dict[str, Any]):
         return self._known(execution.grad_inputs, f"its input gradients are not {_LATER}")
 
     def input(self, name: str) -> Any:
-        """The input of that name, a list of tensors for a list, None for one that is absent.
+        """The input of that name, a list of tensors for a list or tree, None if it is absent.
 
         Raises:
             ValueUnavailableError: the operator has no input of that name.
@@ -175,7 +188,8 @@ class Observation(dict[str, Any]):
         names = list(self.input_names)
         if name in names:
             return self.inputs[names.index(name)]
-        elements = [t for n, t in zip(names, self.inputs, strict=True) if n.startswith(name + "[")]
+        within = (f"{name}[", f"{name}.")
+        elements = [t for n, t in zip(names, self.inputs, strict=True) if n.startswith(within)]
         if elements:
             return elements
         if name in self.attrs and self.attrs[name] is None:

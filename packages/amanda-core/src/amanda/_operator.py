@@ -37,6 +37,8 @@ class Operator(_Referable):
         serial: a number that no other operator of this process ever has; plans are kept under it.
         only_in: for a composite, the one vocabulary whose tools see it; None for all.
         part_in: the vocabularies in which it is a part of a composite, whose tools do not see it.
+        is_module: it stands for a call of a module, whose class is the type and whose path is the
+            scope.
     """
 
     id: str
@@ -47,6 +49,7 @@ class Operator(_Referable):
     opt_in: bool = False
     only_in: str | None = None
     part_in: frozenset[str] = frozenset()
+    is_module: bool = False
     locate: Callable[[], Source | None] = lambda: None
     serial: int = field(init=False, default_factory=lambda: next(_serials))
 
@@ -122,6 +125,7 @@ class Execution:
     input_names: Sequence[str] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Sequence[Any] | None = None
+    output_names: Sequence[str] = ()
     backward_operator: Operator | None = None
     grad_outputs: Sequence[Any] | None = None
     grad_inputs: Sequence[Any] | Callable[[], Sequence[Any]] | None = None

@@ -33,6 +33,7 @@ class Plan:
             :meth:`Engine.complete`.
         backward: whether a tool wants to see the operator's backward operators.
         gradient: whether a tool wants to see its gradient as a whole.
+        whole: what to do at that gradient, where it was decided along with this: at a module.
         inside: the engine for operators that run inside this one; None when nobody looks. A tool
             that wants this one takes it as one; only tools that do not want it look inside.
         asked: what routines are given of the forward side beside the tensors at their points.
@@ -46,6 +47,7 @@ class Plan:
     pending: tuple[Selection, ...] = ()
     backward: bool = False
     gradient: bool = False
+    whole: Plan | None = None
     inside: Engine | None = None
     before: tuple[Action, ...] = field(init=False)
     replace: Action | None = field(init=False)
@@ -55,12 +57,14 @@ class Plan:
     prepared: dict[Any, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self, operator: Operator) -> None:
-        before, *replace, after = POINTS[self.view]
+        view = View.FORWARD if self.view is View.MODULE else self.view
+        before, *replace, after = POINTS[view]
         self.before = _at(before, self.decisions)
         self.replace = _only(replace[0], self.decisions, operator) if replace else None
         self.after = _at(after, self.decisions, after=True)
-        self.asked = frozenset(ask for _, action in self.decisions for ask in action.asked)
-        self.is_noop = not (self.decisions or self.pending or self.backward or self.gradient)
+        actions = [*self.before, *filter(None, [self.replace]), *self.after]
+        self.asked = frozenset(ask for action in actions for ask in action.asked)
+        self.is_noop = not (actions or self.pending or self.backward or self.gradient)
 
 
 @dataclass(slots=True, eq=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from amanda._audience import check_sees_modules
 from amanda._context import OpContext
 from amanda._discovery import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
@@ -16,7 +17,7 @@ from amanda._engine import Engine, Scope
 from amanda._errors import AmandaError
 from amanda._operator import ByOperator
 from amanda._routine import in_routine_first
-from amanda._tool import Tool, in_order
+from amanda._tool import Tool, View, in_order
 from amanda._unmatched import warn_of_unmatched
 from amanda._vocabulary import check_understood, is_understood
 
@@ -40,7 +41,8 @@ class _State:
         """The engine for a driver, None when no tool is active on it."""
         if driver not in self.engines:
             understood = [tool for tool in self.tools if is_understood(tool, driver)]
-            subscriptions = [s for tool in understood for s in tool.subscriptions]
+            every = (s for tool in understood for s in tool.subscriptions)
+            subscriptions = [s for s in every if s.view is not View.MODULE or driver.has_modules]
             self.engines[driver] = None
             if subscriptions:
                 made = Engine(driver, subscriptions, self.owners, self.scope, self.contexts)
@@ -83,6 +85,7 @@ def apply(*tools: Tool) -> Iterator[None]:
         DependencyCycleError: tools depend on each other in a circle.
         MissingDriverError: the framework in use has no driver installed.
         MissingContextMapError: a tool speaks a vocabulary that nothing translates to.
+        UnsupportedError: a tool looks at modules, and no backend in use shows them.
         AmandaError: it is left in another thread than it was entered in.
     """
     for tool in tools:
@@ -228,6 +231,7 @@ def _refresh() -> None:
     drivers = loaded_drivers() if state.tools else known_drivers()
     for tool in state.tools:
         check_understood(tool, drivers)
+        check_sees_modules(tool, drivers)
     with contextlib.ExitStack() as telling:  # each of them is told, also if another one fails
         for driver in reversed(drivers):
             telling.callback(_activate, driver, state)

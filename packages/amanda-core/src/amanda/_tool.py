@@ -23,13 +23,22 @@ class View(enum.Enum):
     FORWARD = "forward operators"
     BACKWARD = "backward operators, each by its own type"
     GRADIENT = "the gradient of an operator as a whole"
+    MODULE = "modules, with their gradients"
+
+
+# What options of operators, and of modules, are called that list something, and what that is.
+_OPTIONS = (
+    (("ops", "operator types"), ("scopes", "scopes")),
+    (("types", "classes of modules"), ("modules", "paths of modules")),
+)
 
 
 @dataclass(slots=True, eq=False)
 class Subscription:
     """An analysis routine and the operators that it wants.
 
-    ``ops`` is None for all types, and ``scopes``, which are globs, for all scopes.
+    ``ops`` is None for all types, and ``scopes``, which are globs, for all scopes. Of modules these
+    are their classes and paths.
     """
 
     tool: Tool
@@ -42,6 +51,8 @@ class Subscription:
 
     def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
         """The types that it selects, of those that its tool is restricted to; None for all."""
+        if self.view is View.MODULE:
+            return self.ops
         chosen = [types for types in (self.ops, self.tool.restricted_to) if types is not None]
         sets = [frozenset(map(spelled, types)) for types in chosen]
         return frozenset.intersection(*sets) if sets else None
@@ -157,6 +168,41 @@ class Tool:
         """
         self._subscribe(callback, View.GRADIENT, ops, scopes)
 
+    def add_inst_for_module(
+        self,
+        callback: Analyze,
+        require_outputs: bool = False,
+        *,
+        modules: Iterable[str] | None = None,
+        types: Iterable[str] | None = None,
+    ) -> None:
+        """Register an analysis routine for modules: layers, blocks, the model as a whole.
+
+        Each call of a module in the model is seen as one operator, whose type is the module's
+        class and whose scope is its path. Its inputs are the tensors that whoever calls it gives,
+        and its outputs those that the caller gets, with whatever hooks of the program have made of
+        them. Trees of tensors are flattened, and ``ctx.input_names`` and ``ctx.output_names`` tell
+        where in them each is: ``hidden_states``, ``past_key_values.0``. Class, path and tensors are
+        those of the backend in every vocabulary. What happens in a module is seen as before.
+
+        The routine may insert at all points of an operator: before, after or instead of it, and on
+        its gradients.
+
+        Args:
+            callback: called with an :class:`OpContext` once per call of a module in the model.
+            require_outputs: call it when the outputs of the first execution are known. It may then
+                insert after the module and on the gradients of its outputs.
+            modules: globs of the paths of the modules it wants, all by default. One selects the
+                modules whose path it matches as a whole, where ``*`` is any text, also with dots
+                or slashes: ``encoder.layer.0`` is that layer alone, ``encoder.layer.*`` all layers
+                and what is in them. ``""`` is the model itself.
+            types: the classes that it wants, by their names, all by default.
+
+        Raises:
+            UnsupportedError: when a scope opens and the backend has no modules.
+        """
+        self._subscribe(callback, View.MODULE, types, modules, require_outputs)
+
     def depends_on(self, *tools: Tool | type[Tool]) -> None:
         """Have other tools active, ahead of this one, whenever this one is.
 
@@ -215,8 +261,9 @@ class Tool:
     ) -> None:
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
-        types = self._strings(ops, "ops", "operator types")
-        globs = self._strings(scopes, "scopes", "scopes")
+        of_modules = view is View.MODULE
+        types = self._strings(ops, *_OPTIONS[of_modules][0])
+        globs = self._strings(scopes, *_OPTIONS[of_modules][1])
         subscription = Subscription(self, callback, view, types, require_outputs, opt_in, globs)
         self.subscriptions.append(subscription)
 

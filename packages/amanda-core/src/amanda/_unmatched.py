@@ -6,12 +6,13 @@ import functools
 import warnings
 import weakref
 from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
 
 from amanda._driver import Driver
 from amanda._engine import Scope
 from amanda._errors import AmandaWarning
 from amanda._globs import meant, selects
-from amanda._tool import Tool
+from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import is_understood, speaks_natively
 
 _told: weakref.WeakSet[Tool] = weakref.WeakSet()
@@ -27,11 +28,13 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
     """
     types = _Unmatched("types of operators that never ran in this scope")
     globs = _Unmatched("scopes of a model in which nothing that is wanted ran")
+    modules = _Unmatched("modules that were never called in this scope")
     for tool in tools:
         if tool not in _told:
             types.add(tool, _types(tool, scope, drivers))
             globs.add(tool, _globs(tool, scope.places))
-    said = [str(unmatched) for unmatched in (types, globs) if unmatched]
+            modules.add(tool, _modules(tool, scope.modules))
+    said = [str(unmatched) for unmatched in (types, globs, modules) if unmatched]
     if said:
         warnings.warn("; ".join(said), AmandaWarning, stacklevel=4)
 
@@ -61,9 +64,30 @@ class _Unmatched(dict[str, tuple["str | None", list[str]]]):
 
 def _globs(tool: Tool, places: Collection[str]) -> dict[str, str | None]:
     """Globs of a tool that selected no scope, each with one that would have."""
-    globs = sorted({glob for s in tool.subscriptions for glob in s.scopes or ()})
+    globs = sorted({glob for s in _of_operators(tool) for glob in s.scopes or ()})
     missing = [glob for glob in globs if not any(selects(glob, place) for place in places)]
     return {glob: meant(glob, places) for glob in missing} if places else {}
+
+
+def _modules(tool: Tool, called: Collection[tuple[str, str]]) -> dict[str, str | None]:
+    """Globs of paths, and classes, of modules of which none was called, with what may be meant."""
+    found: dict[str, str | None] = {}
+    paths = {path for path, _ in called}
+    classes = frozenset(cls for _, cls in called)
+    for subscription in tool.subscriptions if called else ():
+        if subscription.view is not View.MODULE:
+            continue
+        for glob in sorted(subscription.scopes or ()):
+            if not any(fnmatchcase(path, glob) for path in paths):
+                found[glob] = meant(glob, paths)
+        for cls in sorted((subscription.ops or frozenset()) - classes):
+            if not tool.lists_candidates:
+                found[cls] = min(alike(cls, classes), default=None)
+    return found
+
+
+def _of_operators(tool: Tool) -> list[Subscription]:
+    return [s for s in tool.subscriptions if s.view is not View.MODULE]
 
 
 def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
@@ -77,7 +101,7 @@ def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str
         native = speaks_natively(tool, driver)
         spelled = driver.canonical_type if native else str
         only = set(map(spelled, tool.restricted_to or ()))
-        types = set[str]().union(*(s.types(spelled) or () for s in tool.subscriptions))
+        types = set[str]().union(*(s.types(spelled) or () for s in _of_operators(tool)))
         expected = only if tool.lists_candidates else types
         wanted |= expected
         asked |= expected & only

@@ -120,6 +120,8 @@ def speaks_natively(tool: Tool, driver: Driver) -> bool:
 def select(subscription: Subscription, driver: Driver) -> Selection:
     """What a subscription of a tool that speaks the backend's own vocabulary looks at."""
     view, types = subscription.view, subscription.types(driver.canonical_type)
+    if view is View.MODULE:
+        return Selection(subscription, view, types, frozenset())
     if types is None:
         return Selection(subscription, view, None, None)
     if view is View.BACKWARD:

@@ -27,6 +27,15 @@ What a driver promises:
   ``part_in``.
 - Where its framework runs operators one by one, a call of one of the maps' ``functions`` that
   ``is_one`` there becomes an operator in the same way: its ``only_in`` is the map's vocabulary.
+- Where its framework has modules (layers), it says so (``has_modules``) and shows their calls. If
+  :attr:`Engine.wants_modules`, it asks :meth:`Engine.wants_module` at each call, and one that is
+  wanted is an :class:`Operator` with ``is_module``: its type is the class, its scope the path, and
+  its id as that of any operator, so that a module that is called twice is two. It is executed as
+  any operator, by :meth:`Engine.analyze` and a :class:`Plan`, but for three things. What runs in it
+  runs under the same engine. Its inputs and outputs are the tensors in what the caller gives and
+  gets (:func:`tensors_in`, :func:`with_tensors_in`), with names (:func:`leaves`). And its plan
+  tells at once what to do at its gradient (:attr:`Plan.whole`). A module may do anything: it runs
+  once at each call, also if it is replaced.
 - It calls the code of tools through the engine (:meth:`Engine.run`) or, in a graph, by
   :meth:`Action.run`; both check what comes back. While such code runs (:func:`in_routine`) nothing
   is intercepted; :class:`ActiveEngine` keeps count of that for each thread, with the engine that
@@ -84,6 +93,7 @@ from amanda._private_names import PrivateNames, versions_tested
 from amanda._routine import in_routine
 from amanda._source import Source, calling_source, is_program, places_of
 from amanda._tool import Subscription, View
+from amanda._trees import leaves, tensors_in, with_tensors_in
 from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
 
@@ -91,6 +101,7 @@ __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
 __all__ += ["NOTHING", "Ask", "Forward"]
+__all__ += ["leaves", "tensors_in", "with_tensors_in"]
 __all__ += ["Parameter", "Source", "TensorInfo"]
 __all__ += ["calling_source", "is_program", "places_of"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]

@@ -134,6 +134,8 @@ class NumpyAdapter(Adapter):
     none_for_unneeded_inputs = True
     none_for_unused_outputs = True
 
+    lacks = {"Modules": "the driver of the tutorial shows none"}
+
     def build(self, program: Program, parameters: Mapping[str, Array]) -> NumpyModel:
         return NumpyModel(program, parameters)
 

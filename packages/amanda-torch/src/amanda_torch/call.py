@@ -84,12 +84,17 @@ class Call:
         with torch.no_grad(), unshown():
             return outputs_of(self.form.run(*self.args, **self.kwargs))
 
-    def shown(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None = None) -> Execution:
+    def shown(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor] | None = None,
+        output_names: Sequence[str] = (),
+    ) -> Execution:
         """The execution as analysis routines see it."""
         signature, operator = self.form.signature, self.operator
         names = signature.input_names(self.args, self.kwargs)
         attrs = self.identity.settled(signature.attrs(self.args, self.kwargs), operator)
-        return Execution(operator, inputs, names, attrs, outputs)
+        return Execution(operator, inputs, names, attrs, outputs, output_names)
 
     def blame(self, error: Exception, actions: Sequence[Action]) -> None:
         """Name the routines that substituted something that the operator cannot take.
@@ -108,7 +113,7 @@ class Call:
 
     def _refuses(self) -> bool:
         form = self.form
-        if form.signature.marks_dirty or form.signature.out_tensors(self.kwargs):
+        if not form.signature.repeatable or form.signature.out_tensors(self.kwargs):
             return False  # it is not to be run just to see
         copies = [tensor.detach().clone() for tensor in self.inputs()]
         args, kwargs = form.with_tensors(self.args, self.kwargs, copies)

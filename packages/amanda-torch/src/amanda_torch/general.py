@@ -18,7 +18,6 @@ from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.inplace import Destinations, Nowhere
 from amanda_torch.originals import Rerun
 from amanda_torch.routines import Routines, constant, unrecorded
-from amanda_torch.signature import outputs_of, with_outputs
 from amanda_torch.straight import carries_gradient, records_tangents
 from amanda_torch.substitutes import incompatible, stops_gradient
 from amanda_torch.tracing import is_tracing
@@ -76,6 +75,7 @@ class General:
         self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
     ) -> Any:
         """Carry out the plan at one execution."""
+        signature = self._form.signature
         call = Call(engine, self._identity, operator, self._form, keys, args, kwargs)
         inputs = call.inputs()
         if is_tracing(inputs):
@@ -93,7 +93,7 @@ class General:
 
         def original(tensors: Sequence[Tensor]) -> Result:
             result = call.run(plan.inside, None if tensors is inputs else tensors)
-            outputs = destinations.results(outputs_of(result), tensors)
+            outputs = destinations.results(signature.outputs_of(result), tensors)
             watch.gave(outputs)
             return result, outputs
 
@@ -112,7 +112,9 @@ class General:
         shown = functools.partial(call.shown, inputs)
         after = self._after
         if plan.pending:
-            plan = _completed(plan, call, shown([t.detach() for t in outputs]))
+            names = signature.output_names(result)
+            known = shown([t.detach() for t in outputs], names)
+            plan = _completed(plan, call, known)
             after = Routines(plan.after)
         outputs = watch.leave(outputs, shown)
         finished = after.run(outputs, operator, forward)
@@ -120,7 +122,7 @@ class General:
         finished = destinations.write(
             finished, watch.bounded, functools.partial(_misfit, plan, operator)
         )
-        return with_outputs(result, finished)
+        return signature.with_outputs(result, finished)
 
     def _forward(
         self,

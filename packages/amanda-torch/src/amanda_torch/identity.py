@@ -39,7 +39,7 @@ from amanda_torch.sources import source_of
 from amanda_torch.thread import NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
     from amanda import Operator
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 # Turns told apart at one site: an endless loop within one call must not make the cache grow
 # without bound.
 _TURNS = 4096
+
+# Where in a calling context the call of the module itself is.
+_CALL = "the call", ()
 
 _Module = torch.nn.Module
 
@@ -113,7 +116,31 @@ class Identity:
         operators: list[Operator] = site.operators
         if turn < len(operators):
             return operators[turn]
-        return self._at_turn(turn, site, node, form.type, frame)
+        new = functools.partial(_new_operator, node, form.type, frame)
+        return self._at_turn(turn, site, new)
+
+    def module_operator(
+        self, node: Node, type: str, frame: FrameType, thread: ThreadState
+    ) -> Operator:
+        """The operator that a call of a module is: another one at each turn.
+
+        Args:
+            node: its calling context.
+            type: its class.
+            frame: what calls it.
+            thread: the current thread's state.
+        """
+        site = node.sites.get(_CALL)
+        if site is None:
+            with self.contexts.lock:
+                site = node.sites.setdefault(_CALL, Site())
+        visits = thread.visits
+        assert visits is not None
+        turn = visits[site] = visits.get(site, -1) + 1
+        if turn < len(site.operators):
+            return site.operators[turn]
+        new = functools.partial(node.root.add, node.scope, type, is_module=True)
+        return self._at_turn(turn, site, lambda: new(source=source_of(frame)))
 
     def node(self, entered: Entered, thread: ThreadState) -> Node:
         """The calling context of a module call, once the first operator runs in it."""
@@ -156,13 +183,13 @@ class Identity:
                 site = node.sites.setdefault(address, Site())
         return site
 
-    def _at_turn(self, turn: int, site: Site, node: Node, type: str, frame: FrameType) -> Operator:
+    def _at_turn(self, turn: int, site: Site, new: Callable[[], Operator]) -> Operator:
         operators = site.operators
         if turn >= _TURNS:
             return operators[-1]
         with self.contexts.lock:  # another thread may have come first
             while turn >= len(operators):
-                operators.append(_new_operator(node, type, frame))
+                operators.append(new())
             return operators[turn]
 
     def _by_settings(
@@ -294,4 +321,4 @@ def _new_operator(node: Node, type: str, frame: FrameType) -> Operator:
     updating = optimizer(frame)
     scope = node.scope if updating is None else updating
     opt_in = updating is not None or is_torch_internal(frame)
-    return node.root.add(scope, type, opt_in, source_of(frame))
+    return node.root.add(scope, type, source_of(frame), opt_in)

@@ -10,6 +10,7 @@ from torch.compiler import is_dynamo_compiling
 
 from amanda_torch._internals import ScriptMethod, is_key_included
 from amanda_torch.frames import calls_a_module, runs_compiled
+from amanda_torch.module_points import call_module
 from amanda_torch.script import prepare
 from amanda_torch.thread import KEY, intercept, local
 
@@ -47,6 +48,8 @@ def patches_of_modules(identity: Identity) -> list[Patch]:
             if engine.filters_scopes:
                 looks = engine.looks_within(identity.node(entered, thread).scope)
                 intercept(looks)
+            if looks and engine.wants_modules:
+                return call_module(identity, engine, thread, entered, args, kwargs)
             if self._compiled_call_impl is not None:
                 return self._compiled_call_impl(*args, **kwargs)
             return self._call_impl(*args, **kwargs)

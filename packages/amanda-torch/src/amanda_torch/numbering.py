@@ -81,7 +81,14 @@ class Root:
         self._ids = Ids()
         self._mark = 0
 
-    def add(self, scope: str, type: str, opt_in: bool, source: Source | None) -> Operator:
+    def add(
+        self,
+        scope: str,
+        type: str,
+        source: Source | None,
+        opt_in: bool = False,
+        is_module: bool = False,
+    ) -> Operator:
         """A new operator, with the first id that no living one has."""
         taken = self._numbering.operators
         prefix = f"{scope}/" if scope else ""
@@ -98,6 +105,7 @@ class Root:
             scope=scope,
             backend="torch",
             opt_in=opt_in,
+            is_module=is_module,
             locate=lambda: source,
         )
         self._ids.give(own, operator)

@@ -102,6 +102,18 @@ class Signature:
             return None
         return tensors[0] if self.returns == 1 else tuple(tensors)
 
+    def outputs_of(self, result: Any) -> list[Tensor]:
+        """The tensors that it returned, lists flattened."""
+        return outputs_of(result)
+
+    def output_names(self, result: Any) -> list[str]:
+        """What these are called; schemas have no names for them."""
+        return []
+
+    def with_outputs(self, result: Any, tensors: Sequence[Tensor]) -> Any:
+        """What it returned, with other tensors in it."""
+        return with_outputs(result, tensors)
+
     def input_names(self, args: Args, kwargs: Kwargs) -> list[str]:
         """Names of the tensors that :meth:`tensors` finds; ``name[i]`` for elements of a list."""
         names: list[str] = []

@@ -14,7 +14,6 @@ from amanda_torch.call import OPERATOR_ERRORS, Call, run_inside
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.general import General
 from amanda_torch.routines import Routines
-from amanda_torch.signature import outputs_of, with_outputs
 from amanda_torch.tracing import is_tracing
 
 if TYPE_CHECKING:
@@ -95,9 +94,9 @@ class Around:
             raise
         if self._after is None:
             return result
-        outputs = outputs_of(result)
+        outputs = form.signature.outputs_of(result)
         finished = self._after.run(outputs, operator)
-        return result if finished is outputs else with_outputs(result, finished)
+        return result if finished is outputs else form.signature.with_outputs(result, finished)
 
 
 @not_a_call_site

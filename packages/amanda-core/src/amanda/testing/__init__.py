@@ -34,6 +34,7 @@ from amanda.testing.gradients import Gradients  # noqa: E402
 from amanda.testing.identity import Identity  # noqa: E402
 from amanda.testing.in_place import InPlace  # noqa: E402
 from amanda.testing.loops import Loops  # noqa: E402
+from amanda.testing.modules import Modules  # noqa: E402
 from amanda.testing.order import Order  # noqa: E402
 from amanda.testing.program import Program, Step, run_step  # noqa: E402
 from amanda.testing.return_values import ReturnValues  # noqa: E402
@@ -59,6 +60,7 @@ __all__ = [
     "InPlace",
     "Loops",
     "Model",
+    "Modules",
     "Order",
     "Program",
     "ReturnValues",
@@ -72,7 +74,7 @@ __all__ = [
 ]
 
 # Not every framework has what these are about.
-OPTIONAL = frozenset({"Loops", "SecondOrder", "WithoutTensors"})
+OPTIONAL = frozenset({"Loops", "Modules", "SecondOrder", "WithoutTensors"})
 
 
 class Conformance(
@@ -91,6 +93,7 @@ class Conformance(
     Values,
     Loops,
     WithoutTensors,
+    Modules,
     Beside,
     Descriptions,
 ):
@@ -100,5 +103,5 @@ class Conformance(
     def _skip_what_the_framework_lacks(self, request: pytest.FixtureRequest) -> None:
         assert self.adapter.lacks.keys() <= OPTIONAL
         suite = request.function.__qualname__.partition(".")[0]
-        if suite in self.adapter.lacks:
+        if suite in self.adapter.lacks and not getattr(request.function, "runs_always", False):
             pytest.skip(f"{suite}: {self.adapter.lacks[suite]}")

@@ -97,6 +97,33 @@ class Adapter(abc.ABC):
     def build(self, program: Program, parameters: Mapping[str, Array]) -> Model:
         """A new model with parameters of its own."""
 
+    def nested(self, parameters: Mapping[str, Array]) -> Model:
+        """A new model of nested modules of the classes ``Net``, ``Body`` and ``Act``.
+
+        Those in it are called ``body`` and ``act``::
+
+            class Act:  # the same one is called twice
+                def call(self, x):
+                    return sigmoid(x)
+
+            class Body:  # which has the parameter w
+                def call(self, x, shift):
+                    sum = x @ w + shift
+                    return {"sum": sum, "twice": [act(act(sum))]}
+
+            class Net:
+                def call(self, x, shift):
+                    found = body(x, shift=shift)
+                    return found["twice"][0] * found["sum"]
+
+        A backend that shows no modules to tools says so in ``lacks``, and that is shown to be
+        refused.
+
+        Args:
+            parameters: the value of ``w``. Inputs are ``x`` and ``shift``.
+        """
+        raise NotImplementedError
+
     @abc.abstractmethod
     def tensor(self, array: Array) -> Any:
         """What a routine may compute with, and return, for this array."""
