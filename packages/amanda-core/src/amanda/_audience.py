@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from amanda._discovery import warn_once
 from amanda._driver import Driver
 from amanda._errors import UnsupportedError
 from amanda._globs import may_select_within, selects, selects_any
-from amanda._installed import warn_once
 from amanda._operator import Operator
 from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import ContextMap, Selection, Translation, context_map, select
