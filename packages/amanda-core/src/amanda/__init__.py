@@ -23,6 +23,7 @@ from amanda._errors import (
     ValueUnavailableError,
 )
 from amanda._operator import Operator
+from amanda._places import Source
 from amanda._scope import (
     apply,
     cache_disabled,
@@ -32,7 +33,6 @@ from amanda._scope import (
     is_cache_enabled,
     is_enabled,
 )
-from amanda._source import Source
 from amanda._tool import Tool
 
 __version__ = "0.1.0"

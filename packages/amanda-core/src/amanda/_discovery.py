@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # they take long to import
 
 # Portable vocabularies that are known without a map, so that it can be said that one is missing.
 PORTABLE = frozenset({"onnx"})
-# Frameworks that have a driver, and what to install for it.
-_PACKAGES = {"torch": "amanda-core[torch]", "tensorflow": "amanda-core[tensorflow]"}
+# Frameworks that have a driver, and how to install it.
+_HINTS = {name: f"python -m pip install 'amanda-core[{name}]'" for name in ("torch", "tensorflow")}
 
 
 @functools.cache
@@ -106,19 +106,18 @@ def _announced_at_first() -> dict[str, Announcement]:
 
 def install_hint(framework: str) -> str | None:
     """What to install to have a driver for a framework; None where nobody is known to make one."""
-    package = _PACKAGES.get(framework)
-    return None if package is None else f"python -m pip install '{package}'"
+    return _HINTS.get(framework)
 
 
 def frameworks() -> list[str]:
     """Import names of the frameworks that have a driver, installed or not."""
-    return list(dict.fromkeys([*_PACKAGES, *_announced_at_first()]))
+    return list(dict.fromkeys([*_HINTS, *_announced_at_first()]))
 
 
 def native_vocabularies() -> set[str]:
     """Vocabularies that are some backend's own, whether or not its driver is loaded."""
     spoken = {announcement.vocabulary for announcement in _announced_at_first().values()}
-    return spoken | {driver.vocabulary for driver in known_drivers()} | _PACKAGES.keys()
+    return spoken | {driver.vocabulary for driver in known_drivers()} | _HINTS.keys()
 
 
 # By framework: the drivers that are loaded, why others could not be, which is not tried again, and

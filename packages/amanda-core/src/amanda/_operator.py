@@ -7,22 +7,17 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from amanda._source import Source
+if TYPE_CHECKING:  # which makes operators
+    from amanda._places import Source
 
 _T = TypeVar("_T")
 _serials = itertools.count()
 
 
-class _Referable:
-    """Lets a class with slots be referred to weakly; Python 3.10 has no option for that."""
-
-    __slots__ = ("__weakref__",)
-
-
-@dataclass(slots=True, eq=False, kw_only=True)
-class Operator(_Referable):
+@dataclass(eq=False, kw_only=True)
+class Operator:
     """A static operator, made by a driver the first time it meets that place in the model.
 
     Attributes:

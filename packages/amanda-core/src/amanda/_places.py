@@ -1,16 +1,81 @@
-"""What operators are called, and which is which where the code of a model calls them."""
+"""Where operators are in a program tells them apart: their lines, their places, their ids."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container, Hashable, Iterable
 from types import CodeType, FrameType
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from amanda._operator import Operator
-from amanda._source import Source
+
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+# What Python calls the text that a person types or gives to it; all other such names are code that
+# was made by a program.
+_TYPED = ("<stdin>", "<string>", "<ipython-input", "<python-input")
+
+
+class Source(NamedTuple):
+    """A line of the program; ``file`` as Python knows it, ``line`` counted from 1."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def calling_source(modules: Iterable[str]) -> Source | None:
+    """The line of the program that led to where this is called; None if none of it did.
+
+    Args:
+        modules: names of the packages and modules of the framework and the driver, whose lines
+            are not the program's, as those of Amanda and Python are not.
+    """
+    places = places_of(modules)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_program(frame.f_code.co_filename, places):
+        frame = frame.f_back
+    return None if frame is None else Source(frame.f_code.co_filename, frame.f_lineno)
+
+
+def places_of(modules: Iterable[str]) -> tuple[str, ...]:
+    """Directories of packages, and files of modules, that are imported; and those of Amanda."""
+    found = (sys.modules.get(name) for name in ("amanda", *modules))
+    files = ((getattr(module, "__file__", None), hasattr(module, "__path__")) for module in found)
+    return tuple(
+        os.path.dirname(file) + os.sep if is_package else file for file, is_package in files if file
+    )
+
+
+def is_program(file: str, places: tuple[str, ...]) -> bool:
+    """Whether a file is the program's: it is not in these places, and not Python's."""
+    if file.startswith("<"):
+        return file.startswith(_TYPED)
+    if file.startswith(_STANDARD_LIBRARY) and not any(part in file for part in _INSTALLED):
+        return False
+    return not file.startswith(places)
+
+
+def calling_instructions(passed: Callable[[str], bool]) -> tuple[tuple[CodeType, int], ...]:
+    """The instructions that led from the program to where this is called, as codes and offsets.
+
+    The program's own is the last one: that of the first caller in none of the files between.
+
+    Args:
+        passed: says whether a file is one of those between: the framework's or the driver's.
+    """
+    frame: FrameType = sys._getframe(1)
+    found = [(frame.f_code, frame.f_lasti)]
+    while passed(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+        found.append((frame.f_code, frame.f_lasti))
+    return tuple(found)
 
 
 class Ids:
@@ -25,9 +90,6 @@ class Ids:
 
     def __contains__(self, id: object) -> bool:
         return id in self._holders
-
-    def __len__(self) -> int:
-        return len(self._holders)
 
     def free(self, stem: str, first: int = 1, taken: Container[str] = ()) -> str:
         """The id for a scope and type, as its first is called, that has the lowest free number.
@@ -135,19 +197,3 @@ class Operators:
         )
         self._ids.give(id, operator)
         return operator
-
-
-def calling_instructions(passed: Callable[[str], bool]) -> tuple[tuple[CodeType, int], ...]:
-    """The instructions that led from the program to where this is called, as codes and offsets.
-
-    The program's own is the last one: that of the first caller in none of the files between.
-
-    Args:
-        passed: says whether a file is one of those between: the framework's or the driver's.
-    """
-    frame: FrameType = sys._getframe(1)
-    found = [(frame.f_code, frame.f_lasti)]
-    while passed(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
-        found.append((frame.f_code, frame.f_lasti))
-    return tuple(found)

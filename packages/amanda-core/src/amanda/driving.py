@@ -87,11 +87,19 @@ from amanda._forward import NOTHING, Ask, Forward
 from amanda._interception import ActiveEngine, Patches
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
-from amanda._places import Ids, Operators, calling_instructions, numbered
+from amanda._places import (
+    Ids,
+    Operators,
+    Source,
+    calling_instructions,
+    calling_source,
+    is_program,
+    numbered,
+    places_of,
+)
 from amanda._plan import Plan
 from amanda._private_names import PrivateNames, versions_tested
 from amanda._routine import in_routine
-from amanda._source import Source, calling_source, is_program, places_of
 from amanda._tool import Subscription, View
 from amanda._trees import leaves, tensors_in, with_tensors_in
 from amanda._unmatched import alike
