@@ -194,6 +194,18 @@ class Driver(abc.ABC):
         """
         return None
 
+    def gather(self, value: Any, timeout: float = 60) -> Sequence[Any] | None:
+        """What every process of the program gives, in the first one; None in the others.
+
+        Args:
+            value: plain values, as JSON has them.
+            timeout: how many seconds the first one waits; what does not come is None.
+
+        Returns:
+            the values in the order of ranks; that of this process if there is no other.
+        """
+        return [value]
+
     def purpose(self, operator: Operator) -> str:
         """What an operator that is being analyzed is there for, as far as the driver can tell.
 

@@ -3,6 +3,8 @@
 from amanda_tools.executions import Execution, Executions
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops
+from amanda_tools.merge_files import merge_files
+from amanda_tools.merging import Merged, RankNumber, gathered
 from amanda_tools.nonfinite import NanWatch, NonFinite
 from amanda_tools.operators import OperatorRow, Operators
 from amanda_tools.place import Place
@@ -20,6 +22,7 @@ __all__ = [
     "Executions",
     "Findings",
     "Flops",
+    "Merged",
     "ModuleSummary",
     "NanWatch",
     "NonFinite",
@@ -29,11 +32,14 @@ __all__ = [
     "Operators",
     "Place",
     "Profile",
+    "RankNumber",
     "Summary",
     "Trace",
     "TraceRow",
     "by_module",
     "by_type",
     "columns_of",
+    "gathered",
+    "merge_files",
     "read_trace",
 ]

@@ -19,6 +19,8 @@ from amanda_tools import doctor as diagnosis
 from amanda_tools.flops import Flops
 from amanda_tools.interrupts import Terminated, end_by
 from amanda_tools.launch import Outcome, launch, show
+from amanda_tools.merge_files import merge_files
+from amanda_tools.merging import gathered
 from amanda_tools.notice import described, plainly_warned, printable, refused, say
 from amanda_tools.operators import Operators
 from amanda_tools.output import HasFile, all_or_none
@@ -154,10 +156,14 @@ def run(
     outcome, tools = _run_under(requests, types, program, args)
     if outcome.forked:
         return outcome  # the process that it comes from reports
+    # what they depend on only serves them
+    asked = [tool for tool in tools if type(tool) in {wanted.cls for wanted in requests}]
+    everywhere = [] if outcome.ended_by is not None else gathered(asked)
+    if everywhere is None:
+        return outcome  # the first process reports for all
     results = Results()
     nothing = f"no operator ran under the tools; {_why_nothing(types)}"
-    asked = {wanted.cls for wanted in requests}  # what they depend on only serves them
-    results.show([tool for tool in tools if type(tool) in asked], depth, nothing, width)
+    results.show([*asked, *everywhere], depth, nothing, width)
     return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
 
 
@@ -245,6 +251,22 @@ def _why_nothing(types: frozenset[str] | None) -> str:
         f"none of type {', '.join(sorted(types))}, that is; "
         "run without --ops to see the types that there are"
     )
+
+
+@commands.command()
+@click.option("--out", metavar="FILE", help="Write it too: JSON or CSV, or a trace, by the ending.")
+@_width
+@click.argument("files", nargs=-1, required=True)
+def merge(files: Sequence[str], out: str | None, width: int | None) -> None:
+    """Merge what the processes of one program wrote: sums, means, and the spread over ranks.
+
+    \b
+    amanda merge --out flops.json flops.rank*.json
+    amanda merge --out trace.jsonl trace.rank*.jsonl
+    """
+    with refused("the files cannot be merged"):
+        merged = merge_files(files, out)
+    _print(merged if isinstance(merged, str) else merged.report(), width)
 
 
 @commands.command()

@@ -6,7 +6,8 @@ import abc
 import html
 import importlib
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 _SHOWN = 100  # rows of a table in a notebook
 
 _Row = TypeVar("_Row")
+How = Literal["sum", "mean", "least", "most"]
 
 
 class Findings(abc.ABC, Generic[_Row]):
@@ -24,10 +26,16 @@ class Findings(abc.ABC, Generic[_Row]):
     Attributes:
         row_type: the dataclass.
         rows_name: what the rows are, in :meth:`to_dict`.
+        keys: the fields that rows of several processes have in common which are of one thing.
+        merges: what becomes of a number of such rows, and of the totals, by its name: its ``sum``,
+            ``mean``, ``least`` or ``most`` over the processes. Other fields are those of the first
+            one. If it is empty, rows do not merge: they are listed with their ranks.
     """
 
     row_type: ClassVar[type]
     rows_name: ClassVar[str] = "operators"
+    keys: ClassVar[tuple[str, ...]] = ("id",)
+    merges: ClassVar[Mapping[str, How]] = MappingProxyType({})
 
     @abc.abstractmethod
     def rows(self) -> Sequence[_Row]:
@@ -42,10 +50,16 @@ class Findings(abc.ABC, Generic[_Row]):
         return {}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values: ``total``, and the rows under their name."""
+        """All of it as plain values: ``total``, the rows under their name, and how they merge."""
         rows = [asdict(row) for row in self.rows()]  # type: ignore[call-overload]
         total = self.totals()
-        return {**({"total": dict(total)} if total else {}), self.rows_name: rows}
+        merge = {
+            "tool": type(self).__name__,
+            "rows": self.rows_name,
+            "keys": list(self.keys),
+            "fields": dict(self.merges),
+        }
+        return {**({"total": dict(total)} if total else {}), self.rows_name: rows, "merge": merge}
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame`` with a row for each row, and a column for each field.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -93,6 +94,8 @@ class NanWatch(Saving[NonFinite], amanda.Tool):
     """
 
     row_type = NonFinite
+    keys = ("id", "direction", "made")
+    merges = MappingProxyType({"executions": "sum", "elements": "sum", "iteration": "least"})
 
     def __init__(
         self,

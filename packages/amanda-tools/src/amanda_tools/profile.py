@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import amanda
@@ -116,6 +117,16 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
     """
 
     row_type = OperatorProfile
+    keys = ("id", "purpose")
+    merges = MappingProxyType(
+        {
+            **dict.fromkeys(("time", "forward", "backward", "warmup", "overhead"), "mean"),
+            **dict.fromkeys(("mean", "median", "backward_mean", "backward_median"), "mean"),
+            **dict.fromkeys(("least", "backward_least"), "least"),
+            **dict.fromkeys(("most", "backward_most"), "most"),
+            **dict.fromkeys(("calls", "backward_calls", "executions", "memory"), "sum"),
+        }
+    )
 
     def __init__(self, out: str | os.PathLike[str] | None = None, warmup: int = 0) -> None:
         if warmup < 0:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import amanda
     from rich.console import ConsoleOptions, RenderableType, RenderResult
 
+    from amanda_tools.merging import Merged
+
 WIDE = 10_000  # characters of a line that is not for a terminal: as many as need be
 
 
@@ -42,7 +44,11 @@ class Results:
             sys.stdout.flush()
 
     def show(
-        self, tools: Sequence[amanda.Tool], depth: int, nothing: str, width: int | None = None
+        self,
+        tools: Sequence[amanda.Tool | Merged],
+        depth: int,
+        nothing: str,
+        width: int | None = None,
     ) -> None:
         """Show tables and reports, or say ``nothing``.
 
@@ -65,7 +71,7 @@ class Results:
                     if part is not None:
                         _print(part, width=width)
 
-    def _columns(self, tools: Sequence[amanda.Tool]) -> list[Column]:
+    def _columns(self, tools: Sequence[amanda.Tool | Merged]) -> list[Column]:
         columns: list[Column] = []
         # After a long run there is much to add up. The bar goes when it is done.
         bar = Console(stderr=True)
@@ -99,7 +105,7 @@ def _checked(columns: Sequence[Column]) -> Sequence[Column]:
     return columns
 
 
-def _name(tool: amanda.Tool) -> str:
+def _name(tool: amanda.Tool | Merged) -> str:
     try:
         return str(tool.name)
     except Exception:  # it may be anything that a tool defines

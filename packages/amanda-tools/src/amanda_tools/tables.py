@@ -30,5 +30,5 @@ def _shown(cell: object) -> str:
     if cell is None:
         return ""
     if isinstance(cell, float):
-        return f"{cell:.4g}"
+        return f"{cell:,.0f}" if 1000 <= abs(cell) < 1e15 else f"{cell:.4g}"
     return f"{cell:,}" if isinstance(cell, int) else printable(str(cell))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from amanda.driving import PrivateNames
 
 if TYPE_CHECKING:
@@ -188,3 +189,12 @@ remove_batch_dim: Callable[[Tensor, int, int, int], Tensor] = _find(
     "torch._C._functorch._remove_batch_dim"
 )
 entered_vmap: Any = _find("torch._functorch.vmap.vmap_increment_nesting")
+
+# ---- Processes of one program.
+
+# Where the processes of the group leave notes for each other; some builds have no groups.
+default_store: Callable[[], Any] = (
+    _find("torch.distributed.distributed_c10d._get_default_store")
+    if torch.distributed.is_available()
+    else lambda: None
+)

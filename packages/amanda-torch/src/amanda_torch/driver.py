@@ -13,7 +13,7 @@ import torch
 from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
-from amanda_torch import descriptions, rows, values
+from amanda_torch import descriptions, processes, rows, values
 from amanda_torch._internals import disabled_torch_function
 from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
@@ -186,6 +186,10 @@ class TorchDriver(amanda.Driver):
     def allocated(self, device: str) -> int | None:
         """Bytes of an accelerator's memory in use by tensors; None for the host."""
         return descriptions.allocated(device)
+
+    def gather(self, value: Any, timeout: float = 60) -> Sequence[Any] | None:
+        """What every process of the group gives, or else those that ``torchrun`` started."""
+        return processes.gather(value, timeout)
 
     def whole(self, gradient: Any) -> Any:
         """A gradient with all its rows, if it is a sparse one."""

@@ -7,6 +7,7 @@ import itertools
 import threading
 from dataclasses import asdict, dataclass, field
 from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -89,6 +90,14 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
 
     lists_candidates = True
     row_type = OperatorFlops
+    keys = ("id", "purpose")
+    merges = MappingProxyType(
+        {
+            **dict.fromkeys(("forward", "backward", "flops", "macs", "bytes", "calls"), "sum"),
+            **dict.fromkeys(("uncounted", "uncounted_backward"), "sum"),
+            "params": "mean",  # each process has all of them, or its shard
+        }
+    )
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()

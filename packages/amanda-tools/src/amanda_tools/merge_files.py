@@ -1,0 +1,95 @@
+"""Files that the processes of one program wrote, as one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from amanda_tools.document import Document
+from amanda_tools.formats import Saved, ending_of
+from amanda_tools.merging import Merged
+from amanda_tools.output import same_file
+from amanda_tools.trace_file import read_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def merge_files(paths: Sequence[str], out: str | os.PathLike[str] | None = None) -> Merged | str:
+    """Merge what tools wrote, one file for each process.
+
+    Findings in JSON become one as their tool says. Of traces, each row has the rank that it is of;
+    Chrome traces become one in which each rank is a process.
+
+    Args:
+        paths: the files. The rank is in the name (``flops.rank1.json``), or else is the position.
+        out: the file to write; for traces it has to be named.
+
+    Returns:
+        what was found, merged, or a sentence that says what was written.
+
+    Raises:
+        OSError: a file cannot be read or written.
+        ValueError: they cannot be merged, and why.
+    """
+    if out is not None and any(same_file(out, path) for path in paths):
+        raise ValueError(f"{os.fspath(out)!r} is one of the files to merge")
+    found = {rank: _read(path) for rank, path in _ranked(paths).items()}
+    if all(isinstance(each, dict) for each in found.values()):
+        saved = None if out is None else Saved(out)
+        merged = Merged(found)
+        if saved is not None:
+            saved.save(merged)
+        return merged
+    if not all(isinstance(each, list) for each in found.values()):
+        raise ValueError("some of them are traces and some are not")
+    if out is None:
+        raise ValueError("of traces one file is made; name it by --out")
+    rows = [row for rank, each in found.items() for row in _of_rank(rank, each)]
+    _write(rows, out)
+    return f"{len(rows):,} rows of {len(found)} ranks in {os.fspath(out)}"
+
+
+def _ranked(paths: Sequence[str]) -> dict[int, str]:
+    ranked: dict[int, str] = {}
+    for position, path in enumerate(paths):
+        named = re.search(r"\.rank(\d+)\.", os.path.basename(path))
+        rank = int(named[1]) if named else position
+        if rank in ranked:
+            raise ValueError(f"{ranked[rank]} and {path} are both of rank {rank}")
+        ranked[rank] = path
+    return dict(sorted(ranked.items()))
+
+
+def _read(path: str) -> Any:
+    """Findings as a dict, the rows of a trace as a list."""
+    ending = ending_of(path, (".json", ".jsonl", ".csv"))
+    if ending == ".jsonl":
+        return list(read_trace(path))
+    if ending == ".csv":
+        raise ValueError(f"{path}: CSV does not say how it merges; have the tool write .json")
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not complete JSON: {error}") from None
+
+
+def _of_rank(rank: int, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    if not any("ph" in row for row in rows):
+        return [{"rank": rank, **row} for row in rows]
+    name = {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}}
+    return [name, *({**row, "pid": rank} for row in rows if row.get("name") != "process_name")]
+
+
+def _write(rows: Sequence[Mapping[str, Any]], out: str | os.PathLike[str]) -> None:
+    lines = [json.dumps(row) for row in rows]
+    if ending_of(out, (".json", ".jsonl")) == ".json":
+        text = "[\n" + ",\n".join(lines) + "\n]\n"
+    else:
+        text = "".join(f"{line}\n" for line in lines)
+    file = Document(out)
+    file.open()
+    file.write(text)
