@@ -31,7 +31,7 @@ from amanda_torch.frames import (
     continued,
     first_argument,
 )
-from amanda_torch.nodes import Site
+from amanda_torch.nodes import Node, Site
 from amanda_torch.ownership import is_torch_internal, optimizer
 from amanda_torch.paths import is_module, unwrapped
 from amanda_torch.settings import Place, attributes
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from amanda import Operator
 
     from amanda_torch.frames import Way
-    from amanda_torch.nodes import Address, Node
+    from amanda_torch.nodes import Address
     from amanda_torch.settings import Settings
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
@@ -172,7 +172,7 @@ class Identity:
             way = call_sites(frame, thread.origin)
         site = self._site(node, (key, way), frame)
         with self.contexts.lock:
-            node.lead(key, frame, site)
+            node.lead(node.ways, key, frame, site)
         return site
 
     def _site(self, node: Node, address: Address, frame: FrameType) -> Site:
@@ -219,6 +219,25 @@ class Identity:
 
     def _within(self, parent: Node, module: _Module, frame: FrameType, thread: ThreadState) -> Node:
         """The context of a module that is called from a frame within another one."""
+        found: Any
+        caller: Any = frame
+        try:
+            found = parent.calls[id(module)]
+            while True:
+                found = found[id(caller.f_code)]
+                if type(found) is Node:
+                    break
+                found = found[caller.f_lasti]
+                caller = caller.f_back
+            if found.holds(module):
+                return found
+        except (KeyError, AttributeError):  # it is new, or called by code that is made anew
+            pass
+        return self._new_within(parent, module, frame, thread)
+
+    def _new_within(
+        self, parent: Node, module: _Module, frame: FrameType, thread: ThreadState
+    ) -> Node:
         way = call_sites(frame, thread.origin)
         node = parent.children.get((id(module), way))
         if node is None or not node.holds(module):
@@ -227,6 +246,8 @@ class Identity:
             if self._codes.learn(frame):
                 way = call_sites(frame, thread.origin)
             node = self.contexts.child(parent, module, way, frame, thread.visits)
+        with self.contexts.lock:
+            parent.lead(parent.calls, id(module), frame, node)
         return node
 
     def _outermost(self, module: _Module, frame: FrameType, thread: ThreadState) -> Node:

@@ -46,9 +46,8 @@ class Node:
         children: which modules are called from here, as long as they live.
         stateless: what serves for all modules of a class without state, by the place of their call.
         sites: the places that run operators, by address.
-        ways: the same places by the frames that lead there, level by level, where no frame's code
-            stands for other code: a key, then in turn the identity of a frame's code and the offset
-            in it, up to the code that calls the module, which leads to the place.
+        ways: the same places by the frames that lead there; see :meth:`lead`.
+        calls: the same children by the frames that lead to their calls, and the module's identity.
         places: those outside of modules, where no call of a model counts turns.
         methods: whether a function outside of modules is given a module first, as methods are.
         pinned: code whose identities addresses hold, which must not be given to other code.
@@ -56,6 +55,7 @@ class Node:
 
     __slots__ = (
         "__weakref__",
+        "calls",
         "children",
         "methods",
         "module",
@@ -80,6 +80,7 @@ class Node:
         self.stateless: dict[Address, Node] = {}
         self.sites: dict[Address, Site] = {}
         self.ways: dict[object, Any] = {}
+        self.calls: dict[object, Any] = {}
         self.places: dict[Address, Place] = {}
         self.methods: dict[int, bool] = {}
         self.pinned: dict[int, CodeType] = {}
@@ -93,16 +94,22 @@ class Node:
             self.pinned[id(code)] = code
             frame = frame.f_back
 
-    def lead(self, key: object, frame: FrameType | None, site: Site) -> None:
-        """Have a place found by the frames that lead there, unless code stands for other code."""
-        level = self.ways.setdefault(key, {})
+    def lead(
+        self, table: dict[Any, Any], key: object, frame: FrameType | None, found: object
+    ) -> None:
+        """Have something found by the frames that lead there, unless code stands for other code.
+
+        Below the key it is found level by level: by the identity of a frame's code, then by the
+        offset in it, up to the code that calls the module.
+        """
+        level = table.setdefault(key, {})
         for _ in range(DEEPEST):
             if frame is None:
                 return
             code = id(frame.f_code)
             role = ROLES.get(code)
             if role is ENDS:
-                level[code] = site
+                level[code] = found
                 return
             if role is not None and role is not SKIPPED:
                 return
@@ -114,7 +121,7 @@ class Node:
         node = Node(self.scope, self.root, wrapper)
         node.wraps = self
         node.children, node.stateless, node.pinned = self.children, self.stateless, self.pinned
-        node.sites, node.ways = self.sites, self.ways
+        node.sites, node.ways, node.calls = self.sites, self.ways, self.calls
         return node
 
     def holds(self, module: torch.nn.Module | None) -> bool:

@@ -49,7 +49,11 @@ class Routines:
         if _is_grad_enabled() or forward_ad._current_level >= 0:
             returned = self._run_recording(tensors, operator, forward)
         else:
-            returned = _in_turn(self._actions, tensors, operator, incompatible, forward)
+            returned = tensors
+            for action in self._actions:
+                result = action.call(returned, operator, forward)
+                if result is not None:
+                    returned = action.substituted(result, returned, operator, incompatible)
         if returned is not tensors:
             refuse_substitution(self._actions, operator)
         return returned
