@@ -32,7 +32,7 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
-    *("Ask", "Forward", "NOTHING"),
+    *("Ask", "Forward", "InputProducers", "NOTHING", "Producer", "Producers"),
     *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
     *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Source", "StagedCall"),
@@ -114,6 +114,7 @@ def test_the_driver_class_is_also_found_in_the_driver_module():
 class TestTool:
     def test_add_inst_for_op(self):
         expected = ["self", "callback", "backward", "require_outputs", "ops", "scopes", "opt_in"]
+        expected += ["require_producers"]
         assert parameters(Tool.add_inst_for_op) == expected
         defaults = inspect.signature(Tool.add_inst_for_op).parameters
         assert defaults["backward"].default is False

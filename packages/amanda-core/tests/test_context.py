@@ -260,6 +260,32 @@ class TestInsertions:
             engine(tool, driver=Limited()).analyze(execution(operator()))
 
 
+class TestProducers:
+    class Driver(FakeDriver):
+        tells_producers = True
+
+    def test_are_what_the_driver_tells_and_grow(self):
+        tool, found = Tool(), []
+        tool.add_inst_for_op(lambda ctx: found.append(ctx.producers(1)), require_producers=True)
+        plan = engine(tool, driver=self.Driver()).analyze(execution(operator()))
+        maker = operator("relu")
+        assert not plan.is_noop
+        assert list(found[0]) == []
+        for _ in range(2):
+            plan.producers[tool][1].add(maker, 0)
+        assert list(found[0]) == [(maker, 0)]
+
+    def test_are_there_only_for_whom_they_are_kept(self):
+        with pytest.raises(amanda.ActionError, match="require_producers=True"):
+            analyze(lambda ctx: ctx.producers(0))
+
+    def test_that_a_driver_does_not_tell_are_refused_by_name(self):
+        tool = Tool()
+        tool.add_inst_for_op(lambda ctx: None, require_producers=True)
+        with pytest.raises(amanda.UnsupportedError, match=r"a/conv2d.*driver for fake"):
+            engine(tool).analyze(execution(operator()))
+
+
 class TestState:
     def test_each_tool_has_its_own(self):
         tools, contexts = [Tool(), Tool()], []

@@ -101,6 +101,10 @@ class TranslatedAnalysis(Analysis):
         """The parameter that an input is or comes from, as the backend has it."""
         return self._native.parameter(self._translation.inputs[index])
 
+    def native_input(self, index: int) -> int:
+        """Which of the inputs of the backend's operator an input is."""
+        return self._native.native_input(self._translation.inputs[index])
+
     def insert(self, action: Action) -> None:
         """Take an action, with its indices and tensors in the native layout."""
         translation = self._translation
@@ -190,9 +194,8 @@ def _translated(execution: Execution, translation: Translation, driver: Driver) 
         translation.input_names,
         translation.attrs,
         chosen(execution.outputs, *outputs),
-        None,
-        chosen(whole(execution.grad_outputs), *outputs),
-        (lambda: chosen(whole(grads()), *inputs) or [])
+        grad_outputs=chosen(whole(execution.grad_outputs), *outputs),
+        grad_inputs=(lambda: chosen(whole(grads()), *inputs) or [])
         if callable(grads)
         else chosen(whole(grads), *inputs),
     )

@@ -68,11 +68,13 @@ class Driver(abc.ABC):
         vocabulary: the names it speaks for operators, inputs and attributes.
         xp: array namespace for its tensors.
         has_modules: whether it shows calls of modules to tools that look at these.
+        tells_producers: whether it fills :attr:`Plan.producers`.
     """
 
     backend: str
     vocabulary: str
     has_modules = False
+    tells_producers: bool = False
 
     @property
     @abc.abstractmethod

@@ -16,11 +16,12 @@ from amanda._action import Action, Check
 from amanda._audience import Audience
 from amanda._context import OpContext
 from amanda._driver import Driver
-from amanda._errors import AmandaError
+from amanda._errors import AmandaError, UnsupportedError
 from amanda._forward import NOTHING, Forward
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._plan import Decisions, Plan, Record
+from amanda._producers import InputProducers
 from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import Selection
 
@@ -292,7 +293,12 @@ class Engine:
             backward = bool(self._looking(View.BACKWARD, operator))
             gradient = bool(self._looking(View.GRADIENT, operator))
             inside = self._of(self._audience.inside(operator, translations))
-            plan = Plan(about, view, decisions, pending, backward, gradient, inside=inside)
+            producers = self._producers(operator)
+            plan = Plan(
+                *(about, view, decisions, pending, backward, gradient),
+                inside=inside,
+                producers=producers,
+            )
         else:
             plan = Plan(about, view, decisions, pending)
         if self.caching and view is View.GRADIENT:
@@ -303,6 +309,26 @@ class Engine:
 
     def _looking(self, view: View, operator: Operator) -> list[Selection]:
         return self._audience.looking(view, operator, self._record(operator).translations)
+
+    def _producers(self, operator: Operator) -> dict[Tool, InputProducers]:
+        """Where to tell what makes the inputs of an operator, by the tools that want to know."""
+        looking = self._looking(View.FORWARD, operator)
+        tools = [s.subscription.tool for s in looking if s.subscription.require_producers]
+        if tools and not self.driver.tells_producers:
+            raise UnsupportedError(
+                f"{tools[0].name}: what makes the inputs of {operator.named} is not told by the "
+                f"driver for {self.driver.backend}; run the model on another backend, or without "
+                "this tool"
+            )
+        context = self._context(operator)
+        return {tool: context._producers_for(tool) for tool in tools}
+
+    def _context(self, operator: Operator) -> OpContext:
+        context = self.contexts.get(operator.serial)
+        if context is None:
+            context = OpContext(operator, self.driver)
+            self.contexts.keep(operator, context)
+        return context
 
     def _record(self, operator: Operator) -> Record:
         if operator.serial not in self.records:
@@ -348,10 +374,9 @@ class Engine:
 
     def _ask(self, subscription: Subscription, execution: Execution) -> tuple[Action, ...]:
         operator, tool = execution.operator, subscription.tool
-        context = self.contexts.get(operator.serial)
-        if context is None:
-            context = OpContext(operator, self.driver)
-            self.contexts.keep(operator, context)
+        context = self._context(operator)
+        if subscription.require_producers:
+            context._producers_for(tool)
         record = self._record(operator)
         parameters = record.parameters or ()
         analysis = Analysis(self.driver, tool, subscription.view, execution, parameters)

@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 
 from amanda._action import Action, checked_index, name_of
 from amanda._driver import Driver, Parameter, TensorInfo
-from amanda._errors import AmandaError, RoutineError, ValueUnavailableError
+from amanda._errors import ActionError, AmandaError, RoutineError, ValueUnavailableError
 from amanda._operator import Execution, Operator
+from amanda._producers import InputProducers, Producers
 from amanda._routine import call, running_tool
 from amanda._tool import Tool, View
 
@@ -37,6 +38,10 @@ class Analysis:
         """The parameter that an input is or comes from; None if it is none."""
         return self.driver.parameter(self.execution.inputs[index])
 
+    def native_input(self, index: int) -> int:
+        """Which of the inputs of the backend's operator an input is."""
+        return index
+
     def insert(self, action: Action) -> None:
         """Take an action; its indices are those of ``execution``."""
         self.driver.check_action(self.execution, action)
@@ -61,7 +66,9 @@ _LATER = "known before it runs; register the analysis routine with require_outpu
 class Observation(dict[str, Any]):
     """What an analysis routine sees of an operator, and the state that is kept for it."""
 
-    __slots__ = ("_analysis", "_driver", "_operator", "_shown", "_states", "_variables")
+    __slots__ = (
+        *("_analysis", "_driver", "_operator", "_producers", "_shown", "_states", "_variables"),
+    )
 
     def __init__(self, operator: Operator, driver: Driver) -> None:
         super().__init__()
@@ -72,6 +79,7 @@ class Observation(dict[str, Any]):
         self._shown: dict[str | None, Operator] = {}  # by the vocabulary of who was shown it
         self._states: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
         self._variables: WeakKeyDictionary[Tool, dict[str, Any]] = WeakKeyDictionary()
+        self._producers: WeakKeyDictionary[Tool, InputProducers] = WeakKeyDictionary()
 
     # What the operator is
 
@@ -214,6 +222,26 @@ class Observation(dict[str, Any]):
         view or handle of; None if it is none of these."""
         return self._now.parameter(self._position(index))
 
+    def producers(self, index: int | str) -> Producers:
+        """The outputs of operators that the input of that index or name is, so far.
+
+        That is told across what no operator is seen of: what a framework aliases for itself, and
+        the identities, calls, branches and loops of graphs. What writes to a tensor in place, or to
+        a view of it, makes it too. A tool may keep what it is given: it grows where another one is
+        met at a later execution.
+
+        Raises:
+            ActionError: the analysis was not registered with ``require_producers=True``.
+        """
+        now = self._now
+        found = self._producers.get(now.tool)
+        if found is None:
+            raise ActionError(
+                f"{now.tool.name}: what makes the inputs of {self.op.named} is not kept; register "
+                "the analysis routine with require_producers=True"
+            )
+        return found[now.native_input(self._position(index))]
+
     @property
     def parameters(self) -> list[int]:
         """Indices of the inputs that are parameters of the model, also through reads, casts,
@@ -296,6 +324,9 @@ class Observation(dict[str, Any]):
         return variables[name]
 
     # The engine's side
+
+    def _producers_for(self, tool: Tool) -> InputProducers:
+        return self._producers.setdefault(tool, InputProducers())
 
     def _ask(self, callback: Callable[[Any], None], analysis: Analysis) -> None:
         """Have an analysis routine look at what an analysis shows."""

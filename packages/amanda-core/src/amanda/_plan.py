@@ -10,7 +10,8 @@ from amanda._action import POINTS, Action, Point, name_of
 from amanda._errors import ActionError
 from amanda._forward import Ask
 from amanda._operator import Operator
-from amanda._tool import Subscription, View
+from amanda._producers import InputProducers
+from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import Selection, Translation
 
 if TYPE_CHECKING:  # which makes plans
@@ -36,6 +37,7 @@ class Plan:
         whole: what to do at that gradient, where it was decided along with this: at a module.
         inside: the engine for operators that run inside this one; None when nobody looks. A tool
             that wants this one takes it as one; only tools that do not want it look inside.
+        producers: by the tools that want to know, where to tell what makes the operator's inputs.
         asked: what routines are given of the forward side beside the tensors at their points.
         is_noop: whether the operator may simply run.
         prepared: what the driver has made of the plan to carry it out, and goes with it.
@@ -49,6 +51,7 @@ class Plan:
     gradient: bool = False
     whole: Plan | None = None
     inside: Engine | None = None
+    producers: Mapping[Tool, InputProducers] = field(default_factory=dict)
     before: tuple[Action, ...] = field(init=False)
     replace: Action | None = field(init=False)
     after: tuple[Action, ...] = field(init=False)
@@ -64,7 +67,8 @@ class Plan:
         self.after = _at(after, self.decisions, after=True)
         actions = [*self.before, *filter(None, [self.replace]), *self.after]
         self.asked = frozenset(ask for action in actions for ask in action.asked)
-        self.is_noop = not (actions or self.pending or self.backward or self.gradient)
+        watched = self.backward or self.gradient or self.producers
+        self.is_noop = not (actions or self.pending or watched)
 
 
 @dataclass(slots=True, eq=False)

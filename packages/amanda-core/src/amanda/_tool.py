@@ -48,6 +48,7 @@ class Subscription:
     require_outputs: bool = False
     opt_in: bool = False
     scopes: frozenset[str] | None = None
+    require_producers: bool = False
 
     def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
         """The types that it selects, of those that its tool is restricted to; None for all."""
@@ -126,6 +127,7 @@ class Tool:
         ops: Iterable[str] | None = None,
         scopes: Iterable[str] | None = None,
         opt_in: bool = False,
+        require_producers: bool = False,
     ) -> None:
         """Register an analysis routine for operators.
 
@@ -145,9 +147,12 @@ class Tool:
                 the attention of any. ``""`` is for operators in no scope.
             opt_in: without ``ops``, look also at what is hidden from a tool that does not
                 name its type, such as the operators of an optimizer.
+            require_producers: have :meth:`OpContext.producers` tell what makes the inputs of
+                (forward) operators. Those that it looks at are all that this is told of, so it
+                wants all of them.
         """
         view = View.BACKWARD if backward else View.FORWARD
-        self._subscribe(callback, view, ops, scopes, require_outputs, opt_in)
+        self._subscribe(callback, view, ops, scopes, require_outputs, opt_in, require_producers)
 
     def add_inst_for_gradient(
         self,
@@ -258,14 +263,19 @@ class Tool:
         scopes: Iterable[str] | None,
         require_outputs: bool = False,
         opt_in: bool = False,
+        require_producers: bool = False,
     ) -> None:
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
         of_modules = view is View.MODULE
         types = self._strings(ops, *_OPTIONS[of_modules][0])
         globs = self._strings(scopes, *_OPTIONS[of_modules][1])
-        subscription = Subscription(self, callback, view, types, require_outputs, opt_in, globs)
-        self.subscriptions.append(subscription)
+        self.subscriptions.append(
+            Subscription(
+                *(self, callback, view, types, require_outputs, opt_in, globs),
+                require_producers=require_producers,
+            )
+        )
 
     def _strings(
         self, given: Iterable[str] | None, option: str, what: str

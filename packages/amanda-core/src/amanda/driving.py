@@ -52,6 +52,9 @@ What a driver promises:
   core finds by what a tensor was :meth:`Driver.read_from`, of devices that run beside the host
   (:meth:`Driver.synchronize`, :meth:`Driver.allocated`) and of what an operator is there for
   (:meth:`Driver.purpose`), so that tools need not know its framework.
+- Where tools want to know what makes the inputs of an operator (:attr:`Plan.producers`), it adds
+  to these what it finds, at an execution or in a graph: outputs of operators that the same tool
+  looks at, across all that it does not. A driver that does so says so (``tells_producers``).
 - It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
   :func:`calling_source` when it makes one, or by what a graph keeps of its nodes, of which
   :func:`is_program` tells the program's own lines.
@@ -99,6 +102,7 @@ from amanda._places import (
 )
 from amanda._plan import Plan
 from amanda._private_names import PrivateNames, versions_tested
+from amanda._producers import InputProducers, Producer, Producers
 from amanda._routine import in_routine
 from amanda._tool import Subscription, View
 from amanda._trees import leaves, tensors_in, with_tensors_in
@@ -110,7 +114,7 @@ __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patch
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
 __all__ += ["NOTHING", "Ask", "Forward"]
 __all__ += ["leaves", "tensors_in", "with_tensors_in"]
-__all__ += ["Parameter", "Source", "TensorInfo"]
+__all__ += ["InputProducers", "Parameter", "Producer", "Producers", "Source", "TensorInfo"]
 __all__ += ["calling_source", "is_program", "places_of"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]
 __all__ += ["Translation", "alike", "context_map", "name_of"]

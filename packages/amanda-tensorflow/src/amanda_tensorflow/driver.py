@@ -46,6 +46,7 @@ class TensorFlowDriver(Driver):
 
     backend = "tensorflow"
     vocabulary = "tensorflow"
+    tells_producers = True
 
     def __init__(self) -> None:
         self._unseen = Unseen()

@@ -3,6 +3,7 @@
 from amanda_tools.executions import Execution, Executions
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops
+from amanda_tools.graph import Edge, Graph, Network, Node
 from amanda_tools.merge_files import merge_files
 from amanda_tools.merging import Merged, RankNumber, gathered
 from amanda_tools.nonfinite import NanWatch, NonFinite
@@ -18,13 +19,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Column",
+    "Edge",
     "Execution",
     "Executions",
     "Findings",
     "Flops",
+    "Graph",
     "Merged",
     "ModuleSummary",
     "NanWatch",
+    "Network",
+    "Node",
     "NonFinite",
     "OperatorFlops",
     "OperatorProfile",

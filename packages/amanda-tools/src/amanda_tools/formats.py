@@ -7,7 +7,7 @@ import io
 import json
 import os
 from dataclasses import asdict, is_dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from amanda_tools.document import Document
 from amanda_tools.findings import Findings, field_names
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 
 _Row = TypeVar("_Row")
+
+
+_PLAIN = (".json", ".csv")
 
 
 def ending_of(path: str | os.PathLike[str], known: Sequence[str]) -> str:
@@ -41,49 +44,47 @@ def ending_of(path: str | os.PathLike[str], known: Sequence[str]) -> str:
 
 
 class Saved(Document):
-    """A file that holds what a tool found, as JSON or CSV.
-
-    JSON is what :meth:`Findings.to_dict` gives; CSV has a line for each row, in which what is
-    neither text nor a number is JSON.
+    """A file that holds what a tool found, in the format that its ending says.
 
     Args:
-        path: the file, whose name ends in ``.json`` or ``.csv``.
+        path: the file.
+        endings: those that its name may have.
+
+    Attributes:
+        ending: the one that it has.
 
     Raises:
         OSError: it cannot be written there.
         ValueError: its name ends in something else.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._ending = ending_of(path, (".json", ".csv"))
+    def __init__(self, path: str | os.PathLike[str], endings: Sequence[str] = _PLAIN) -> None:
+        self.ending = ending_of(path, endings)
         super().__init__(path)
-        if self._ending == ".json":
+        if self.ending == ".json":
             self._nothing = b"null\n"
-
-    def save(self, findings: Findings[Any]) -> None:
-        """Have in the file what was found so far."""
-        if self._ending == ".json":
-            self.write(json.dumps(findings.to_dict(), indent=1) + "\n")
-        else:
-            self.write(csv_of(field_names(findings.row_type), findings.rows()))
 
 
 class Saving(Findings[_Row]):
     """A base of tools whose findings go into a file, if one is named, when a scope is left.
 
     It stands ahead of :class:`amanda.Tool` among the bases.
+
+    Attributes:
+        endings: what the name of the file may end in, which says its format.
     """
 
+    endings: ClassVar[Sequence[str]] = _PLAIN
     _saved: Saved | None = None
 
     def save_to(self, out: str | os.PathLike[str] | None) -> None:
-        """Name the file, by its ending JSON or CSV; None for none.
+        """Name the file; None for none.
 
         Raises:
             OSError: it cannot be written there.
             ValueError: its name ends in something else.
         """
-        self._saved = None if out is None else Saved(out)
+        self._saved = None if out is None else Saved(out, self.endings)
 
     def open(self) -> None:
         """Make the file, which leaving the scope does otherwise.
@@ -97,7 +98,22 @@ class Saving(Findings[_Row]):
     def on_exit(self) -> None:
         """Bring the file up to date."""
         if self._saved is not None:
-            self._saved.save(self)
+            self._saved.write(self.text(self._saved.ending))
+
+    def text(self, ending: str) -> str:
+        """What was found, in the format of an ending."""
+        return text_of(self, ending)
+
+
+def text_of(findings: Findings[Any], ending: str) -> str:
+    """What was found as JSON or CSV, by the ending of a file.
+
+    JSON is what :meth:`Findings.to_dict` gives; CSV has a line for each row, in which what is
+    neither text nor a number is JSON.
+    """
+    if ending == ".json":
+        return json.dumps(findings.to_dict(), indent=1) + "\n"
+    return csv_of(field_names(findings.row_type), findings.rows())
 
 
 def csv_of(names: Sequence[str], rows: Iterable[object]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amanda_tools.document import Document
-from amanda_tools.formats import Saved, ending_of
+from amanda_tools.formats import Saved, ending_of, text_of
 from amanda_tools.merging import Merged
 from amanda_tools.output import same_file
 from amanda_tools.trace_file import read_trace
@@ -42,7 +42,7 @@ def merge_files(paths: Sequence[str], out: str | os.PathLike[str] | None = None)
         saved = None if out is None else Saved(out)
         merged = Merged(found)
         if saved is not None:
-            saved.save(merged)
+            saved.write(text_of(merged, saved.ending))
         return merged
     if not all(isinstance(each, list) for each in found.values()):
         raise ValueError("some of them are traces and some are not")

@@ -71,8 +71,10 @@ DisableTorchFunction: Any = _find("torch._C.DisableTorchFunction")
 # Whether a profiler runs in a thread, and whether it is told of operators.
 is_profiled: Callable[[], bool] = _find("torch._C._autograd._profiler_enabled")
 record_functions: Callable[[bool], None] = _find("torch._C._autograd._enable_record_function")
-# Whether a tensor lies in memory.
+# Whether a tensor lies in memory; a weak reference to that, whose number no other memory has then.
 has_storage: Callable[[Tensor], bool] = _find("torch._C._has_storage")
+StorageWeakRef: Any = _find("torch.multiprocessing.reductions.StorageWeakRef", "expired")
+_find("torch.UntypedStorage._cdata")
 
 # ---- Modules and functions that are exchanged in a scope.
 

@@ -71,6 +71,7 @@ class TorchDriver(amanda.Driver):
     backend = "torch"
     vocabulary = "torch"
     has_modules = True
+    tells_producers = True
     xp = array_api_compat.torch
 
     def __init__(self) -> None:

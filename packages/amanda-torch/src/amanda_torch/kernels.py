@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from amanda_torch._internals import count_function_modes, set_key_included
 from amanda_torch.call import Call, run_inside
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.lineage import Traced
 from amanda_torch.strategies import strategy_of
 from amanda_torch.thread import KEY, local
 from amanda_torch.tracing import is_tracing
@@ -106,5 +107,8 @@ def _carry_out(
         plan = engine.analyze(call.shown(inputs))
     carry_out = plan.prepared.get(form)
     if carry_out is None:
-        carry_out = plan.prepared[form] = strategy_of(plan, form, identity)
+        carry_out = strategy_of(plan, form, identity)
+        if plan.producers:
+            carry_out = Traced(carry_out, form).run
+        plan.prepared[form] = carry_out
     return carry_out(engine, plan, operator, keys, args, kwargs)

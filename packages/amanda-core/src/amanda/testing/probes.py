@@ -5,6 +5,7 @@
 :class:`Record`, :class:`Count`                notes which operators run; counts how often
 :class:`Describe`                              notes their attributes and names of inputs
 :class:`Observe`                               looks at everything, touches nothing
+:class:`Edges`                                 notes which operators make which inputs
 :class:`Insert`                                inserts one routine, at one point or at several
 :func:`before`, :func:`after`, :func:`replace` insert one before, after or in place of operators
 :func:`scale`, :class:`Mask`                   multiply results; multiply weights
@@ -27,6 +28,7 @@ import amanda
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from amanda.driving import Producers
     from amanda.testing.adapter import Adapter
 
     Types = str | Sequence[str] | None
@@ -175,6 +177,28 @@ class Describe(amanda.Tool):
         """The analysis routine."""
         self.attrs[ctx.op.type] = dict(ctx.attrs)
         self.names[ctx.op.type] = list(ctx.input_names)
+
+
+class Edges(amanda.Tool):
+    """Notes what makes the inputs of operators."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._inputs: list[tuple[str, str, Producers]] = []
+        self.add_inst_for_op(self._look, require_producers=True)
+
+    def _look(self, ctx: amanda.OpContext) -> None:
+        for index, name in enumerate(ctx.input_names):
+            self._inputs.append((ctx.op.id, name, ctx.producers(index)))
+
+    @property
+    def edges(self) -> set[str]:
+        """All of them, as ``producer:output > consumer.input``; output 0 is left out."""
+        return {
+            f"{p.operator.id}{f':{p.output}' if p.output else ''} > {id}.{name}"
+            for id, name, producers in self._inputs
+            for p in producers
+        }
 
 
 class Insert(amanda.Tool):

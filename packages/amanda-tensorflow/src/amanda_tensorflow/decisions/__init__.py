@@ -42,6 +42,7 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
     forward, gradients = ForwardDecisions(asking), GradientDecisions(asking)
     for frame in asking.frames:
         forward.of_frame(frame)
+    forward.producing.tell()
     for frame in asking.frames:
         gradients.of_frame(frame)
     if root.definition is not None and attributes.BACKWARD_FUNCTION in root.definition.attr:

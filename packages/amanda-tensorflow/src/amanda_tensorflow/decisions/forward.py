@@ -9,6 +9,7 @@ from amanda.driving import Execution
 
 from amanda_tensorflow.composites import group_in, parts_of, wholes_of
 from amanda_tensorflow.decisions.asked import ForwardSide
+from amanda_tensorflow.decisions.producing import Producing
 from amanda_tensorflow.graph.attributes import read_attrs
 from amanda_tensorflow.graph.body import input_names
 from amanda_tensorflow.graph.operators import operators_of
@@ -26,12 +27,17 @@ if TYPE_CHECKING:
 
 
 class ForwardDecisions:
-    """Asks the tools about the forward operators of frames."""
+    """Asks the tools about the forward operators of frames.
+
+    Attributes:
+        producing: what makes the inputs of these.
+    """
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._engine = asking.engine
         self._visited: set[Frame] = set()
+        self.producing = Producing()
 
     def of_frame(self, frame: Frame) -> None:
         """Ask about a function's operators, those of a function that it calls where it does."""
@@ -67,6 +73,7 @@ class ForwardDecisions:
             return Execution(operator, inputs, names, read_attrs(operation))
 
         plan = self._plan(frame, operator, shown, outputs)
+        self.producing.met(frame, name, operator, plan, frame.inputs[name])
         fixed = _taken_with_others(frame, operation)
         early = operation.op_def.allows_uninitialized_input
         forward = ForwardSide.of_operation(operation)
@@ -86,6 +93,8 @@ class ForwardDecisions:
             return Execution(operator, inputs, composite.input_names, composite.attrs)
 
         plan = self._plan(frame, operator, shown, outputs)
+        taken = [frame.tensor(f"{name}:{index}") for name, index in composite.inputs]
+        self.producing.met(frame, group.root, operator, plan, taken)
         if plan.replace is not None:
             self._check_unwatched(frame, group, plan.replace.tool.name, operator)
         forward = ForwardSide.of_whole(whole, frame.graph)
