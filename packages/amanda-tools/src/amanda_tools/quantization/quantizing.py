@@ -1,0 +1,144 @@
+"""What all tools that quantize have in common: the tensors that they choose, and their rows."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+import amanda
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from amanda_tools.notice import printable
+from amanda_tools.place import Place
+from amanda_tools.quantization.files import SavingScales
+from amanda_tools.quantization.operands import (
+    HIDDEN,
+    Operand,
+    checked_types,
+    operands_of,
+    refuse_hidden,
+)
+from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observed, axes_of_weight
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from amanda_tools.quantization.tensors import Known, QuantizedTensor
+    from amanda_tools.quantization.treatments import Treatment
+
+
+class Quantizing(SavingScales, amanda.Tool):
+    """Base of tools that quantize what operators multiply with each other.
+
+    Args:
+        per_channel: whether each channel of the output has a scale of its own in a weight.
+        ops: types of operators.
+        scopes: globs of the scopes of operators; None for all.
+        ignored: globs of the scopes of operators that are left as they are.
+        out: a file to write when the scope is left.
+    """
+
+    lists_candidates = True  # a model has few of all types that there are
+
+    def __init__(
+        self,
+        per_channel: bool,
+        ops: Sequence[str] | None,
+        scopes: Sequence[str] | None,
+        ignored: Sequence[str],
+        out: str | os.PathLike[str] | None,
+    ) -> None:
+        super().__init__(namespace="onnx")
+        self.save_to(out)
+        self._per_channel = per_channel
+        self._ignored = tuple(ignored)
+        self._known: dict[tuple[Place, str], Known] = {}
+        types = checked_types(ops)
+        self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
+        self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
+        self.add_inst_for_op(refuse_hidden, ops=HIDDEN, scopes=scopes)
+
+    def rows(self) -> list[QuantizedTensor]:
+        """The tensors, in the order in which their operators first ran."""
+        return [known.row() for known in self._known.values()]
+
+    def found(self) -> str:
+        """How many tensors there are of each kind, and of how many operators."""
+        weights = sum(known.operand.is_weight for known in self._known.values())
+        operators = len({known.place for known in self._known.values()})
+        activations = len(self._known) - weights
+        return f"{weights:,} weights and {activations:,} activations of {operators:,} operators"
+
+    def report(self) -> list[Table | str]:
+        """A line for each tensor, and how many there are."""
+        name = type(self).__name__.lower()
+        saved = "" if self.saved is None else f"; {self.saved}"
+        return [_table(self.rows()), f"{name}: {self.found()}{saved}"]
+
+    @abc.abstractmethod
+    def _choose(self, operand: Operand, place: Place) -> Known | None:
+        """How a tensor is to be quantized; None if it is not."""
+
+    @abc.abstractmethod
+    def _treatment(self, ctx: amanda.OpContext, known: Known) -> Treatment:
+        """What is to be done with a tensor of an operator."""
+
+    def _analyze(self, ctx: amanda.OpContext) -> None:
+        place = Place.at(ctx)
+        treatments: list[Treatment] = []
+        for operand in operands_of(ctx, self._ignored):
+            if not self._per_channel:
+                operand = operand._replace(channel=None)
+            known = self._known.get((place, operand.name)) or self._choose(operand, place)
+            if known is not None:
+                known.operand = operand
+                self._known[place, operand.name] = known
+                treatments.append(self._treatment(ctx, known))
+        treatments = [t for t in treatments if isinstance(t, Observed)] or treatments
+        state, kinds = ctx.state(self), [type(treatment) for treatment in treatments]
+        if state.get("kinds", kinds) != kinds:  # what was inserted at the gradient goes with others
+            self.invalidate()
+        state["treatments"], state["kinds"] = treatments, kinds
+        for treatment in treatments:
+            treatment.insert(ctx)
+
+    def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
+        for treatment in ctx.state(self).get("treatments", ()):
+            treatment.insert_on_gradient(ctx)
+
+    def _for_weight(self, ctx: amanda.OpContext, known: Known) -> Treatment:
+        """By the range of the value that it has now or, where that is not known, has each time."""
+        axes = axes_of_weight(ctx, known)
+        try:
+            value = ctx.value(known.operand.position)
+        except amanda.ValueUnavailableError:
+            return ByOwnRange(known, axes)
+        if value.size:
+            known.set_by(value, axes)
+        return BySettings(known) if value.size else ByOwnRange(known, axes)
+
+    def _without_range(self, known: Known) -> amanda.UnsupportedError:
+        return amanda.UnsupportedError(
+            f"{self.name}: {known.title} ran for the first time after freeze(), and has no range; "
+            "run the model on data with which it runs ahead of that, or have its scope in ignored="
+        )
+
+
+def _table(rows: Sequence[QuantizedTensor]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for title in ("Tensor", "Input", "Bits", "Scales", "From", "To", "Error"):
+        table.add_column(title, no_wrap=True, justify="left" if title in _TEXT else "right")
+    for row in rows:
+        scales = "each time" if row.scale is None else f"{len(row.scale):,}"
+        low = "" if row.minimum is None else f"{min(row.minimum):.3g}"
+        high = "" if row.maximum is None else f"{max(row.maximum):.3g}"
+        error = "" if row.error is None else f"{row.error:.2%}"
+        cells = (row.id, row.input, str(row.bits), scales, low, high, error)
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+_TEXT = ("Tensor", "Input")
