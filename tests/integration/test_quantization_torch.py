@@ -316,6 +316,8 @@ def test_what_is_ignored_stays_as_it_is():
         {"averaging": 2},
         {"calibrate": 0},
         {"ops": ["Relu"]},
+        {"activations": "static"},
+        {"arithmetic": "jax"},
         {"out": "scales.txt"},
     ],
     ids=lambda options: next(iter(options)),

@@ -100,7 +100,7 @@ class Saving(Findings[_Row]):
         if self._saved is not None:
             self._saved.write(self.text(self._saved.ending))
 
-    def text(self, ending: str) -> str:
+    def text(self, ending: str) -> str | bytes:
         """What was found, in the format of an ending."""
         return text_of(self, ending)
 

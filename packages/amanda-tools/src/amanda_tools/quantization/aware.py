@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from amanda_tools.quantization.calibration import check_share
+from amanda_tools.quantization.calibration import check_choice, check_share
 from amanda_tools.quantization.formula import Arithmetic, formula_of
 from amanda_tools.quantization.quantizing import Quantizing
 from amanda_tools.quantization.tensors import Known
@@ -21,13 +21,15 @@ from amanda_tools.quantization.treatments import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
 
     import amanda
 
     from amanda_tools.place import Place
     from amanda_tools.quantization.operands import Operand
     from amanda_tools.quantization.treatments import Treatment
+
+
+Ranges = Literal["moving", "learned"]
 
 
 class QuantizeAware(Quantizing):
@@ -71,7 +73,7 @@ class QuantizeAware(Quantizing):
         self,
         bits: int = 8,
         activation_bits: int = 8,
-        ranges: Literal["moving", "learned"] = "moving",
+        ranges: Ranges = "moving",
         *,
         symmetric: bool = True,
         per_channel: bool = True,
@@ -79,13 +81,15 @@ class QuantizeAware(Quantizing):
         averaging: float = 0.01,
         learning_rate: float = 0.01,
         arithmetic: Arithmetic = "torch",
-        ops: Sequence[str] | None = None,
-        scopes: Sequence[str] | None = None,
-        ignored: Sequence[str] = (),
+        ops: list[str] | None = None,
+        scopes: list[str] | None = None,
+        ignored: list[str] | None = None,
         out: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(per_channel, ops, scopes, ignored, out)
+        super().__init__(per_channel, ops, scopes, ignored or (), out)
         check_share("averaging", averaging)
+        check_choice("ranges", ranges, Ranges)
+        check_choice("arithmetic", arithmetic, Arithmetic)
         if learning_rate < 0:
             raise ValueError(f"learning_rate={learning_rate}: it is 0 at least")
         self._bits = {True: bits, False: activation_bits}  # by whether it is a weight

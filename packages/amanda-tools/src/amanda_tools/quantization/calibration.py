@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -79,6 +80,13 @@ class Observer:
             return self.error(formula, settings_for(formula, *candidate))
 
         return min(reversed(candidates), key=error)
+
+
+def check_choice(name: str, value: str, choices: object) -> None:
+    """Raise ValueError for an option that is none of the choices of a ``Literal``."""
+    if value not in typing.get_args(choices):
+        known = ", ".join(typing.get_args(choices))
+        raise ValueError(f"{name}={value}: it is one of {known}")
 
 
 def check_share(name: str, value: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Literal
 
-from amanda_tools.quantization.calibration import Method, Observer, check_share
+from amanda_tools.quantization.calibration import Method, Observer, check_choice, check_share
 from amanda_tools.quantization.formula import Arithmetic, formula_of
 from amanda_tools.quantization.quantizing import Quantizing
 from amanda_tools.quantization.tensors import Known
@@ -13,7 +13,6 @@ from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observe
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
 
     import amanda
 
@@ -76,17 +75,19 @@ class Quantize(Quantizing):
         percentile: float = 99.99,
         averaging: float = 0.01,
         arithmetic: Arithmetic = "torch",
-        ops: Sequence[str] | None = None,
-        scopes: Sequence[str] | None = None,
-        ignored: Sequence[str] = (),
+        ops: list[str] | None = None,
+        scopes: list[str] | None = None,
+        ignored: list[str] | None = None,
         out: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(per_channel, ops, scopes, ignored, out)
+        super().__init__(per_channel, ops, scopes, ignored or (), out)
         if calibrate is not None and calibrate < 1:
             raise ValueError(f"calibrate={calibrate}: an operator is calibrated by one execution")
         if not 0 < percentile <= 100:
             raise ValueError(f"percentile={percentile}: it is above 0, and 100 at most")
         check_share("averaging", averaging)
+        check_choice("activations", activations, Activations)
+        check_choice("arithmetic", arithmetic, Arithmetic)
         self._bits, self._activation_bits = bits, activation_bits
         self._activations = activations
         self._per_token = activations == "per_token"

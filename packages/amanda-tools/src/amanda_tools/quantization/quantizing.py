@@ -6,11 +6,7 @@ import abc
 from typing import TYPE_CHECKING
 
 import amanda
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
-from rich.text import Text
 
-from amanda_tools.notice import printable
 from amanda_tools.place import Place
 from amanda_tools.quantization.files import SavingScales
 from amanda_tools.quantization.operands import (
@@ -21,10 +17,13 @@ from amanda_tools.quantization.operands import (
     refuse_hidden,
 )
 from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observed, axes_of_weight
+from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+
+    from rich.table import Table
 
     from amanda_tools.quantization.tensors import Known, QuantizedTensor
     from amanda_tools.quantization.treatments import Treatment
@@ -75,7 +74,7 @@ class Quantizing(SavingScales, amanda.Tool):
     def report(self) -> list[Table | str]:
         """A line for each tensor, and how many there are."""
         name = type(self).__name__.lower()
-        saved = "" if self.saved is None else f"; {self.saved}"
+        saved = "" if self._saved is None else f"; {self._saved.state}"
         return [_table(self.rows()), f"{name}: {self.found()}{saved}"]
 
     @abc.abstractmethod
@@ -128,17 +127,17 @@ class Quantizing(SavingScales, amanda.Tool):
 
 
 def _table(rows: Sequence[QuantizedTensor]) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for title in ("Tensor", "Input", "Bits", "Scales", "From", "To", "Error"):
-        table.add_column(title, no_wrap=True, justify="left" if title in _TEXT else "right")
-    for row in rows:
-        scales = "each time" if row.scale is None else f"{len(row.scale):,}"
-        low = "" if row.minimum is None else f"{min(row.minimum):.3g}"
-        high = "" if row.maximum is None else f"{max(row.maximum):.3g}"
-        error = "" if row.error is None else f"{row.error:.2%}"
-        cells = (row.id, row.input, str(row.bits), scales, low, high, error)
-        table.add_row(*(Text(printable(cell)) for cell in cells))
-    return table
-
-
-_TEXT = ("Tensor", "Input")
+    titles = ("Tensor", "Input", "Bits", "Scales", "From", "To", "Error")
+    return table_of(
+        titles,
+        [
+            (
+                *(row.id, row.input, row.bits),
+                "each time" if row.scale is None else len(row.scale),
+                None if row.minimum is None else min(row.minimum),
+                None if row.maximum is None else max(row.maximum),
+                "" if row.error is None else f"{row.error:.2%}",
+            )
+            for row in rows
+        ],
+    )
