@@ -10,7 +10,7 @@ Not collected; ``test_testing.py`` runs it, with the kind of driver in the envir
 import os
 
 import amanda
-from amanda._engine import Engine
+from amanda.driving import Engine
 from amanda.testing import Conformance
 from numpy_backend import driver as working
 from numpy_backend.adapter import NumpyAdapter

@@ -2,8 +2,8 @@
 
 import numpy as np
 from amanda import Driver, Operator, TensorInfo, Tool
-from amanda._engine import Engine, Scope
-from amanda.driving import ByOperator, Execution
+from amanda._unmatched import Scope
+from amanda.driving import ByOperator, Engine, Execution
 
 
 class FakeDriver(Driver):

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from amanda._action import Action, Check
-from amanda._audience import Audience
 from amanda._context import OpContext
 from amanda._driver import Driver
 from amanda._errors import AmandaError, UnsupportedError
@@ -22,24 +20,10 @@ from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._plan import Decisions, Plan, Record
 from amanda._producers import InputProducers
+from amanda._selection import Selection, select
 from amanda._tool import Subscription, Tool, View
-from amanda._vocabulary import Selection
-
-
-@dataclass(slots=True, eq=False)
-class Scope:
-    """One ``with amanda.apply(...)`` block; ``open`` until it is left.
-
-    ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
-    them. ``places`` has the scopes in the model where operators ran, and ``modules`` the paths and
-    classes of what was called, if tools look at modules.
-    """
-
-    open: bool = True
-    seen: dict[str, set[str]] = field(default_factory=dict)
-    places: set[str] = field(default_factory=set)
-    modules: set[tuple[str, str]] = field(default_factory=set)
-
+from amanda._unmatched import Scope
+from amanda._vocabulary import context_map
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -80,14 +64,18 @@ class Engine:
         self.caching = True
         self.contexts = contexts
         self.records: ByOperator[Record] = ByOperator()
-        self._audience = Audience(driver, subscriptions)
-        self.wanted = self._audience.wanted
-        self.wants_modules = self._audience.wants_modules
-        self.filters_scopes = all(s.scopes is not None for s in subscriptions)
-        self.context_maps = self._audience.context_maps
+        spoken = {s.tool.vocabulary or "" for s in subscriptions} - {"", driver.vocabulary}
+        self.context_maps = {v: context_map(driver.vocabulary, v) for v in sorted(spoken)}
+        self._selections = [self._select(subscription) for subscription in subscriptions]
         self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
+        known = [s.forward | s.near for s in self._selections if s.forward is not None]
+        every = len(known) < len(subscriptions)
+        self.wanted = None if every else frozenset[str]().union(*known)
+        self.wants_modules = any(s.view is View.MODULE for s in subscriptions)
+        self.filters_scopes = all(s.scopes is not None for s in subscriptions)
         self._owners = owners
         self._scope = scope
+        self._scopes = {scope, *owners.values()}
         self._inside: dict[str, Engine | None] = {}
         self._within: dict[str, bool] = {}
         self._modules: dict[tuple[str, str], bool] = {}
@@ -96,6 +84,12 @@ class Engine:
         self._stamp = object()
         self._lock = threading.RLock()
         _engines.add(self)
+
+    def _select(self, subscription: Subscription) -> Selection:
+        translating = self.context_maps.get(subscription.tool.vocabulary or "")
+        if translating is None or subscription.view is View.MODULE:
+            return select(subscription, self.driver)
+        return translating.select(subscription, self.driver)
 
     # What is wanted
 
@@ -111,16 +105,17 @@ class Engine:
         """
         if type not in self._inside:
             with self._lock:
-                self._inside[type] = self._of(self._audience.without(type))
+                satisfied = {s.tool for s in self._selections if s.takes(type)}
+                self._inside[type] = self._without(satisfied)
         return self._inside[type]
 
     def wants_module(self, type: str, path: str) -> bool:
         """Whether any tool looks at a module of a class at a path, which is being called."""
         module = path, type
         if module not in self._modules:
-            for scope in {self._scope, *self._owners.values()}:
+            for scope in self._scopes:
                 scope.modules.add(module)
-            self._modules[module] = self._audience.wants_module(type, path)
+            self._modules[module] = any(s.has_module(type, path) for s in self._selections)
         return self._modules[module]
 
     def looks_within(self, scope: str) -> bool:
@@ -130,15 +125,15 @@ class Engine:
         """
         if scope not in self._within:
             self._saw(self.driver.vocabulary, scope)
-            self._within[scope] = self._audience.looks_within(scope)
+            self._within[scope] = any(s.reaches(scope) for s in self._selections)
         return self._within[scope]
 
-    def _of(self, rest: tuple[Subscription, ...]) -> Engine | None:
-        """The engine of some of the subscriptions; None if there are none."""
-        if not rest:
-            return None
-        if len(rest) == len(self._rank):
-            return self
+    def _without(self, tools: Collection[Tool], scope: str = "") -> Engine | None:
+        """The engine of all other tools, for a scope of a model; None if none of them looks."""
+        within = (s.subscription for s in self._selections if s.reaches(scope))
+        rest = tuple(s for s in within if s.tool not in tools)
+        if not rest or len(rest) == len(self._rank):
+            return self if rest else None
         if rest not in self._parts:
             engine = Engine(self.driver, rest, self._owners, self._scope, self.contexts)
             engine.set_caching(self.caching)
@@ -219,7 +214,7 @@ class Engine:
     @property
     def open(self) -> bool:
         """Whether any of the tools is still active."""
-        return self._scope.open or any(scope.open for scope in self._owners.values())
+        return any(scope.open for scope in self._scopes)
 
     # Caching
 
@@ -281,39 +276,33 @@ class Engine:
         self, view: View, execution: Execution, decisions: Decisions, pending: tuple[Selection, ...]
     ) -> Plan:
         operator, about = execution.operator, execution.runs
-        if view is View.MODULE:
-            whole = Plan(about, View.GRADIENT, decisions)
-            plan = Plan(
-                about, view, decisions, pending, False, not whole.is_noop, whole, inside=self
-            )
-            if self.caching:
-                self._record(operator).gradient = whole
-        elif view is View.FORWARD:
-            translations = self._record(operator).translations
+        backward = gradient = False
+        inside = self if view is View.MODULE else None
+        producers: Mapping[Tool, InputProducers] = {}
+        if view is View.FORWARD:
             backward = bool(self._looking(View.BACKWARD, operator))
             gradient = bool(self._looking(View.GRADIENT, operator))
-            inside = self._of(self._audience.inside(operator, translations))
+            translations = self._record(operator).translations
+            satisfied = {s.tool for s in self._selections if s.wants(operator, translations)}
+            inside = self._without(satisfied, operator.scope)
             producers = self._producers(operator)
-            plan = Plan(
-                *(about, view, decisions, pending, backward, gradient),
-                inside=inside,
-                producers=producers,
-            )
-        else:
-            plan = Plan(about, view, decisions, pending)
+        plan = Plan(about, view, decisions, pending, backward, gradient, inside, producers)
         if self.caching and view is View.GRADIENT:
             self._record(operator).gradient = plan
         elif self.caching:
-            self._record(about).plan = plan
+            record = self._record(about)
+            record.plan, record.gradient = plan, plan.whole or record.gradient
         return plan
 
     def _looking(self, view: View, operator: Operator) -> list[Selection]:
-        return self._audience.looking(view, operator, self._record(operator).translations)
+        """Those that look at an operator in a way."""
+        there, known = self._selections, self._record(operator).translations
+        return [s for s in there if s.view is view and s.looks_at(operator, known)]
 
     def _producers(self, operator: Operator) -> dict[Tool, InputProducers]:
         """Where to tell what makes the inputs of an operator, by the tools that want to know."""
         looking = self._looking(View.FORWARD, operator)
-        tools = [s.subscription.tool for s in looking if s.subscription.require_producers]
+        tools = [s.tool for s in looking if s.subscription.require_producers]
         if tools and not self.driver.tells_producers:
             raise UnsupportedError(
                 f"{tools[0].name}: what makes the inputs of {operator.named} is not told by the "
@@ -352,7 +341,7 @@ class Engine:
             self._saw(vocabulary, operator.scope, *translation.types)
 
     def _saw(self, vocabulary: str, where: str, *types: str) -> None:
-        for scope in {self._scope, *self._owners.values()}:
+        for scope in self._scopes:
             scope.seen.setdefault(vocabulary, set()).update(types)
             scope.places.add(where)
 

@@ -127,10 +127,10 @@ class Execution:
     input_names: Sequence[str] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Sequence[Any] | None = None
-    output_names: Sequence[str] = ()
     backward_operator: Operator | None = None
     grad_outputs: Sequence[Any] | None = None
     grad_inputs: Sequence[Any] | Callable[[], Sequence[Any]] | None = None
+    output_names: Sequence[str] = ()
 
     @property
     def runs(self) -> Operator:

@@ -11,8 +11,9 @@ from amanda._errors import ActionError
 from amanda._forward import Ask
 from amanda._operator import Operator
 from amanda._producers import InputProducers
+from amanda._selection import Selection
 from amanda._tool import Subscription, Tool, View
-from amanda._vocabulary import Selection, Translation
+from amanda._vocabulary import Translation
 
 if TYPE_CHECKING:  # which makes plans
     from amanda._engine import Engine
@@ -49,9 +50,9 @@ class Plan:
     pending: tuple[Selection, ...] = ()
     backward: bool = False
     gradient: bool = False
-    whole: Plan | None = None
     inside: Engine | None = None
     producers: Mapping[Tool, InputProducers] = field(default_factory=dict)
+    whole: Plan | None = field(init=False, default=None)
     before: tuple[Action, ...] = field(init=False)
     replace: Action | None = field(init=False)
     after: tuple[Action, ...] = field(init=False)
@@ -60,7 +61,10 @@ class Plan:
     prepared: dict[Any, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self, operator: Operator) -> None:
-        view = View.FORWARD if self.view is View.MODULE else self.view
+        view = self.view
+        if view is View.MODULE:
+            view, self.whole = View.FORWARD, Plan(operator, View.GRADIENT, self.decisions)
+            self.gradient = not self.whole.is_noop
         before, *replace, after = POINTS[view]
         self.before = _at(before, self.decisions)
         self.replace = _only(replace[0], self.decisions, operator) if replace else None

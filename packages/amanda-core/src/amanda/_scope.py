@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from amanda._audience import check_sees_modules
 from amanda._context import OpContext
 from amanda._discovery import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
-from amanda._engine import Engine, Scope
+from amanda._engine import Engine
 from amanda._errors import AmandaError
 from amanda._operator import ByOperator
 from amanda._routine import in_routine_first
 from amanda._tool import Tool, View, in_order
-from amanda._unmatched import warn_of_unmatched
-from amanda._vocabulary import check_understood, is_understood
+from amanda._unmatched import Scope, warn_of_unmatched
+from amanda._vocabulary import check_sees, is_understood
 
 
 @dataclass(slots=True, eq=False)
@@ -230,8 +229,7 @@ def _refresh() -> None:
     state = _thread.state
     drivers = loaded_drivers() if state.tools else known_drivers()
     for tool in state.tools:
-        check_understood(tool, drivers)
-        check_sees_modules(tool, drivers)
+        check_sees(tool, drivers)
     with contextlib.ExitStack() as telling:  # each of them is told, also if another one fails
         for driver in reversed(drivers):
             telling.callback(_activate, driver, state)

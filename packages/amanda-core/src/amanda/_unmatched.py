@@ -5,15 +5,31 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from amanda._driver import Driver
-from amanda._engine import Scope
 from amanda._errors import AmandaWarning
-from amanda._globs import meant, selects
+from amanda._selection import SEPARATORS, selects
 from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import is_understood, speaks_natively
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """One ``with amanda.apply(...)`` block; ``open`` until it is left.
+
+    ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
+    them. ``places`` has the scopes in the model where operators ran, and ``modules`` the paths and
+    classes of what was called, if tools look at modules.
+    """
+
+    open: bool = True
+    seen: dict[str, set[str]] = field(default_factory=dict)
+    places: set[str] = field(default_factory=set)
+    modules: set[tuple[str, str]] = field(default_factory=set)
+
 
 _told: weakref.WeakSet[Tool] = weakref.WeakSet()
 
@@ -26,40 +42,30 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
     the tool was restricted to it, for tools list types that a model may have. A glob is one of a
     model at hand, and named in any case.
     """
-    types = _Unmatched("types of operators that never ran in this scope")
-    globs = _Unmatched("scopes of a model in which nothing that is wanted ran")
-    modules = _Unmatched("modules that were never called in this scope")
+    found: dict[str, dict[tuple[str, str | None], list[str]]] = {}
     for tool in tools:
-        if tool not in _told:
-            types.add(tool, _types(tool, scope, drivers))
-            globs.add(tool, _globs(tool, scope.places))
-            modules.add(tool, _modules(tool, scope.modules))
-    said = [str(unmatched) for unmatched in (types, globs, modules) if unmatched]
+        if tool in _told:
+            continue
+        unmatched = {
+            "types of operators that never ran in this scope": _types(tool, scope, drivers),
+            "scopes of a model in which nothing that is wanted ran": _globs(tool, scope.places),
+            "modules that were never called in this scope": _modules(tool, scope.modules),
+        }
+        for what, names in unmatched.items():
+            for named in names.items():
+                _told.add(tool)
+                selecting = found.setdefault(what, {}).setdefault(named, [])
+                selecting += [tool.name] if tool.name not in selecting else []
+    said = [
+        f"{what}: {'; '.join(_listed(*named, tools) for named, tools in names.items())}"
+        for what, names in found.items()
+    ]
     if said:
         warnings.warn("; ".join(said), AmandaWarning, stacklevel=4)
 
 
-class _Unmatched(dict[str, tuple["str | None", list[str]]]):
-    """What tools selected, with what may be meant by it, and their names."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self._what = what
-
-    def add(self, tool: Tool, unmatched: Mapping[str, str | None]) -> None:
-        """Have a tool be told of what it selected."""
-        if unmatched:
-            _told.add(tool)
-        for name, near in unmatched.items():
-            tools = self.setdefault(name, (near, []))[1]
-            tools += [tool.name] if tool.name not in tools else []
-
-    def __str__(self) -> str:
-        listed = "; ".join(
-            f"{name!r} of {', '.join(tools)}" + (f", did you mean {near!r}?" if near else "")
-            for name, (near, tools) in self.items()
-        )
-        return f"{self._what}: {listed}"
+def _listed(name: str, near: str | None, tools: Iterable[str]) -> str:
+    return f"{name!r} of {', '.join(tools)}" + (f", did you mean {near!r}?" if near else "")
 
 
 def _globs(tool: Tool, places: Collection[str]) -> dict[str, str | None]:
@@ -71,19 +77,13 @@ def _globs(tool: Tool, places: Collection[str]) -> dict[str, str | None]:
 
 def _modules(tool: Tool, called: Collection[tuple[str, str]]) -> dict[str, str | None]:
     """Globs of paths, and classes, of modules of which none was called, with what may be meant."""
-    found: dict[str, str | None] = {}
-    paths = {path for path, _ in called}
-    classes = frozenset(cls for _, cls in called)
-    for subscription in tool.subscriptions if called else ():
-        if subscription.view is not View.MODULE:
-            continue
-        for glob in sorted(subscription.scopes or ()):
-            if not any(fnmatchcase(path, glob) for path in paths):
-                found[glob] = meant(glob, paths)
-        for cls in sorted((subscription.ops or frozenset()) - classes):
-            if not tool.lists_candidates:
-                found[cls] = min(alike(cls, classes), default=None)
-    return found
+    subscriptions = [s for s in tool.subscriptions if s.view is View.MODULE] if called else []
+    paths, classes = {path for path, _ in called}, frozenset(cls for _, cls in called)
+    globs = {glob for s in subscriptions for glob in s.scopes or ()}
+    missing = [glob for glob in sorted(globs) if not any(fnmatchcase(path, glob) for path in paths)]
+    types = () if tool.lists_candidates else {cls for s in subscriptions for cls in s.ops or ()}
+    found = {cls: min(alike(cls, classes), default=None) for cls in sorted({*types} - classes)}
+    return {glob: meant(glob, paths) for glob in missing} | found
 
 
 def _of_operators(tool: Tool) -> list[Subscription]:
@@ -136,3 +136,15 @@ def in_another_style(type: str, known: Iterable[str]) -> frozenset[str]:
 
 def _bare(type: str) -> str:
     return type.replace("_", "").lower()
+
+
+def meant(glob: str, scopes: Collection[str]) -> str | None:
+    """What may be meant by a glob that selects none of these scopes.
+
+    That is the same with the separators of another backend, or within a scope that was left out.
+    """
+    for other in (glob, glob.replace(".", "/"), glob.replace("/", ".")):
+        for candidate in (other, *(f"*{separator}{other}" for separator in SEPARATORS)):
+            if candidate != glob and any(selects(candidate, scope) for scope in scopes):
+                return candidate
+    return None

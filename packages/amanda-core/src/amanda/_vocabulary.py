@@ -9,35 +9,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from amanda._discovery import PORTABLE, entry_points_of, native_vocabularies, warn_once
 from amanda._driver import Driver
-from amanda._errors import MissingContextMapError
+from amanda._errors import AmandaError, MissingContextMapError, UnsupportedError
 from amanda._observation import Analysis
 from amanda._operator import Execution
 from amanda._tool import Subscription, Tool, View
 
+if TYPE_CHECKING:  # which selects by translations
+    from amanda._selection import Selection
+
 _GROUP = "amanda.context_maps"  # of entry points
-
-
-@dataclass(slots=True, eq=False)
-class Selection:
-    """What a subscription looks at on one backend.
-
-    Attributes:
-        view: how it looks at the operators there.
-        types: the types that it selects, as the vocabulary of its tool spells them; None for all.
-        forward: the backend's types of the forward operators that may be among them; None for all.
-        near: the backend's types that may be meant by one that is not there; they are watched.
-    """
-
-    subscription: Subscription
-    view: View
-    types: frozenset[str] | None
-    forward: frozenset[str] | None
-    near: frozenset[str] = frozenset()
 
 
 class Translation(Protocol):
@@ -117,18 +101,6 @@ def speaks_natively(tool: Tool, driver: Driver) -> bool:
     return tool.vocabulary in (None, driver.vocabulary)
 
 
-def select(subscription: Subscription, driver: Driver) -> Selection:
-    """What a subscription of a tool that speaks the backend's own vocabulary looks at."""
-    view, types = subscription.view, subscription.types(driver.canonical_type)
-    if view is View.MODULE:
-        return Selection(subscription, view, types, frozenset())
-    if types is None:
-        return Selection(subscription, view, None, None)
-    if view is View.BACKWARD:
-        return Selection(subscription, view, types, driver.forward_types(types))
-    return Selection(subscription, view, types, types, frozenset(driver.alike(types)))
-
-
 def context_map(backend: str, vocabulary: str) -> ContextMap:
     """The map from a backend's vocabulary to another one.
 
@@ -166,23 +138,45 @@ def is_understood(tool: Tool, driver: Driver) -> bool:
     return not isinstance(_map_or_reason(driver.vocabulary, tool.vocabulary or ""), str)
 
 
-def check_understood(tool: Tool, drivers: Sequence[Driver]) -> None:
+def check_sees(tool: Tool, drivers: Sequence[Driver]) -> None:
     """Say of which backends a tool sees nothing, though it is not meant for another one.
 
     Raises:
         MissingContextMapError: of none of them, or what it speaks is misspelt.
+        UnsupportedError: it looks at modules, and none of them has these.
     """
     vocabulary = tool.vocabulary
     if vocabulary is None and tool.namespace not in (None, "", "amanda"):
         _check_own_name(tool, tool.namespace)
-    if vocabulary is None or vocabulary in native_vocabularies():
-        return
-    found = [(driver.backend, _map_or_reason(driver.vocabulary, vocabulary)) for driver in drivers]
-    missing = [(backend, why) for backend, why in found if isinstance(why, str)]
+    if vocabulary is not None and vocabulary not in native_vocabularies():
+        maps = [_map_or_reason(driver.vocabulary, vocabulary) for driver in drivers]
+        _tell(tool, "nothing", drivers, maps, MissingContextMapError)
+    if any(subscription.view is View.MODULE for subscription in tool.subscriptions):
+        reason = "has no modules that tools can see; register with add_inst_for_op instead"
+        reasons = [
+            None if d.has_modules else f"add_inst_for_module: {d.backend} {reason}" for d in drivers
+        ]
+        _tell(tool, "no modules", drivers, reasons, UnsupportedError)
+
+
+def _tell(
+    tool: Tool,
+    unseen: str,
+    drivers: Sequence[Driver],
+    reasons: Sequence[Any],
+    error: type[AmandaError],
+) -> None:
+    """Warn of what a tool does not see on some backends, for the reasons that are text.
+
+    Raises:
+        AmandaError: that is so on all of them.
+    """
+    found = zip(drivers, reasons, strict=True)
+    missing = [(driver.backend, why) for driver, why in found if isinstance(why, str)]
     if missing and len(missing) == len(drivers):
-        raise MissingContextMapError(f"{tool.name}: {missing[0][1]}")
+        raise error(f"{tool.name}: {missing[0][1]}")
     for backend, why in missing:
-        warn_once(f"{tool.name} sees nothing of {backend}: {why}")
+        warn_once(f"{tool.name} sees {unseen} of {backend}: {why}")
 
 
 def _check_own_name(tool: Tool, namespace: str) -> None:

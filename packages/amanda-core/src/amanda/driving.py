@@ -104,10 +104,11 @@ from amanda._plan import Plan
 from amanda._private_names import PrivateNames, versions_tested
 from amanda._producers import InputProducers, Producer, Producers
 from amanda._routine import in_routine
+from amanda._selection import Selection
 from amanda._tool import Subscription, View
 from amanda._trees import leaves, tensors_in, with_tensors_in
 from amanda._unmatched import alike
-from amanda._vocabulary import Composite, ContextMap, Selection, Translation, context_map
+from amanda._vocabulary import Composite, ContextMap, Translation, context_map
 
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]

@@ -94,7 +94,7 @@ class Call:
         signature, operator = self.form.signature, self.operator
         names = signature.input_names(self.args, self.kwargs)
         attrs = self.identity.settled(signature.attrs(self.args, self.kwargs), operator)
-        return Execution(operator, inputs, names, attrs, outputs, output_names)
+        return Execution(operator, inputs, names, attrs, outputs, output_names=output_names)
 
     def blame(self, error: Exception, actions: Sequence[Action]) -> None:
         """Name the routines that substituted something that the operator cannot take.

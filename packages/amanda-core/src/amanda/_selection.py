@@ -1,0 +1,119 @@
+"""Selections tell which operators of a backend a subscription of a tool looks at."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from amanda._driver import Driver
+from amanda._operator import Operator
+from amanda._tool import Subscription, Tool, View
+
+if TYPE_CHECKING:  # whose maps select
+    from amanda._vocabulary import Translation
+
+SEPARATORS = "./"
+"""What stands between a scope of a model and one within it, whatever a backend's are made of."""
+
+
+@functools.lru_cache(maxsize=4096)
+def selects(glob: str, scope: str) -> bool:
+    """Whether a glob matches a scope, or one that it lies in.
+
+    ``*`` stands for any text, also across separators. The empty glob is for what lies in no scope.
+    """
+    if not glob or not scope:
+        return fnmatchcase(scope, glob)
+    ends = [i for i, character in enumerate(scope) if character in SEPARATORS]
+    return any(fnmatchcase(scope[:end], glob) for end in (*ends, len(scope)))
+
+
+@functools.lru_cache(maxsize=4096)
+def may_select_within(glob: str, scope: str) -> bool:
+    """Whether there may be a scope within this one that a glob selects.
+
+    That is so where some beginning of the glob matches the path as far as it goes; the outermost
+    scope, whose path is empty, has all others within it.
+    """
+    if not scope or selects(glob, scope):
+        return bool(glob)
+    beginnings = [glob[:end] for end in range(1, len(glob) + 1)]
+    return any(fnmatchcase(scope + s, begin) for s in SEPARATORS for begin in beginnings)
+
+
+@dataclass(slots=True, eq=False)
+class Selection:
+    """What a subscription looks at on one backend.
+
+    Attributes:
+        view: how it looks at the operators there.
+        types: the types that it selects, as the vocabulary of its tool spells them; None for all.
+        forward: the backend's types of the forward operators that may be among them; None for all.
+        near: the backend's types that may be meant by one that is not there; they are watched.
+    """
+
+    subscription: Subscription
+    view: View
+    types: frozenset[str] | None
+    forward: frozenset[str] | None
+    near: frozenset[str] = frozenset()
+
+    @property
+    def tool(self) -> Tool:
+        """The tool whose subscription it is."""
+        return self.subscription.tool
+
+    def takes(self, type: str) -> bool:
+        """Whether a forward operator of a type of the backend may be one that it selects."""
+        return self.forward is None or type in self.forward
+
+    def reaches(self, scope: str) -> bool:
+        """Whether it may select operators of a scope, or of one within it."""
+        globs = self.subscription.scopes
+        return globs is None or any(selects(g, scope) or may_select_within(g, scope) for g in globs)
+
+    def has_module(self, type: str, path: str) -> bool:
+        """Whether it selects calls of a module of a class at a path."""
+        globs = self.subscription.scopes
+        of_class = self.view is View.MODULE and (self.types is None or type in self.types)
+        return of_class and (globs is None or any(fnmatchcase(path, glob) for glob in globs))
+
+    def wants(self, operator: Operator, translations: Mapping[str, Translation]) -> bool:
+        """Whether it selects an operator, by type and scope, in the vocabulary of its tool."""
+        globs, vocabulary = self.subscription.scopes, self.tool.vocabulary
+        if operator.only_in not in (None, vocabulary) or not self.takes(operator.type):
+            return False
+        if globs is not None and not any(selects(glob, operator.scope) for glob in globs):
+            return False
+        translation = translations.get(vocabulary or "")
+        if translation is None or self.types is None:
+            return True
+        return not self.types.isdisjoint(translation.types)
+
+    def looks_at(self, operator: Operator, translations: Mapping[str, Translation]) -> bool:
+        """Whether its tool sees an operator, which may be a module, or a part of a composite."""
+        if operator.is_module:
+            return self.has_module(operator.type, operator.scope)
+        if self.view is View.MODULE or self.tool.vocabulary in operator.part_in:
+            return False
+        if operator.opt_in and self.types is None and not self.subscription.opt_in:
+            return False
+        return self.wants(operator, translations)
+
+
+def select(subscription: Subscription, driver: Driver) -> Selection:
+    """What a subscription looks at whose tool speaks the backend's own vocabulary.
+
+    So does each that looks at modules, which are the same in every vocabulary.
+    """
+    view, types = subscription.view, subscription.types(driver.canonical_type)
+    if view is View.MODULE:
+        return Selection(subscription, view, types, frozenset())
+    if types is None:
+        return Selection(subscription, view, None, None)
+    if view is View.BACKWARD:
+        return Selection(subscription, view, types, driver.forward_types(types))
+    return Selection(subscription, view, types, types, frozenset(driver.alike(types)))
