@@ -1,8 +1,10 @@
 """Operators are told apart by their places, and live as long as what they are part of."""
 
 import gc
+import sys
+import types
 
-from amanda.driving import Ids, Operator, Operators, calling_instructions
+from amanda.driving import Ids, Operator, Operators, Source, calling_instructions
 
 
 class Model:
@@ -13,58 +15,79 @@ class Run:
     pass
 
 
+def met(part=None, run=None):
+    """Two operators of a model, called at two places, in the order in which they are met."""
+    return [OPERATORS.at(part, "head", "add", run), OPERATORS.at(part, "head", "add", run)]
+
+
+def ids(found):
+    return [operator.id for operator in found]
+
+
+OPERATORS = Operators("numpy", ["json"])
+
+
 def test_a_place_has_one_operator_and_another_one_the_next_number():
-    operators, model = Operators("numpy"), Model()
-    first = operators.at(model, "head", "add", "here", Run())
-    second = operators.at(model, "head", "add", "there", Run())
-    assert (first.id, second.id) == ("head/add", "head/add#2")
-    assert operators.at(model, "head", "add", "here", Run()) is first
+    model = Model()
+    first = met(model, Run())
+    assert ids(first) == ["head/add", "head/add#2"]
+    assert met(model, Run()) == first
 
 
 def test_a_place_that_is_passed_twice_in_a_run_has_two():
-    operators, model = Operators("numpy"), Model()
+    model = Model()
     for run in (Run(), Run()):
-        ids = [operators.at(model, "", "add", "loop", run).id for _ in range(2)]
-        assert ids == ["add", "add#2"]
+        assert ids(met(model, run) + met(model, run)) == [
+            *("head/add", "head/add#2", "head/add#3", "head/add#4")
+        ]
 
 
 def test_a_run_within_a_run_leaves_its_turns_alone():
-    operators, model, run = Operators("numpy"), Model(), Run()
-    first = operators.at(model, "", "add", "loop", run)
-    assert operators.at(model, "", "add", "loop", Run()) is first
-    assert operators.at(model, "", "add", "loop", run).id == "add#2"
+    model, run = Model(), Run()
+    first = met(model, run)
+    assert met(model, Run()) == first
+    assert ids(met(model, run)) == ["head/add#3", "head/add#4"]
 
 
 def test_outside_of_runs_it_has_one_however_often_it_is_passed():
-    operators, model = Operators("numpy"), Model()
-    assert operators.at(model, "", "add", "loop") is operators.at(model, "", "add", "loop")
+    model = Model()
+    assert met(model) == met(model)
 
 
 def test_two_models_share_no_operator_and_the_id_of_a_dead_one_is_free():
-    operators, model, other = Operators("numpy"), Model(), Model()
-    ids = [operators.at(part, "", "add", "here", Run()).id for part in (model, other)]
-    assert ids == ["add", "add#2"]
+    model, other = Model(), Model()
+    assert ids(met(model)) == ["head/add", "head/add#2"]
+    assert ids(met(other)) == ["head/add#3", "head/add#4"]
     del model
     gc.collect()
-    assert operators.at(Model(), "", "add", "here", Run()).id == "add"
+    third = Model()
+    assert ids(met(third)) == ["head/add", "head/add#2"]
+
+
+def test_an_operator_tells_the_line_that_calls_it():
+    model = Model()
+    first, second = met(model)
+    assert first.source == second.source == Source(__file__, met.__code__.co_firstlineno + 2)
 
 
 def test_an_operator_has_one_backward_operator():
-    operators, model = Operators("numpy"), Model()
-    operator = operators.at(model, "head", "add", "here", Run())
-    backward = operators.backward(operator, "_backward")
+    model = Model()
+    operator, _ = met(model)
+    backward = OPERATORS.backward(operator, "_backward")
     assert (backward.id, backward.type) == ("head/add_backward", "add_backward")
-    assert operators.backward(operator, "_backward") is backward
+    assert OPERATORS.backward(operator, "_backward") is backward
 
 
-def test_calling_instructions_lead_from_the_first_file_that_is_not_between():
-    names = {"calling_instructions": calling_instructions}
-    text = "def call(): return inner()\ndef inner(): return calling_instructions('between'.__eq__)"
-    exec(compile(text, "between", "exec"), names)
-    call = names["call"]
+def test_calling_instructions_lead_through_the_modules_that_are_not_the_programs(monkeypatch):
+    framework = types.ModuleType("framework")
+    framework.__file__ = "framework.py"
+    monkeypatch.setitem(sys.modules, "framework", framework)
+    framework.calling_instructions = calling_instructions
+    text = "def call(): return inner()\ndef inner(): return calling_instructions(['framework'])"
+    exec(compile(text, framework.__file__, "exec"), vars(framework))
 
     def program():
-        return [call(), call()]
+        return [framework.call(), framework.call()]
 
     first, second = program()
     assert [code.co_name for code, _ in first] == ["inner", "call", "program"]

@@ -15,6 +15,7 @@ from amanda._action import Action
 from amanda._engine import Engine
 from amanda._errors import AmandaError, UnsupportedError
 from amanda._forward import NOTHING, Ask, Forward
+from amanda._interception import ActiveEngine
 from amanda._operator import Execution, Operator
 from amanda._plan import Plan
 
@@ -25,8 +26,8 @@ Tensors: TypeAlias = Sequence[Any]
 class Call(abc.ABC):
     """One execution of an operator, carried out as its plan says.
 
-    Its methods that are not abstract hold S1 and S3: the order of what runs, what the backward
-    sees, and where gradients pass straight through. A driver calls them with interception paused.
+    :meth:`execute` and :meth:`backward` hold S1 and S3: the order of what runs, what the backward
+    sees, and where gradients pass straight through.
 
     Attributes:
         run: runs the operator on inputs that it is given.
@@ -60,17 +61,23 @@ class Call(abc.ABC):
 
     # What every driver does with that
 
+    @property
+    def active(self) -> ActiveEngine:
+        """What the driver's threads run under, which is paused while any of this runs."""
+        return self.engine.driver.active
+
     def shown(self, **known: Any) -> Execution:
         """What the analysis routines see of it, with what else is known."""
         return Execution(self.operator, self.inputs, self.input_names, self.attrs, **known)
 
     def execute(self) -> Tensors:
         """Run it under its plan, which is made when there is none."""
-        plan = self.engine.plan(self.operator) or self.engine.analyze(self.shown())
-        if plan.pending:
-            # It runs once for the tools to see its outputs, and then as they decide.
-            plan = self.engine.complete(plan, self.shown(outputs=self.run(self.inputs)))
-        return self.run(self.inputs) if plan.is_noop else self.carry_out(plan)
+        with self.active.paused():
+            plan = self.engine.plan(self.operator) or self.engine.analyze(self.shown())
+            if plan.pending:
+                # It runs once for the tools to see its outputs, and then as they decide.
+                plan = self.engine.complete(plan, self.shown(outputs=self.run(self.inputs)))
+            return self.run(self.inputs) if plan.is_noop else self.carry_out(plan)
 
     def carry_out(self, plan: Plan) -> Tensors:
         """Run what a plan lists around the operator, and the operator."""
@@ -105,9 +112,20 @@ class Call(abc.ABC):
             outputs: what the operator itself gave.
             run: computes the gradients of the inputs.
         """
-        engine, live = self.engine, self.engine.live
-        if not engine.open:
+        # No tools are active, or it runs inside a routine; or its own scope was left.
+        if self.active.engine is None or not self.engine.open:
             return run(grads)
+        with self.active.paused():
+            return self._gradients(backward_operator, grads, outputs, run)
+
+    def _gradients(
+        self,
+        backward_operator: Operator,
+        grads: Tensors,
+        outputs: Tensors,
+        run: Callable[[Tensors], Tensors],
+    ) -> Tensors:
+        engine, live = self.engine, self.engine.live
         shown = functools.partial(self.shown, outputs=outputs)
         # The gradient of the operator as a whole lies around its backward operator.
         whole = engine.gradient_plan(shown(grad_outputs=grads, grad_inputs=lambda: run(grads)))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from amanda._action import Action
     from amanda._engine import Engine
+    from amanda._interception import ActiveEngine
     from amanda._operator import Execution, Operator
 
 
@@ -69,12 +70,14 @@ class Driver(abc.ABC):
         xp: array namespace for its tensors.
         has_modules: whether it shows calls of modules to tools that look at these.
         tells_producers: whether it fills :attr:`Plan.producers`.
+        active: what its threads run under, if it carries plans out by :class:`amanda.driving.Call`.
     """
 
     backend: str
     vocabulary: str
     has_modules = False
     tells_producers: bool = False
+    active: ActiveEngine
 
     @property
     @abc.abstractmethod

@@ -21,10 +21,16 @@ class ActiveEngine(threading.local):
 
     Args:
         changed: called in a thread with its ``engine`` whenever that may be another one.
+        patches: what is in place while any thread has an engine.
     """
 
-    def __init__(self, changed: Callable[[Engine | None], Any] = lambda engine: None) -> None:
+    def __init__(
+        self,
+        changed: Callable[[Engine | None], Any] = lambda engine: None,
+        patches: Patches | None = None,
+    ) -> None:
         self._changed = changed
+        self._patches = patches
         self._active: Engine | None = None
         self._paused = False
         self.engine: Engine | None = None
@@ -32,6 +38,8 @@ class ActiveEngine(threading.local):
     def put(self, engine: Engine | None, paused: bool = False) -> None:
         """Make an engine active, seen by nobody yet if the code of tools is at work."""
         self._active, self._paused = engine, paused
+        if self._patches is not None:
+            self._patches.hold(engine is not None)
         self.refresh()
 
     def suspend(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Container, Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from types import CodeType, FrameType
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -53,6 +54,7 @@ def places_of(modules: Iterable[str]) -> tuple[str, ...]:
     )
 
 
+@functools.cache
 def is_program(file: str, places: tuple[str, ...]) -> bool:
     """Whether a file is the program's: it is not in these places, and not Python's."""
     if file.startswith("<"):
@@ -62,17 +64,15 @@ def is_program(file: str, places: tuple[str, ...]) -> bool:
     return not file.startswith(places)
 
 
-def calling_instructions(passed: Callable[[str], bool]) -> tuple[tuple[CodeType, int], ...]:
+def calling_instructions(modules: Iterable[str]) -> tuple[tuple[CodeType, int], ...]:
     """The instructions that led from the program to where this is called, as codes and offsets.
 
-    The program's own is the last one: that of the first caller in none of the files between.
-
-    Args:
-        passed: says whether a file is one of those between: the framework's or the driver's.
+    The program's own is the last one, at the line that :func:`calling_source` tells.
     """
+    places = places_of(modules)
     frame: FrameType = sys._getframe(1)
     found = [(frame.f_code, frame.f_lasti)]
-    while passed(frame.f_code.co_filename) and frame.f_back is not None:
+    while frame.f_back is not None and not is_program(frame.f_code.co_filename, places):
         frame = frame.f_back
         found.append((frame.f_code, frame.f_lasti))
     return tuple(found)
@@ -129,48 +129,41 @@ def _parts(id: str) -> tuple[str, int]:
 
 
 class Operators:
-    """The operators met so far, told apart by their places.
+    """The operators met so far, told apart by where in the program they are called.
 
     Args:
         backend: that of the driver.
+        modules: see :func:`calling_source`.
     """
 
-    def __init__(self, backend: str) -> None:
+    def __init__(self, backend: str, modules: Iterable[str]) -> None:
         self._backend = backend
+        self._modules = tuple(modules)
         self._ids = Ids()
         self._at: WeakKeyDictionary[object, dict[Hashable, Operator]] = WeakKeyDictionary()
         self._backward: WeakKeyDictionary[Operator, Operator] = WeakKeyDictionary()
         self._turns: WeakKeyDictionary[object, dict[Hashable, int]] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def at(
-        self,
-        part: object | None,
-        scope: str,
-        type: str,
-        place: Hashable,
-        run: object = None,
-        source: Callable[[], Source | None] = lambda: None,
-    ) -> Operator:
-        """The operator at a place, made when it is first met.
+    def at(self, part: object | None, scope: str, type: str, run: object = None) -> Operator:
+        """The operator that is being called, made when it is first met.
 
         Args:
             part: the model, or part of one, as long as which it lives; None for what is in none,
                 which lives as long as this.
             scope: the path of the module or name scope that it is in.
             type: its type.
-            place: where in the program it is called.
             run: stands for the run of the model that is going on, and lives as long as that. A
                 place that is passed several times in one run has an operator for each time; for
                 None it has one.
-            source: tells the line of the program that calls it, and is asked when it is new.
         """
         part = self if part is None else part
+        place = calling_instructions(self._modules)
         with self._lock:
             key = scope, type, place, self._turn((id(part), scope, type, place), run)
             known = self._at.setdefault(part, {})
             if key not in known:
-                known[key] = self._new(scope, type, source())
+                known[key] = self._new(scope, type, calling_source(self._modules))
             return known[key]
 
     def backward(self, operator: Operator, suffix: str) -> Operator:

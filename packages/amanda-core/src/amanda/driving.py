@@ -12,7 +12,7 @@ What a driver promises:
 - :meth:`Driver.activate` is called in each thread whose tools change, with the :class:`Engine` to
   run under. With None the framework runs in that thread as if there were no driver.
 - It makes one :class:`Operator` for each place in a model and keeps it as long as that lives, as
-  :class:`Operators` does for places that :func:`calling_instructions` tells apart. What the engine
+  :class:`Operators` does for places in the program (:func:`calling_instructions`). What the engine
   knows of an operator is kept under its ``serial`` and is gone when it is; :class:`ByOperator` is
   such a table, for what the driver keeps itself.
 - At an execution it takes the operator's :class:`Plan` from the engine. Where there is none it
@@ -44,7 +44,8 @@ What a driver promises:
   :class:`Forward`, as it was when the operator ran, and holds it only as long as the graph. Through
   that a routine that replaces an operator also runs the ``original``.
 - Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
-  of S1 and with the gradients of S3, given what only the framework can do.
+  of S1 and with the gradients of S3, given what only the framework can do. Meanwhile it pauses
+  the driver's :class:`ActiveEngine`, which that has as :attr:`Driver.active`.
 - Where its framework stages functions (runs them once on placeholders, and then as a program), it
   does all of this while one is staged, by :class:`StagedCall`. What was staged, or else made by
   plans, it uses again only where :attr:`Engine.stamp` is the same.
@@ -56,8 +57,8 @@ What a driver promises:
   to these what it finds, at an execution or in a graph: outputs of operators that the same tool
   looks at, across all that it does not. A driver that does so says so (``tells_producers``).
 - It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
-  :func:`calling_source` when it makes one, or by what a graph keeps of its nodes, of which
-  :func:`is_program` tells the program's own lines.
+  :func:`calling_source` when it makes one, as :class:`Operators` does, or by what a graph keeps of
+  its nodes, of which :func:`is_program` tells the program's own lines.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
   :meth:`Driver.check_action`, before anything runs.
 - What it changes in its framework it holds by :class:`Patches`, for the threads that have tools.

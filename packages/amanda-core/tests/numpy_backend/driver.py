@@ -13,8 +13,6 @@ from amanda.driving import (
     Operators,
     Parameter,
     TensorInfo,
-    calling_instructions,
-    calling_source,
 )
 
 from numpy_backend import framework
@@ -40,15 +38,11 @@ class KernelCall(Call):
         node = outputs[0].node
         if node is None:  # nothing needs a gradient
             return outputs
-        driver = self.engine.driver
-        backward_operator = driver.operators.backward(self.operator, "_backward")
+        backward_operator = self.engine.driver.operators.backward(self.operator, "_backward")
         detached, run = list(map(framework.detached, outputs)), node.backward
 
         def watched(grads: Grads) -> Grads:  # maybe long after the forward
-            if driver.active.engine is None:  # no active tools, or inside a routine
-                return run(grads)
-            with driver.active.paused():
-                return self.backward(backward_operator, grads, detached, run)
+            return self.backward(backward_operator, grads, detached, run)
 
         return framework.on_tape(list(map(framework.detached, outputs)), node.inputs, watched)
 
@@ -73,7 +67,7 @@ class NumpyDriver(Driver):
     call = KernelCall
 
     def __init__(self) -> None:
-        self.operators = Operators(self.backend)
+        self.operators = Operators(self.backend, [framework.__name__, __name__])
         self.active = ActiveEngine(self._changed)
 
     def activate(self, engine: Engine | None) -> None:
@@ -135,9 +129,8 @@ class NumpyDriver(Driver):
         plan = engine.plan(operator)
         if plan is not None and plan.is_noop:
             return framework.execute(kernel, inputs, attrs)
-        with self.active.paused():
-            run = functools.partial(framework.execute, kernel, attrs=attrs)
-            return self.call(engine, operator, inputs, kernel.inputs, attrs, run).execute()
+        run = functools.partial(framework.execute, kernel, attrs=attrs)
+        return self.call(engine, operator, inputs, kernel.inputs, attrs, run).execute()
 
     def _identify(self, type: str) -> Operator:
         """The operator of a type that is being called."""
@@ -146,9 +139,7 @@ class NumpyDriver(Driver):
             part=modules[-1] if modules else None,
             scope=".".join(module.name for module in modules if module.name),
             type=type,
-            place=calling_instructions((framework.__file__, __file__).__contains__),
             run=framework.thread.run,
-            source=functools.partial(calling_source, [framework.__name__, __name__]),
         )
 
 

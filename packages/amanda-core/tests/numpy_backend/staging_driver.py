@@ -34,7 +34,7 @@ class StagedKernelCall(KernelCall, StagedCall):
         results = [Tensor(np.zeros_like(tensor.array)) for tensor in like]
 
         def compute(*arrays: Array) -> Sequence[Array]:
-            with self.engine.driver.active.paused():
+            with self.active.paused():
                 return [result.array for result in call(*map(Tensor, arrays))]
 
         framework.thread.graph.add(compute, given, results)

@@ -12,8 +12,8 @@ from jax.experimental import io_callback
 
 from amanda_jax import model
 from amanda_jax._internals import core, source
-from amanda_jax.interception import patches
-from amanda_jax.tracing import active, is_known, primal, staging
+from amanda_jax.interception import active
+from amanda_jax.tracing import is_known, primal, staging
 
 
 class Variable:
@@ -29,8 +29,7 @@ class Variable:
     def __jax_array__(self) -> Any:
         if staging() is None:
             return jnp.asarray(self.array)
-        spec = jax.ShapeDtypeStruct(self.array.shape, self.array.dtype)
-        return io_callback(lambda: self.array, spec, ordered=True)
+        return io_callback(lambda: self.array, self.array, ordered=True)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.array, dtype)
@@ -39,28 +38,26 @@ class Variable:
 class JaxDriver(Driver):
     """Has JAX obey the tools, in functions that are jitted and in those that are not."""
 
-    backend = "jax"
-    vocabulary = "jax"
+    backend = vocabulary = "jax"
     xp = jnp
+    active = active
 
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``."""
-        patches.hold(engine is not None)
         active.put(engine)
 
     def suspend(self) -> Any:
         """Begin anew, outside of all models and of all that is being traced."""
-        tracing = contextlib.ExitStack()
-        tracing.enter_context(core.eval_context())
-        tracing.enter_context(source.reset_name_stack())
+        outside = contextlib.ExitStack()
+        outside.enter_context(core.eval_context())
+        outside.enter_context(source.reset_name_stack())
         run, model.thread.run = model.thread.run, model.Run(None)
-        return run, tracing, active.suspend()
+        return run, outside, active.suspend()
 
     def resume(self, suspended: Any, engine: Engine | None) -> None:
         """Go on in the routine."""
-        model.thread.run, tracing, paused = suspended
-        tracing.close()
-        patches.hold(engine is not None)
+        model.thread.run, outside, paused = suspended
+        outside.close()
         active.put(engine, paused)
 
     def value(self, tensor: Any) -> Any:
@@ -91,9 +88,8 @@ class JaxDriver(Driver):
         known = jax.typeof(tensor)
         shape = tuple([size if isinstance(size, int) else None for size in known.shape])
         nbytes = None if None in shape else known.size * known.dtype.itemsize
-        found = tensor.devices() if isinstance(tensor, jax.Array) and is_known(tensor) else ()
-        devices = [f"{device.platform}:{device.id}" for device in found]
-        device = devices[0] if len(devices) == 1 else None
+        on = getattr(tensor, "device", None) if is_known(tensor) else None
+        device = f"{on.platform}:{on.id}" if isinstance(on, jax.Device) else None
         return TensorInfo(shape, known.dtype.name, nbytes, device)
 
     def parameter(self, tensor: Any) -> Parameter | None:

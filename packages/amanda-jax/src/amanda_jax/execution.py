@@ -14,16 +14,11 @@ from jax.experimental import io_callback
 
 from amanda_jax._internals import batching, source
 from amanda_jax.model import operators
-from amanda_jax.tracing import active, is_known, primal, staging
+from amanda_jax.tracing import is_known, primal, staging
 
 Tensors = Sequence[Any]
 
-
-@jax.custom_jvp
-def _substitute(original: Any, substitute: Any) -> Any:
-    return substitute
-
-
+_substitute: Any = jax.custom_jvp(lambda original, substitute: substitute)
 _substitute.defjvp(lambda primals, tangents: (_substitute(*primals), tangents[0]))
 
 
@@ -53,7 +48,7 @@ class OperatorCall(StagedCall):
         def forward(*arguments: Any) -> Any:
             wanted[:] = [tensor.perturbed for tensor in arguments[0]]
             values, given = jax.tree.map(lambda tensor: tensor.value, arguments)
-            with active.paused():
+            with self.active.paused():
                 outputs, vjp = jax.vjp(lambda *tensors: tuple(self.run(tensors)), *values)
             return outputs, (vjp, values, given, outputs)
 
@@ -61,23 +56,18 @@ class OperatorCall(StagedCall):
             vjp, values, given, outputs = kept
 
             def run(grads: Tensors) -> Tensors:
-                filled = [
-                    jnp.zeros_like(output) if grad is None else jnp.asarray(grad)
-                    for grad, output in zip(grads, outputs, strict=True)
-                ]
+                pairs = zip(grads, outputs, strict=True)
+                filled = [jnp.zeros_like(o) if g is None else jnp.asarray(g) for g, o in pairs]
                 found = zip(vjp(tuple(filled)), wanted, strict=True)
                 return [g if want and g.dtype != jax.dtypes.float0 else None for g, want in found]
 
             grads = [None if isinstance(grad, SymbolicZero) else grad for grad in incoming]
-            if active.engine is None:  # the scope was left, or tools are at work
-                return run(grads), None
             call = dataclasses.replace(self, inputs=given, saw=values)
-            with active.paused():
-                try:
-                    return list(call.backward(backward_operator, grads, outputs, run)), None
-                except AmandaError as error:
-                    _end_causes(error)
-                    raise
+            try:
+                return list(call.backward(backward_operator, grads, outputs, run)), None
+            except AmandaError as error:
+                _end_causes(error)
+                raise
 
         watched.defvjp(forward, backward, symbolic_zeros=True)
         return list(watched(list(inputs), list(self.inputs)))
@@ -103,9 +93,9 @@ class OperatorCall(StagedCall):
 
     def call_back(self, call: Callable[..., Tensors], given: Tensors, like: Tensors) -> Tensors:
         """Have what is staged call a function at each of its executions, in their order."""
-        expected = [jax.ShapeDtypeStruct(tensor.shape, tensor.dtype) for tensor in like]
+
         found: Tensors = io_callback(
-            lambda *arrays: list(map(np.asarray, call(*arrays))), expected, *given, ordered=True
+            lambda *arrays: list(map(np.asarray, call(*arrays))), like, *given, ordered=True
         )
         return found
 

@@ -7,22 +7,23 @@ is run as if it were not jitted, so that its operators are those of its caller.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from amanda.driving import Engine, Patches
+from amanda.driving import ActiveEngine, Engine, Patches
 
 from amanda_jax._internals import core, pjit
 from amanda_jax.execution import OperatorCall
 from amanda_jax.model import identify, thread
-from amanda_jax.tracing import active, in_program, is_known, is_library
+from amanda_jax.tracing import in_program, is_known, is_library
 
 _bind = core.Primitive.bind
 _calls = {kind: kind.__call__ for kind in (jax.custom_jvp, jax.custom_vjp)}
 _run_python_pjit, _infer_params = pjit._run_python_pjit, pjit._infer_params
+_key = jax.make_user_context(None)  # a part of the key of all that JAX traces
 # What JAX puts in for its own ends, and what gives a parameter in another form.
 _AUXILIARY = frozenset({"add_any", "copy_p", "custom_lin", "jit", "pvary", "zeros_like"})
 _FORMS = frozenset({"convert_element_type", "copy", "reshape", "squeeze", "transpose"})
@@ -51,18 +52,19 @@ def _intercept(primitive: Any, *args: Any, **params: Any) -> Any:
         return bind(*args)
     type = primitive.name
     if type not in _AUXILIARY and engine.wants(type) and in_program():
-        return _run_operator(engine, type, bind, args, {}, params)
+        return _run_operator(engine, type, bind, (args, {}), params)
     with active.paused():
         try:
             result = bind(*args)
-            if _has_callbacks(params) and all(map(is_known, result)):
+            runs = jax.tree.leaves(params)  # which may have been traced with callbacks in them
+            if any(getattr(run, "effects", None) for run in runs) and all(map(is_known, result)):
                 jax.block_until_ready(result)  # so that it fails here if one of them does
                 jax.effects_barrier()
         except Exception:
             OperatorCall.raise_failure(engine)  # which XLA has lost
             raise
     if type in _FORMS and (parameter := thread.run.parameter(args[0])):
-        thread.run.mark(result, *parameter)
+        thread.run.mark(result, parameter)
     return result
 
 
@@ -72,56 +74,41 @@ def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
     if engine is None:
         return call(*args, **kwargs)
     if engine.wants(function.__name__) and in_program():
-        return _run_operator(engine, function.__name__, call, args, kwargs, {})
+        return _run_operator(engine, function.__name__, call, (args, kwargs), {})
     with active.paused():
         return call(*args, **kwargs)
 
 
-# Put in place while tools are active.
-patches = Patches(
-    lambda: [
-        (core.Primitive, "bind", _intercept),
-        *((kind, "__call__", _intercept_function) for kind in _calls),
-        (pjit, "_run_python_pjit", _run_jitted),
-        (pjit, "_infer_params", _look_up_jitted),
-    ]
+active = ActiveEngine(
+    # This is never left: the next one takes its place.
+    lambda engine: _key(engine and engine.stamp).__enter__(),
+    Patches(
+        lambda: [
+            (core.Primitive, "bind", _intercept),
+            *((kind, "__call__", _intercept_function) for kind in _calls),
+            (pjit, "_run_python_pjit", _run_jitted),
+            (pjit, "_infer_params", _look_up_jitted),
+        ]
+    ),
 )
 
 
-def _has_callbacks(params: dict[str, Any]) -> bool:
-    """Whether a primitive that runs other ones was traced with callbacks in them."""
-    values = (v for value in params.values() for v in (value if type(value) is tuple else [value]))
-    return any(getattr(value, "effects", None) for value in values)
+def _run_operator(engine: Engine, type: str, call: Any, arguments: Any, params: Any) -> Any:
+    """Run an operator under the tools, its tensors apart from its other arguments."""
+    leaves, tree = jax.tree.flatten(arguments)
+    names = {1: ["operand"], 2: ["lhs", "rhs"]}.get(len(leaves))
+    given = dict(zip(names or [f"operand{i}" for i in range(len(leaves))], leaves, strict=True))
+    tensors = {n: leaf for n, leaf in given.items() if isinstance(leaf, (jax.Array, np.ndarray))}
+    attrs = params | {name: leaf for name, leaf in given.items() if name not in tensors}
+    result_tree = None
 
+    def run(inputs: Sequence[Any]) -> Sequence[Any]:
+        nonlocal result_tree
+        now = given | dict(zip(tensors, inputs, strict=True))
+        args, kwargs = jax.tree.unflatten(tree, now.values())
+        outputs, result_tree = jax.tree.flatten(call(*args, **kwargs))
+        return outputs
 
-def _run_operator(
-    engine: Engine,
-    type: str,
-    call: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    params: dict[str, Any],
-) -> Any:
-    """Call an operator under the tools, its tensors apart from its other arguments."""
-    operator = identify(type)
-    with active.paused():
-        leaves, tree = jax.tree.flatten((args, kwargs))
-        result_tree = None
-        names = {1: ["operand"], 2: ["lhs", "rhs"]}.get(len(leaves))
-        names = names or [f"operand{i}" for i in range(len(leaves))]
-        tensors = {n: v for n, v in enumerate(leaves) if isinstance(v, (jax.Array, np.ndarray))}
-
-        def run(inputs: Sequence[Any]) -> Sequence[Any]:
-            nonlocal result_tree
-            given = dict(zip(tensors, inputs, strict=True))
-            args, kwargs = jax.tree.unflatten(
-                tree, [given.get(*leaf) for leaf in enumerate(leaves)]
-            )
-            outputs, result_tree = jax.tree.flatten(call(*args, **kwargs))
-            return outputs
-
-        attrs = {names[n]: value for n, value in enumerate(leaves) if n not in tensors}
-        shown = [names[n] for n in tensors]
-        inputs = list(tensors.values())
-        outputs = OperatorCall(engine, operator, inputs, shown, params | attrs, run).execute()
-        return jax.tree.unflatten(result_tree, outputs)
+    shown = list(tensors.values()), list(tensors), attrs
+    outputs = OperatorCall(engine, identify(type), *shown, run).execute()
+    return jax.tree.unflatten(result_tree, outputs)

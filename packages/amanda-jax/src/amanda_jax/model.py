@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-from amanda.driving import Operator, Operators, calling_instructions, calling_source
+from amanda.driving import Operator, Operators
 
 from amanda_jax._internals import source
-from amanda_jax.tracing import is_library, primal
+from amanda_jax.tracing import LIBRARY, primal
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+Parameter = tuple["Leaf", Any]  # with the array that it is now
 
 
 class Leaf:
@@ -32,19 +33,17 @@ class Run:
 
     def __init__(self, model: Model | None) -> None:
         self.model = model
-        # By id(): the tensor, which is held so that no other one gets its id, its parameter, and
-        # the array that this is.
-        self._parameters: dict[int, tuple[Any, Leaf, Any]] = {}
+        # By id(): the tensor, which is held so that no other one gets its id, and its parameter.
+        self._parameters: dict[int, tuple[Any, Parameter]] = {}
 
-    def parameter(self, tensor: Any) -> tuple[Leaf, Any] | None:
-        """The parameter that a tensor is, or a cast or view of, with its array."""
-        known = self._parameters.get(id(primal(tensor)))
-        return None if known is None else known[1:]
+    def parameter(self, tensor: Any) -> Parameter | None:
+        """The parameter that a tensor is, or a cast or view of."""
+        return self._parameters.get(id(primal(tensor)), (tensor, None))[1]
 
-    def mark(self, tensor: Any, leaf: Leaf, array: Any) -> None:
+    def mark(self, tensor: Any, parameter: Parameter) -> None:
         """Take a tensor as a parameter, unless it is known as one of the model around this."""
         tensor = primal(tensor)
-        self._parameters.setdefault(id(tensor), (tensor, leaf, primal(array)))
+        self._parameters.setdefault(id(tensor), (tensor, parameter))
 
 
 class _Thread(threading.local):
@@ -52,7 +51,7 @@ class _Thread(threading.local):
 
 
 thread = _Thread()
-operators = Operators("jax")
+operators = Operators("jax", LIBRARY)
 
 
 def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P, _R]:
@@ -70,7 +69,7 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
         try:
             arrays = () if parameters is None else jax.tree.leaves(args[parameters])
             for index, array in enumerate(arrays):
-                run.mark(array, model.leaves[index], array)
+                run.mark(array, (model.leaves[index], array))
             return fun(*args, **kwargs)
         finally:
             thread.run = outer
@@ -85,7 +84,5 @@ def identify(type: str) -> Operator:
         part=thread.run.model,
         scope=".".join(entry.name for entry in names if isinstance(entry, source.Scope)),
         type=type,
-        place=calling_instructions(is_library),
         run=thread.run if thread.run.model else None,
-        source=functools.partial(calling_source, ["jax", "amanda_jax"]),
     )

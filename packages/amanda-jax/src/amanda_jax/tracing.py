@@ -1,22 +1,13 @@
-"""What JAX does in a thread (compute, stage a function, differentiate one), and for which tools."""
+"""What JAX is doing in a thread: it computes, stages a function, or differentiates one."""
 
 import functools
 from typing import Any
 
-import jax
-from amanda.driving import ActiveEngine, Engine, calling_instructions, places_of
+from amanda.driving import calling_instructions, places_of
 
 from amanda_jax._internals import ad, core
 
-_LIBRARIES = places_of(["jax", "amanda_jax"])
-_key = jax.make_user_context(None)  # a part of the key of all that JAX traces
-
-
-def _put_into_key(engine: Engine | None) -> None:
-    _key(engine and engine.stamp).__enter__()  # and is never left: the next one takes its place
-
-
-active = ActiveEngine(_put_into_key)
+LIBRARY = "jax", "amanda_jax"
 
 
 def primal(tensor: Any) -> Any:
@@ -46,14 +37,13 @@ def in_program() -> bool:
     where JAX stages a function of its own, whose operators are seen when it is called.
     """
     trace = staging()
-    info = None if trace is None else trace.frame.debug_info
-    if info is not None and info.traced_for == "jit" and is_library(info.func_filename):
+    info = trace and trace.frame.debug_info
+    if info and info.traced_for == "jit" and is_library(info.func_filename):
         return False
-    around = calling_instructions(is_library)
-    return all(code is not ad.backward_pass3.__code__ for code, _ in around)
+    return all(code is not ad.backward_pass3.__code__ for code, _ in calling_instructions(LIBRARY))
 
 
 @functools.cache
 def is_library(file: str | None) -> bool:
     """Whether a file is JAX's or Amanda's."""
-    return file is not None and file.startswith(_LIBRARIES)
+    return file is not None and file.startswith(places_of(LIBRARY))
