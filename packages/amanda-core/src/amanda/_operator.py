@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from amanda._globs import selects
-
 if TYPE_CHECKING:  # which makes operators
     from amanda._places import Source
 
@@ -68,6 +66,8 @@ class Operator:
     def within(self, *globs: str) -> bool:
         """Whether its scope is selected by one of some globs, as :meth:`Tool.add_inst_for_op`
         takes them."""
+        from amanda._selection import selects  # which is about operators
+
         return any(selects(glob, self.scope) for glob in globs)
 
     def snapshot(self) -> Operator:
