@@ -2,46 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from amanda._driver import Driver
+from amanda._globs import may_select_within, selects
 from amanda._operator import Operator
 from amanda._tool import Subscription, Tool, View
 
 if TYPE_CHECKING:  # whose maps select
     from amanda._vocabulary import Translation
-
-SEPARATORS = "./"
-"""What stands between a scope of a model and one within it, whatever a backend's are made of."""
-
-
-@functools.lru_cache(maxsize=4096)
-def selects(glob: str, scope: str) -> bool:
-    """Whether a glob matches a scope, or one that it lies in.
-
-    ``*`` stands for any text, also across separators. The empty glob is for what lies in no scope.
-    """
-    if not glob or not scope:
-        return fnmatchcase(scope, glob)
-    ends = [i for i, character in enumerate(scope) if character in SEPARATORS]
-    return any(fnmatchcase(scope[:end], glob) for end in (*ends, len(scope)))
-
-
-@functools.lru_cache(maxsize=4096)
-def may_select_within(glob: str, scope: str) -> bool:
-    """Whether there may be a scope within this one that a glob selects.
-
-    That is so where some beginning of the glob matches the path as far as it goes; the outermost
-    scope, whose path is empty, has all others within it.
-    """
-    if not scope or selects(glob, scope):
-        return bool(glob)
-    beginnings = [glob[:end] for end in range(1, len(glob) + 1)]
-    return any(fnmatchcase(scope + s, begin) for s in SEPARATORS for begin in beginnings)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +58,7 @@ class Selection:
         globs, vocabulary = self.subscription.scopes, self.tool.vocabulary
         if operator.only_in not in (None, vocabulary) or not self.takes(operator.type):
             return False
-        if globs is not None and not any(selects(glob, operator.scope) for glob in globs):
+        if globs is not None and not operator.within(*globs):
             return False
         translation = translations.get(vocabulary or "")
         if translation is None or self.types is None:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 
 from amanda._driver import Driver
 from amanda._errors import AmandaWarning
-from amanda._selection import SEPARATORS, selects
+from amanda._globs import meant, selects
 from amanda._tool import Subscription, Tool, View
 from amanda._vocabulary import is_understood, speaks_natively
 
@@ -136,15 +136,3 @@ def in_another_style(type: str, known: Iterable[str]) -> frozenset[str]:
 
 def _bare(type: str) -> str:
     return type.replace("_", "").lower()
-
-
-def meant(glob: str, scopes: Collection[str]) -> str | None:
-    """What may be meant by a glob that selects none of these scopes.
-
-    That is the same with the separators of another backend, or within a scope that was left out.
-    """
-    for other in (glob, glob.replace(".", "/"), glob.replace("/", ".")):
-        for candidate in (other, *(f"*{separator}{other}" for separator in SEPARATORS)):
-            if candidate != glob and any(selects(candidate, scope) for scope in scopes):
-                return candidate
-    return None
