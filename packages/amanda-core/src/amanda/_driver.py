@@ -116,6 +116,10 @@ class Driver(abc.ABC):
             ValueUnavailableError: it is known only at execution, or NumPy cannot hold it.
         """
 
+    def from_numpy(self, array: Any, like: Any) -> Any:
+        """A tensor with the values of a NumPy array, of the type and on the device of another."""
+        return self.xp.astype(self.xp.asarray(array), like.dtype)
+
     @abc.abstractmethod
     def describe(self, tensor: Any) -> TensorInfo:
         """What there is to know of a tensor beside its elements.

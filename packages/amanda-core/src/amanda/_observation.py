@@ -294,6 +294,13 @@ class Observation(dict[str, Any]):
         """
         return as_numpy_has_it(self._driver.value(tensor))
 
+    def from_numpy(self, array: Any, like: Any) -> Any:
+        """A tensor with the values of a NumPy array, of the type and on the device of another.
+
+        It is what a host routine may return in place of ``like``, whose :meth:`numpy` it was.
+        """
+        return self._driver.from_numpy(array, like)
+
     @property
     def driver(self) -> Driver:
         """The driver, which tells more of tensors and devices; also in a routine."""

@@ -1,6 +1,8 @@
 """Tools for Amanda: where a model's operators, FLOPs and time go, and the ``amanda`` command."""
 
+from amanda_tools.campaign import Campaign, Trial, campaign
 from amanda_tools.executions import Execution, Executions
+from amanda_tools.faults import Fault, Faults
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops
 from amanda_tools.graph import Edge, Graph, Network, Node
@@ -18,10 +20,13 @@ from amanda_tools.trace_file import TraceRow, read_trace
 __version__ = "0.1.0"
 
 __all__ = [
+    "Campaign",
     "Column",
     "Edge",
     "Execution",
     "Executions",
+    "Fault",
+    "Faults",
     "Findings",
     "Flops",
     "Graph",
@@ -41,8 +46,10 @@ __all__ = [
     "Summary",
     "Trace",
     "TraceRow",
+    "Trial",
     "by_module",
     "by_type",
+    "campaign",
     "columns_of",
     "gathered",
     "merge_files",

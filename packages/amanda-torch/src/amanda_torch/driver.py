@@ -132,6 +132,10 @@ class TorchDriver(amanda.Driver):
         """What a tensor holds now, as a NumPy array; types that NumPy lacks as larger ones."""
         return values.value(tensor)
 
+    def from_numpy(self, array: Any, like: Tensor) -> Tensor:
+        """A tensor with the values of a NumPy array, of the type and on the device of another."""
+        return torch.asarray(array, device=like.device).to(like.dtype)
+
     def variable(self, initial: Any, execution: Execution) -> Variable:
         """A tensor on the device of the operator's inputs."""
         device = execution.inputs[0].device if execution.inputs else None

@@ -1,0 +1,262 @@
+"""A campaign of faults: how often one of them changes what a model predicts, by layer and bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import amanda
+import numpy as np
+
+from amanda_tools.faults import Faults, Hits, Site, Target
+from amanda_tools.findings import Findings
+from amanda_tools.formats import Saved
+from amanda_tools.tables import table_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+
+@dataclass
+class Trial:
+    """A run with one fault.
+
+    Attributes:
+        id, type, scope, target, iteration, element, bit, before, after: the fault; see
+            :class:`amanda_tools.Fault`.
+        outcome: ``same``, ``changed``, or ``failed`` where the run ended with an error.
+        changed: the share of predictions that differ from those without faults.
+    """
+
+    id: str
+    type: str
+    scope: str
+    target: str
+    iteration: int
+    element: int
+    bit: int | None
+    before: float
+    after: float
+    outcome: str
+    changed: float
+
+
+@dataclass
+class Share:
+    """How many of some trials changed the predictions.
+
+    Attributes:
+        trials: how many there were.
+        changed: how many of them changed a prediction.
+        failed: how many ended with an error.
+    """
+
+    trials: int = 0
+    changed: int = 0
+    failed: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The share of trials that changed a prediction or failed."""
+        return (self.changed + self.failed) / self.trials if self.trials else 0.0
+
+
+class Campaign(Findings[Trial]):
+    """The trials of a campaign, and how often they changed the predictions."""
+
+    row_type = Trial
+    rows_name = "trials"
+
+    def __init__(self, trials: Sequence[Trial]) -> None:
+        self._trials = list(trials)
+
+    def rows(self) -> list[Trial]:
+        """The trials."""
+        return list(self._trials)
+
+    def totals(self) -> dict[str, Any]:
+        """How many there were, and how many changed a prediction or failed."""
+        total = self._shares(lambda _: "")[""] if self._trials else Share()
+        return {**vars(total), "rate": total.rate}
+
+    def by_layer(self) -> dict[str, Share]:
+        """How often predictions changed, by the operator that had the fault."""
+        return self._shares(lambda trial: trial.id)
+
+    def by_bit(self) -> dict[int | None, Share]:
+        """The same by the bit that was flipped, 0 for the lowest; None for values."""
+        shares = self._shares(lambda trial: trial.bit)
+        return dict(sorted(shares.items(), key=lambda item: -1 if item[0] is None else item[0]))
+
+    def by_layer_and_bit(self) -> dict[tuple[str, int | None], Share]:
+        """The same by both."""
+        return self._shares(lambda trial: (trial.id, trial.bit))
+
+    def found(self) -> str:
+        """How many trials changed a prediction."""
+        total = self.totals()
+        rate = f"{total['rate']:.1%}"
+        return f"{total['trials']:,} faults, of which {rate} changed a prediction"
+
+    def report(self) -> list[RenderableType]:
+        """Tables by layer and by bit, and the total."""
+        tables: list[RenderableType] = [
+            _table("Layer", self.by_layer()),
+            _table("Bit", self.by_bit()),
+        ]
+        return [*tables, f"campaign: {self.found()}"]
+
+    def save(self, out: str | os.PathLike[str]) -> None:
+        """Write the trials, as JSON (with totals) or CSV by the ending.
+
+        Raises:
+            OSError: it cannot be written there.
+            ValueError: its name ends in something else.
+        """
+        Saved(out).save(self)
+
+    def _shares(self, key: Callable[[Trial], Any]) -> dict[Any, Share]:
+        shares: dict[Any, Share] = {}
+        for trial in self._trials:
+            share = shares.setdefault(key(trial), Share())
+            share.trials += 1
+            share.changed += trial.outcome == "changed"
+            share.failed += trial.outcome == "failed"
+        return shares
+
+
+def _table(title: str, shares: Mapping[Any, Share]) -> RenderableType:
+    titles = (title, "Faults", "Changed", "Failed", "Share")
+    return table_of(
+        titles,
+        ((key, s.trials, s.changed, s.failed, f"{s.rate:.1%}") for key, s in shares.items()),
+    )
+
+
+def campaign(
+    run: Callable[[], Any],
+    trials: int = 100,
+    target: Target = "activations",
+    *,
+    bits: list[int] | str | None = None,
+    value: float | None = None,
+    dtype: str | None = None,
+    ops: list[str] | None = None,
+    scopes: list[str] | None = None,
+    by: Literal["element", "layer"] = "element",
+    seed: int = 0,
+) -> Campaign:
+    """Run a model again and again, each time with one fault, and compare what it predicts.
+
+    Args:
+        run: runs the model on inputs of its own and returns the predictions, as class numbers:
+            anything that NumPy takes. Any difference counts as a change.
+        trials: how many faults.
+        target, bits, value, dtype, ops, scopes, seed: as for :class:`amanda_tools.Faults`.
+        by: whether each element is hit with the same probability, or each layer.
+
+    Raises:
+        ValueError: ``run`` predicts otherwise when it is called again, or runs no such operator.
+    """
+    tool = Faults(target, bits=bits, value=value, dtype=dtype, ops=ops, scopes=scopes, seed=seed)
+    seen = _Seen(target)
+    tool.choose = seen.note
+    with amanda.apply(tool):
+        expected = np.asarray(run())
+        sites = list(seen.sites.values())
+        if not sites:
+            raise ValueError(
+                f"run() runs no operator with {target} that faults may hit; name its types by ops="
+            )
+        tool.choose = _nothing
+        if not _equal(np.asarray(run()), expected):
+            raise ValueError(
+                "run() predicts otherwise when it is called again; seed what is random"
+            )
+        weights = np.array([site.elements if by == "element" else 1 for site in sites], float)
+        weights /= weights.sum()
+        found = []
+        for number in range(trials):
+            random = np.random.default_rng([seed, number])
+            planned = sites[random.choice(len(sites), p=weights)].plan(random)
+            tool.start_anew()
+            tool.choose = planned
+            found.append(_tried(tool, run, expected))
+    return Campaign(found)
+
+
+def _tried(tool: Faults, run: Callable[[], Any], expected: Any) -> Trial:
+    try:
+        predicted = np.asarray(run())
+    except amanda.AmandaError:
+        raise
+    except Exception:  # of the model, which was not made for such numbers
+        outcome, changed = "failed", 1.0
+    else:
+        same = _equal(predicted, expected)
+        outcome = "same" if same else "changed"
+        changed = 0.0 if same else _share(predicted, expected)
+    faults = tool.rows()
+    if len(faults) != 1:
+        raise ValueError("run() runs other operators when called again, so that a fault hit none")
+    return Trial(**vars(faults[0]), outcome=outcome, changed=changed)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one.shape == other.shape and not _differing(one, other).any()
+
+
+def _differing(one: Any, other: Any) -> Any:
+    return (one != other) & ~((one != one) & (other != other))  # NaNs are alike
+
+
+def _share(one: Any, other: Any) -> float:
+    return float(_differing(one, other).mean()) if one.shape == other.shape else 1.0
+
+
+def _nothing(site: Site, iteration: int, size: int, positions: Sequence[int]) -> None:
+    return None
+
+
+class _Seen:
+    """The sites that a run without faults has."""
+
+    def __init__(self, target: Target) -> None:
+        self._stays = target == "weights"
+        self.sites: dict[str, _Hittable] = {}
+
+    def note(self, site: Site, iteration: int, size: int, positions: Sequence[int]) -> None:
+        seen = self.sites.setdefault(site.key, _Hittable(site.key, positions, []))
+        if not (self._stays and seen.sizes):
+            seen.sizes.append(size)
+
+
+@dataclass
+class _Hittable:
+    """A site, with the size of its tensor at each execution."""
+
+    key: str
+    positions: Sequence[int]
+    sizes: list[int]
+
+    @property
+    def elements(self) -> int:
+        return sum(self.sizes)
+
+    def plan(self, random: np.random.Generator) -> Callable[..., Hits | None]:
+        """One fault, at an element of an execution."""
+        element = int(random.integers(self.elements))
+        bit = int(random.choice(list(self.positions)))
+        execution = 0
+        while element >= self.sizes[execution]:
+            element -= self.sizes[execution]
+            execution += 1
+        hits = Hits([element], [bit])
+
+        def choose(site: Site, iteration: int, size: int, positions: Sequence[int]) -> Hits | None:
+            return hits if site.key == self.key and iteration == execution else None
+
+        return choose
