@@ -174,7 +174,7 @@ def test_options_out_of_range_are_refused(options, message):
 
 def test_bits_that_a_tensor_does_not_have_are_refused_by_name():
     with (
-        pytest.raises(amanda.RoutineError, match="layer/linear.*float32 has bits 0 to 31"),
+        pytest.raises(amanda.RoutineError, match=r"layer/linear.*float32 has bits 0 to 31"),
         amanda.apply(Faults(bits=[40])),
     ):
         on_torch()()

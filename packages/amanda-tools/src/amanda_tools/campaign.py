@@ -10,7 +10,7 @@ import numpy as np
 
 from amanda_tools.faults import Faults, Hits, Site, Target
 from amanda_tools.findings import Findings
-from amanda_tools.formats import Saved
+from amanda_tools.formats import save
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Campaign(Findings[Trial]):
             OSError: it cannot be written there.
             ValueError: its name ends in something else.
         """
-        Saved(out).save(self)
+        save(self, out)
 
     def _shares(self, key: Callable[[Trial], Any]) -> dict[Any, Share]:
         shares: dict[Any, Share] = {}

@@ -116,6 +116,18 @@ def text_of(findings: Findings[Any], ending: str) -> str:
     return csv_of(field_names(findings.row_type), findings.rows())
 
 
+def save(findings: Findings[Any], path: str | os.PathLike[str]) -> None:
+    """Write what was found, as JSON or CSV by the ending of a file's name.
+
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: its name ends in something else.
+    """
+    saved = Saved(path)
+    saved.open()
+    saved.write(text_of(findings, saved.ending))
+
+
 def csv_of(names: Sequence[str], rows: Iterable[object]) -> str:
     """Lines of comma-separated values, the names first."""
     return csv_line(names) + "".join(csv_line(getattr(row, n) for n in names) for row in rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amanda_tools.document import Document
-from amanda_tools.formats import Saved, ending_of, text_of
+from amanda_tools.formats import ending_of, text_of
 from amanda_tools.merging import Merged
 from amanda_tools.output import same_file
 from amanda_tools.trace_file import read_trace

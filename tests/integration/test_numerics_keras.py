@@ -1,0 +1,53 @@
+"""Tools about numerics find the same of one Keras model on both backends.
+
+``keras_numerics_program.py`` runs once for each backend, in a process of its own.
+"""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import keras_process
+import numpy as np
+import pytest
+
+PROGRAM = "keras_numerics_program.py"
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What was found on each backend."""
+    folders = {b: tmp_path_factory.mktemp(b) for b in ("torch", "tensorflow")}
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(keras_process.run, b, PROGRAM, path) for b, path in folders.items()]
+        for run in runs:
+            run.result()
+    return {b: json.loads((path / "found.json").read_text()) for b, path in folders.items()}
+
+
+@pytest.mark.parametrize("target", ["weights", "activations", "gradients"])
+def test_a_seed_gives_the_same_faults(found, target):
+    one, other = (found[backend]["faults"][target] for backend in ("torch", "tensorflow"))
+    assert len(one) > 5
+    assert {row[0] for row in one} == {"net/conv", "net/dense"}
+    assert [row[:4] for row in one] == [row[:4] for row in other]
+    if target == "gradients":
+        return
+    # Values too, of activations those of the first layer alone, which has the same inputs. What is
+    # smaller than normal numbers TensorFlow takes for zero.
+    scopes = ("net/conv", "net/dense") if target == "weights" else ("net/conv",)
+    values = [[row[4:] for row in rows if row[0] in scopes] for rows in (one, other)]
+    np.testing.assert_allclose(*values, rtol=1e-4, atol=1e-30)
+
+
+def test_a_campaign_has_the_same_trials(found):
+    assert found["torch"]["trials"] == found["tensorflow"]["trials"]
+    assert {trial[3] for trial in found["torch"]["trials"]} == {"same", "changed"}
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_the_operator_that_makes_an_infinity_is_named(found, backend):
+    row = found[backend]["nonfinite"]
+    assert (row["scope"], row["made"], row["of"]) == ("net/inverse", "inf", "finite")
+    file, _, line = row["source"].rpartition(":")
+    with open(file) as program:
+        assert "# where it goes wrong" in program.readlines()[int(line) - 1]
