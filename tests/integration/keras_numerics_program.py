@@ -39,7 +39,7 @@ def faults():
     """The faults of one seed in each target."""
     found = {}
     for target in ("weights", "activations", "gradients"):
-        net, tool = model(), Faults(target, rate=0.02, bits="exponent", seed=5)
+        net, tool = model(), Faults(target, rate=0.1, bits="exponent", seed=5)
         with amanda.apply(tool):
             if target == "gradients":
                 net.train_on_batch(X, np.zeros((3, 5)))
@@ -54,7 +54,9 @@ def faults():
 
 def trials():
     net = model()
-    found = campaign(lambda: net.predict(X, verbose=0).argmax(1), 10, "weights", seed=2)
+    found = campaign(
+        lambda: net.predict(X, verbose=0).argmax(1), 10, "weights", bits="exponent", seed=2
+    )
     return [(row.scope, row.element, row.bit, row.outcome) for row in found.rows()]
 
 

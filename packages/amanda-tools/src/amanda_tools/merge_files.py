@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amanda_tools.document import Document
-from amanda_tools.formats import ending_of, text_of
+from amanda_tools.formats import ending_of, save
 from amanda_tools.merging import Merged
 from amanda_tools.output import same_file
 from amanda_tools.trace_file import read_trace
@@ -39,10 +39,9 @@ def merge_files(paths: Sequence[str], out: str | os.PathLike[str] | None = None)
         raise ValueError(f"{os.fspath(out)!r} is one of the files to merge")
     found = {rank: _read(path) for rank, path in _ranked(paths).items()}
     if all(isinstance(each, dict) for each in found.values()):
-        saved = None if out is None else Saved(out)
         merged = Merged(found)
-        if saved is not None:
-            saved.write(text_of(merged, saved.ending))
+        if out is not None:
+            save(merged, out)
         return merged
     if not all(isinstance(each, list) for each in found.values()):
         raise ValueError("some of them are traces and some are not")
