@@ -32,7 +32,7 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
-    *("Ask", "Forward", "InputProducers", "NOTHING", "Producer", "Producers"),
+    *("Ask", "Forward", "InputProducers", "Layouts", "NOTHING", "Producer", "Producers"),
     *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
     *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Source", "StagedCall"),

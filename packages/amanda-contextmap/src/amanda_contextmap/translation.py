@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amanda import ActionError, UnsupportedError
-from amanda.driving import Analysis, Ask, Execution, Point, View, name_of
+from amanda.driving import Analysis, Ask, Execution, Layouts, Point, View, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -104,6 +104,11 @@ class TranslatedAnalysis(Analysis):
     def native_input(self, index: int) -> int:
         """Which of the inputs of the backend's operator an input is."""
         return self._native.native_input(self._translation.inputs[index])
+
+    @property
+    def layouts(self) -> Layouts:
+        """How the inputs and outputs are turned from what the backend has."""
+        return Layouts(self._translation.input_layouts, self._translation.output_layouts)
 
     def insert(self, action: Action) -> None:
         """Take an action, with its indices and tensors in the native layout."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from amanda._action import Action, checked_index, name_of
@@ -14,6 +14,17 @@ from amanda._operator import Execution, Operator
 from amanda._producers import InputProducers, Producers
 from amanda._routine import call, running_tool
 from amanda._tool import Tool, View
+
+
+class Layouts(NamedTuple):
+    """In which layouts a tool sees tensors, for each input and output; None, or none, as they are.
+
+    A layout has ``to_canonical(array, xp)``, which turns what the backend has, and
+    ``to_native(array, xp)``, which turns it back.
+    """
+
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -41,6 +52,11 @@ class Analysis:
     def native_input(self, index: int) -> int:
         """Which of the inputs of the backend's operator an input is."""
         return index
+
+    @property
+    def layouts(self) -> Layouts:
+        """How the inputs and outputs are turned from what the backend has."""
+        return Layouts((), ())
 
     def insert(self, action: Action) -> None:
         """Take an action; its indices are those of ``execution``."""
@@ -221,6 +237,12 @@ class Observation(dict[str, Any]):
         """The parameter of the model that the input of that index or name is, or a read, cast,
         view or handle of; None if it is none of these."""
         return self._now.parameter(self._position(index))
+
+    @property
+    def layouts(self) -> Layouts:
+        """How what is shown is turned from what the backend has, for a tool that follows a tensor
+        from one operator to another."""
+        return self._now.layouts
 
     def producers(self, index: int | str) -> Producers:
         """The outputs of operators that the input of that index or name is, so far.

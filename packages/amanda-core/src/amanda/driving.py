@@ -89,7 +89,7 @@ from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._engine import Engine
 from amanda._forward import NOTHING, Ask, Forward
 from amanda._interception import ActiveEngine, Patches
-from amanda._observation import Analysis
+from amanda._observation import Analysis, Layouts
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._places import (
     Ids,
@@ -116,7 +116,15 @@ __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patch
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
 __all__ += ["NOTHING", "Ask", "Forward"]
 __all__ += ["leaves", "tensors_in", "with_tensors_in"]
-__all__ += ["InputProducers", "Parameter", "Producer", "Producers", "Source", "TensorInfo"]
+__all__ += [
+    "InputProducers",
+    "Layouts",
+    "Parameter",
+    "Producer",
+    "Producers",
+    "Source",
+    "TensorInfo",
+]
 __all__ += ["calling_source", "is_program", "places_of"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]
 __all__ += ["Translation", "alike", "context_map", "name_of"]

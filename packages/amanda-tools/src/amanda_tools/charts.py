@@ -1,0 +1,80 @@
+"""Charts of what tools found: SVG, which needs no library."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Numbers = Mapping[int, Mapping[Any, float]]
+
+_CELL, _ROW, _BAR, _TITLE = 34, 14, 220, 26
+_LABEL = 6.2  # pixels for a character
+_STYLE = (
+    "text{font:11px sans-serif}.title{font-size:13px;font-weight:bold}.middle{text-anchor:middle}"
+)
+
+
+def page(*charts: tuple[float, float, list[str]]) -> str:
+    """Charts below one another: each a width, a height, and what is drawn."""
+    width = max((w for w, _, _ in charts), default=0) + 20
+    lines, y = [], 10.0
+    for _, height, drawn in charts:
+        lines += [f'<g transform="translate(10 {y:.0f})">', *drawn, "</g>"]
+        y += height + 20
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{y:.0f}">'
+    return "\n".join([head, f"<style>{_STYLE}</style>", *lines, "</svg>", ""])
+
+
+def bars(title: str, numbers: Numbers) -> tuple[float, float, list[str]]:
+    """For each of several names a bar for each key, as shares of the largest number."""
+    names = list(dict.fromkeys(name for row in numbers.values() for name in row))
+    largest = max((v for row in numbers.values() for v in row.values()), default=0) or 1
+    left = max((len(str(name)) for name in names), default=0) * _LABEL + 10
+    drawn, y = [_text(0, 12, title, "title")], float(_TITLE)
+    for name in names:
+        drawn.append(_text(0, y + 10, name))
+        for key, row in numbers.items():
+            value = row.get(name, 0.0)
+            length = _BAR * value / largest
+            color = _hue(key)
+            drawn.append(_rect(left, y, max(length, 0.5), _ROW - 3, color))
+            drawn.append(_text(left + length + 4, y + 9, f"{key}: {value:.3g}"))
+            y += _ROW
+        y += 6
+    return left + _BAR + 80, y, drawn
+
+
+def heatmap(title: str, numbers: Numbers) -> tuple[float, float, list[str]]:
+    """A cell for each two keys, from white for 0 to blue for 1."""
+    drawn = [_text(0, 12, title, "title")]
+    for column, key in enumerate(numbers):
+        drawn.append(_text(40 + (column + 0.5) * _CELL, _TITLE + 8, key, "middle"))
+    for line, (key, row) in enumerate(numbers.items()):
+        y = _TITLE + 14 + line * _CELL
+        drawn.append(_text(0, y + _CELL / 2 + 4, key))
+        for column, value in enumerate(row.values()):
+            shade = round(255 * (1 - max(0.0, min(1.0, value))))
+            x = 40 + column * _CELL
+            drawn.append(_rect(x, y, _CELL - 1, _CELL - 1, f"rgb({shade},{shade},255)"))
+            drawn.append(_text(x + _CELL / 2, y + _CELL / 2 + 4, f"{value:.2f}", "middle"))
+    size = len(numbers) * _CELL
+    return size + 60, size + _TITLE + 20, drawn
+
+
+def _hue(key: object) -> str:
+    number = key if isinstance(key, int) else 0
+    return f"hsl({number * 47 % 360},55%,60%)"
+
+
+def _rect(x: float, y: float, width: float, height: float, fill: str) -> str:
+    return (
+        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"/>'
+    )
+
+
+def _text(x: float, y: float, text: object, kind: str = "") -> str:
+    kind = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{kind}>{html.escape(str(text))}</text>'
