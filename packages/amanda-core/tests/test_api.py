@@ -35,7 +35,7 @@ DRIVER_AUTHORS = [
     *("Ask", "Forward", "InputProducers", "Layouts", "NOTHING", "Producer", "Producers"),
     *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
-    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Source", "StagedCall"),
+    *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Source", "StagedCall", "Stored"),
     *("Subscription", "calling_source", "is_program", "places_of"),
     *("TensorInfo", "Translation", "View", "alike", "announced", "calling_instructions"),
     *("context_map", "entry_points_of", "frameworks", "in_routine", "install_hint"),
@@ -56,7 +56,16 @@ SUITE = [
     ),
     *("Errors", "Gradients", "Identity", "InPlace", "Loops", "Model", "Modules", "OPTIONAL"),
     "Order",
-    *("Program", "ReturnValues", "Scopes", "SecondOrder", "Step", "Untouched", "Values"),
+    *(
+        "Permanent",
+        "Program",
+        "ReturnValues",
+        "Scopes",
+        "SecondOrder",
+        "Step",
+        "Untouched",
+        "Values",
+    ),
     *("WithoutTensors", "run_step"),
 ]
 

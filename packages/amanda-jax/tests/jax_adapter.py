@@ -140,6 +140,7 @@ class JaxAdapter(Adapter):
     none_for_unused_outputs = True
     lacks = {"Modules": "JAX has functions alone"}
     one_in_loop = True
+    lacks = {"Permanent": "its arrays cannot be written to, and are arguments of functions"}
     jit = False
 
     def build(self, program: Program, parameters: Mapping[str, Array]) -> JaxModel:

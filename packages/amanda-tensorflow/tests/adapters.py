@@ -122,6 +122,9 @@ class FunctionModel(Model):
     def parameter(self, name):
         return self._variables[name].numpy()
 
+    def holding_parameters(self):
+        return list(self._variables.values())
+
     @staticmethod
     def _tensors(inputs):
         return {name: tf.constant(array) for name, array in inputs.items()}
@@ -225,6 +228,9 @@ class SessionModel(Model):
 
     def parameter(self, name):
         return self._session.run(self._variables[name])
+
+    def holding_parameters(self):
+        return self._session
 
     def _build(self, inputs):
         if self._output is None:

@@ -131,6 +131,9 @@ class TorchModel(Model):
     def parameter(self, name: str) -> Array:
         return self._network.state_dict()[f"values.{name}"].numpy()
 
+    def holding_parameters(self) -> nn.Module:
+        return self._network
+
 
 class TorchAdapter(Adapter):
     backend = "torch"

@@ -7,6 +7,7 @@ answers with. How drivers are found is said in :mod:`amanda.driving`.
 from __future__ import annotations
 
 import abc
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from amanda._engine import Engine
     from amanda._interception import ActiveEngine
     from amanda._operator import Execution, Operator
+    from amanda._permanent import Stored
 
 
 class TensorInfo(NamedTuple):
@@ -187,6 +189,17 @@ class Driver(abc.ABC):
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor has the elements of a parameter: is one, or a read, cast or view."""
         return self.parameter(tensor) is not None
+
+    def stored(self, tensor: Any) -> Stored | None:
+        """Where the model keeps a parameter that is being analyzed, for tools to write to it.
+
+        None where that cannot be written to.
+        """
+        return None
+
+    def at_rest(self) -> contextlib.AbstractContextManager[object]:
+        """A block in which parameters are read and written, and routines run on their values."""
+        return contextlib.nullcontext()
 
     def synchronize(self, device: str) -> None:  # noqa: B027
         """Wait until a device has done all that it was given, if it runs beside the host.

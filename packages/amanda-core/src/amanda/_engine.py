@@ -18,6 +18,7 @@ from amanda._errors import AmandaError, UnsupportedError
 from amanda._forward import NOTHING, Forward
 from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
+from amanda._permanent import note
 from amanda._plan import Decisions, Plan, Record
 from amanda._producers import InputProducers
 from amanda._selection import Selection, select
@@ -372,6 +373,8 @@ class Engine:
         translation = record.translations.get(tool.vocabulary or "")
         shown = analysis if translation is None else translation.analysis(analysis)
         context._ask(subscription.callback, shown)
+        if subscription.view is View.FORWARD:
+            note(tool.uses, subscription, self.driver, execution, parameters, analysis.actions)
         return tuple(analysis.actions)
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amanda._errors import AmandaError, DependencyCycleError
+from amanda._operator import ByOperator
 
 if TYPE_CHECKING:
     from amanda._context import OpContext
+    from amanda._permanent import Use
 
 _ToolT = TypeVar("_ToolT", bound="Tool")
 Analyze: TypeAlias = "Callable[[OpContext], None]"
@@ -86,6 +88,7 @@ class Tool:
         lists_candidates: the types that it names are all that it knows, of which a model has few;
             by default one that never runs in a scope is taken for a mistake, and warned of.
         restricted_to: the types that it is restricted to by :meth:`restrict`; None for all.
+        uses: what it decided about operators that may be made permanent.
     """
 
     innermost = False
@@ -101,6 +104,7 @@ class Tool:
         self.namespace = namespace
         self.subscriptions = []
         self.dependencies = []
+        self.uses: ByOperator[Use] = ByOperator()
         self._built: dict[type[Tool], Tool] = {}
 
     @functools.cached_property
@@ -247,6 +251,50 @@ class Tool:
     def restrict(self, ops: Iterable[str]) -> None:
         """Have it look at operators of these types alone, of those that it wants."""
         self.restricted_to = frozenset(ops)
+
+    def make_permanent(self, model: Any) -> list[str]:
+        """Write what it makes of the parameters of a model into the model.
+
+        A checkpoint that is saved then needs no tool: its operators are given without one, bit by
+        bit, what they are given under it. Parameters keep their type and device; what an optimizer
+        keeps is left alone. What routines make of a parameter they make of what it is now.
+
+        Args:
+            model: what holds the parameters, and has run under the tool: a model, or else, as its
+                framework has it, a list of variables or a session.
+
+        Returns:
+            ids of the operators whose parameters it has replaced.
+
+        Raises:
+            UnsupportedError: it changes more than parameters, or changes them by more than
+                parameters, or a parameter cannot hold what several operators are to be given. The
+                model is as it was.
+            AmandaError: it has replaced no parameter of the model.
+        """
+        from amanda._permanent import make_permanent
+        from amanda._scope import disabled
+
+        with disabled():
+            return make_permanent(self, model)
+
+    def run_on_parameters(self, model: Any) -> None:
+        """Run the routines that :meth:`make_permanent` would, and leave the model as it is.
+
+        A tool whose routines are given parameters alone looks at those of a model in this way
+        between its executions, each as the operator is given it.
+
+        Args:
+            model: as there.
+
+        Raises:
+            UnsupportedError: as there.
+        """
+        from amanda._permanent import run_on_parameters
+        from amanda._scope import disabled
+
+        with disabled():
+            run_on_parameters(self, model)
 
     def on_exit(self) -> None:
         """Called when the scope that made this tool active has been left; does nothing here.

@@ -56,6 +56,8 @@ What a driver promises:
 - Where tools want to know what makes the inputs of an operator (:attr:`Plan.producers`), it adds
   to these what it finds, at an execution or in a graph: outputs of operators that the same tool
   looks at, across all that it does not. A driver that does so says so (``tells_producers``).
+- It tells where its framework keeps a parameter, as a :class:`Stored` (:meth:`Driver.stored`), so
+  that what a tool makes of it can be made permanent, in a block of :meth:`Driver.at_rest`.
 - It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
   :func:`calling_source` when it makes one, as :class:`Operators` does, or by what a graph keeps of
   its nodes, of which :func:`is_program` tells the program's own lines.
@@ -91,6 +93,7 @@ from amanda._forward import NOTHING, Ask, Forward
 from amanda._interception import ActiveEngine, Patches
 from amanda._observation import Analysis, Layouts
 from amanda._operator import ByOperator, Execution, Operator
+from amanda._permanent import Stored
 from amanda._places import (
     Ids,
     Operators,
@@ -123,6 +126,7 @@ __all__ += [
     "Producer",
     "Producers",
     "Source",
+    "Stored",
     "TensorInfo",
 ]
 __all__ += ["calling_source", "is_program", "places_of"]

@@ -122,6 +122,9 @@ class NumpyModel(Model):
     def parameter(self, name: str) -> Array:
         return self._parameters[name]
 
+    def holding_parameters(self) -> list[Array]:
+        return list(self._parameters.values())
+
 
 class NumpyAdapter(Adapter):
     backend = "numpy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from amanda.driving import (
     Call,
     Operators,
     Parameter,
+    Stored,
     TensorInfo,
 )
 
@@ -56,6 +58,23 @@ _SUBSTITUTE = Kernel(
     forward=lambda original, substitute: (substitute,),
     backward=lambda grads, inputs, outputs: (grads[0], None),
 )
+
+
+class StoredArray(Stored):
+    """The array that a model keeps of a parameter; a model is a list of these."""
+
+    def __init__(self, parameter: framework.Parameter) -> None:
+        self._source = weakref.ref(parameter.source)
+
+    def source(self, model: Sequence[framework.Array]) -> framework.Array | None:
+        source = self._source()
+        return source if any(held is source for held in model) else None
+
+    def read(self, model: Sequence[framework.Array]) -> Tensor:
+        return Tensor(self.source(model).copy())
+
+    def write(self, model: Sequence[framework.Array], tensor: Tensor) -> None:
+        self.source(model)[...] = tensor.array
 
 
 class NumpyDriver(Driver):
@@ -119,6 +138,9 @@ class NumpyDriver(Driver):
 
     def parameter_info(self, found: framework.Parameter, tensor: Tensor) -> Parameter:
         return Parameter(found.source, self.describe(found), trainable=True)
+
+    def stored(self, tensor: framework.Parameter) -> StoredArray:
+        return StoredArray(tensor)
 
     def _intercept(
         self, engine: Engine, kernel: Kernel, inputs: Sequence[Tensor], attrs: Mapping[str, Any]

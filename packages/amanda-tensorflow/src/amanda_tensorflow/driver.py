@@ -10,9 +10,9 @@ from amanda import Driver, UnsupportedError
 from amanda.driving import Patches, alike
 
 from amanda_tensorflow import namespace, parameters, patches
-from amanda_tensorflow._internals import context
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import shown_whole
+from amanda_tensorflow.permanent import StoredVariable
 from amanda_tensorflow.purposes import purpose
 from amanda_tensorflow.routines.host_threads import Waiting
 from amanda_tensorflow.routines.substitutes import incompatible_reason
@@ -24,10 +24,11 @@ from amanda_tensorflow.thread import ThreadState, active, thread
 from amanda_tensorflow.unseen import Unseen
 from amanda_tensorflow.unseen.eager import EagerOperators
 from amanda_tensorflow.unseen.pipelines import Pipelines
-from amanda_tensorflow.values import ToolVariable, Values
+from amanda_tensorflow.values import ToolVariable, Values, outside_of_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
 
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Parameter, TensorInfo
@@ -117,7 +118,7 @@ class TensorFlowDriver(Driver):
 
     def variable(self, initial: Any, execution: Execution) -> Any:
         """A tf.Variable, outside of all graphs."""
-        with context.eager_mode(), tf.init_scope():
+        with outside_of_graphs():
             return ToolVariable(initial, trainable=False)
 
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
@@ -139,6 +140,14 @@ class TensorFlowDriver(Driver):
     def parameter_info(self, found: Any, tensor: Any) -> Parameter | None:
         """What tools are told of a variable."""
         return parameters.parameter_info(found, tensor)
+
+    def stored(self, tensor: Any) -> StoredVariable:
+        """Where the variable has the elements of a tensor."""
+        return StoredVariable(tensor)
+
+    def at_rest(self) -> AbstractContextManager[object]:
+        """A block outside of all graphs."""
+        return outside_of_graphs()
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the names that TensorFlow gives it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -20,7 +21,14 @@ from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.node_types import STRUCTURE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+
+@contextlib.contextmanager
+def outside_of_graphs() -> Iterator[None]:
+    """A block that runs eagerly, wherever the program is."""
+    with context.eager_mode(), tf.init_scope():
+        yield
 
 
 class ToolVariable(resource_variable_ops.ResourceVariable):  # type: ignore[misc]

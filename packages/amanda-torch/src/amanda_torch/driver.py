@@ -20,6 +20,7 @@ from amanda_torch.identity import Identity
 from amanda_torch.mapped_functions import MappedFunctions
 from amanda_torch.parameters import is_parameter_itself, read_from
 from amanda_torch.patches import Patches
+from amanda_torch.permanent import StoredParameter
 from amanda_torch.purposes import purpose
 from amanda_torch.script import run_as_written
 from amanda_torch.substitutes import incompatible
@@ -27,6 +28,7 @@ from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from contextlib import AbstractContextManager
     from types import FrameType
 
     from amanda import Operator
@@ -162,6 +164,14 @@ class TorchDriver(amanda.Driver):
     def parameter_info(self, found: Any, tensor: Any) -> Parameter:
         """What tools are told of an ``nn.Parameter``."""
         return Parameter(found, descriptions.describe(found), found.requires_grad)
+
+    def stored(self, tensor: Any) -> StoredParameter:
+        """Where the ``nn.Parameter`` has the elements of a tensor."""
+        return StoredParameter(tensor, self.parameter_behind(tensor))
+
+    def at_rest(self) -> AbstractContextManager[object]:
+        """A block without gradients."""
+        return torch.no_grad()
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the code that runs it now."""

@@ -15,11 +15,14 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.views import view_of_base, views_by_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch.autograd.graph import Node
+
+    from amanda_torch.views import View
 
 # Autograd nodes of what reads, casts or views a tensor.
 _READING = re.compile(
@@ -30,8 +33,9 @@ _READING = re.compile(
 COPYING = frozenset(("clone", "contiguous", "reshape", "to", "type_as", "_to_copy"))
 """Types of the operators that may copy a parameter."""
 
-# By the copy; that of a parameter that is gone is none.
+# By the copy: the parameter, which may be gone, and the way from it.
 _copies = WeakTensorKeyDictionary()
+_NO_COPY = None, None
 
 
 def is_parameter_itself(found: object) -> bool:
@@ -47,13 +51,33 @@ def read_from(found: torch.Tensor | Node) -> Any:
             return found._base
         node = found.grad_fn
         if node is None:
-            copied = _copies.get(found)
+            copied, _ = _copies.get(found, _NO_COPY)
             return None if copied is None else copied()
     else:
         node = found
     if _READING.fullmatch(node.name()):
         return node.next_functions[0][0]
     return getattr(node, "variable", None)  # which the node of a leaf has
+
+
+def way_to(tensor: torch.Tensor) -> list[View] | None:
+    """The views by which a tensor comes from its parameter; copies are none.
+
+    None where that is not known.
+    """
+    if not tensor._is_view():
+        return _way_to_base(tensor)
+    assert tensor._base is not None
+    way = _way_to_base(tensor._base)
+    return None if way is None else [*way, view_of_base(tensor)]
+
+
+def _way_to_base(base: torch.Tensor) -> list[View] | None:
+    if is_parameter_itself(base):
+        return []
+    if base.grad_fn is None:
+        return _copies.get(base, _NO_COPY)[1]  # type: ignore[no-any-return]
+    return views_by_nodes(base)
 
 
 def noting_copies(
@@ -73,7 +97,8 @@ def noting_copies(
         if torch.is_grad_enabled() or result is source or not isinstance(source, torch.Tensor):
             return result  # a number may be converted too
         if (copied := parameter_behind(source)) is not None:
-            _copies[result] = weakref.ref(copied)
+            way = way_to(source) if result.shape == source.shape else None
+            _copies[result] = weakref.ref(copied), way
         return result
 
     return noting

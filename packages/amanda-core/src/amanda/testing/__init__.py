@@ -36,6 +36,7 @@ from amanda.testing.in_place import InPlace  # noqa: E402
 from amanda.testing.loops import Loops  # noqa: E402
 from amanda.testing.modules import Modules  # noqa: E402
 from amanda.testing.order import Order  # noqa: E402
+from amanda.testing.permanent import Permanent  # noqa: E402
 from amanda.testing.program import Program, Step, run_step  # noqa: E402
 from amanda.testing.return_values import ReturnValues  # noqa: E402
 from amanda.testing.scopes import Scopes  # noqa: E402
@@ -62,6 +63,7 @@ __all__ = [
     "Model",
     "Modules",
     "Order",
+    "Permanent",
     "Program",
     "ReturnValues",
     "Scopes",
@@ -74,7 +76,7 @@ __all__ = [
 ]
 
 # Not every framework has what these are about.
-OPTIONAL = frozenset({"Loops", "Modules", "SecondOrder", "WithoutTensors"})
+OPTIONAL = frozenset({"Loops", "Modules", "Permanent", "SecondOrder", "WithoutTensors"})
 
 
 class Conformance(
@@ -96,6 +98,7 @@ class Conformance(
     Modules,
     Beside,
     Descriptions,
+    Permanent,
 ):
     """S1 to S8 of ``docs/semantics.md``, what a context shows, and what a driver tells."""
 

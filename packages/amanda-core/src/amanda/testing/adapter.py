@@ -53,6 +53,13 @@ class Model(abc.ABC):
     def parameter(self, name: str) -> Array:
         """The current value of a parameter, as it would be saved."""
 
+    def holding_parameters(self) -> Any:
+        """What :meth:`amanda.Tool.make_permanent` is given in the backend.
+
+        One whose parameters cannot be written to says so in ``lacks`` of its adapter.
+        """
+        raise NotImplementedError
+
 
 class Adapter(abc.ABC):
     """How to drive a backend. It is built without arguments, once in each process.

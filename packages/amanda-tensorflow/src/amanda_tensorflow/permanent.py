@@ -1,0 +1,168 @@
+"""Variables that are read and written as operators are given them."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from amanda import UnsupportedError
+from amanda.driving import Stored
+
+from amanda_tensorflow._internals import context, execute, tensor_util
+from amanda_tensorflow.parameters import is_parameter_itself, read_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    Array = np.ndarray[Any, Any]
+
+# What leaves each element where it is.
+_KEEPING = frozenset(
+    ("Cast", "EnsureShape", "Enter", "Identity", "IdentityN", "Placeholder", "ReadVariableOp")
+)
+_KEEPING |= {"StopGradient", "VarHandleOp", "Variable", "VariableV2"}
+
+
+class _View(NamedTuple):
+    """An operator that shows a tensor in another form, apart from its graph.
+
+    ``inputs`` has None for that tensor, and None is also for a constant that is not known.
+    """
+
+    type: str
+    output: int
+    outputs: int
+    attrs: tuple[Any, ...]
+    inputs: list[Array | None]
+    position: int
+
+    @classmethod
+    def of(cls, shown: Any, viewed: Any) -> _View:
+        operation = shown.op
+        attrs: list[Any] = []
+        for attr in operation.op_def.attr:
+            value = tf.int64 if attr.name == "T" else operation.get_attr(attr.name)
+            attrs += [attr.name, value.as_datatype_enum if isinstance(value, tf.DType) else value]
+        position = next(i for i, tensor in enumerate(operation.inputs) if tensor is viewed)
+        inputs = [
+            None if i == position else tensor_util.constant_value(tensor)
+            for i, tensor in enumerate(operation.inputs)
+        ]
+        return cls(
+            operation.type,
+            shown.value_index,
+            len(operation.outputs),
+            tuple(attrs),
+            inputs,
+            position,
+        )
+
+    def __call__(self, elements: Any) -> Any:
+        """What it shows of an eager tensor."""
+        inputs = [
+            elements if i == self.position else tf.constant(array)
+            for i, array in enumerate(self.inputs)
+        ]
+        found = execute.execute(self.type, self.outputs, inputs, self.attrs, context.context())
+        return found[self.output]
+
+    @property
+    def is_known(self) -> bool:
+        return all(a is not None for i, a in enumerate(self.inputs) if i != self.position)
+
+
+class StoredVariable(Stored):
+    """Where a variable has the elements of what an operator is given.
+
+    It is read, maybe cast to other types, and maybe seen in another form.
+    """
+
+    def __init__(self, tensor: Any) -> None:
+        way = [tensor]
+        while not is_parameter_itself(way[0]):
+            way.insert(0, read_from(way[0]))
+        self._source = weakref.ref(way[0])
+        self._types = [t.dtype.base_dtype for t in way if t.dtype.base_dtype != tf.resource]
+        self._views = [
+            _View.of(shown, viewed)
+            for viewed, shown in itertools.pairwise(way)
+            if tf.is_symbolic_tensor(shown) and shown.op.type not in _KEEPING
+        ]
+
+    def source(self, model: Any) -> Any:
+        """The variable's handle or tensor, if the model has the variable."""
+        return self._source() if self._variable(model) is not None else None
+
+    def read(self, model: Any) -> Any:
+        """What the operator is given.
+
+        Raises:
+            UnsupportedError: it is not known how that comes from the variable.
+        """
+        held = self._held(model)
+        tensor = tf.constant(held.reshape(-1)[self._places(held)])
+        for dtype in self._types:
+            tensor = tf.cast(tensor, dtype)
+        return tensor
+
+    def write(self, model: Any, tensor: Any) -> None:
+        """Have the variable hold what the operator is to be given."""
+        held = self._held(model)
+        for dtype in self._types[::-1]:
+            tensor = tf.cast(tensor, dtype)
+        flat = held.reshape(-1).copy()
+        flat[self._places(held)] = np.asarray(tensor)
+        variable, value = self._variable(model), flat.reshape(held.shape)
+        if _is_session(model):  # whose graph may be finalized
+            initializer = variable.initializer
+            model.run(initializer, {initializer.inputs[1]: value})
+        else:
+            variable.assign(value)
+
+    def _held(self, model: Any) -> Array:
+        variable = self._variable(model)
+        return np.asarray(model.run(variable) if _is_session(model) else variable.numpy())
+
+    def _places(self, held: Array) -> Array:
+        """For each element that the operator is given, its place in the variable."""
+        places = np.arange(1, held.size + 1).reshape(held.shape)
+        tensor = tf.constant(places)
+        for view in self._views:
+            if not view.is_known:
+                raise UnsupportedError(
+                    f"it is given a variable through {view.type}, with arguments that are "
+                    "known only when the graph runs"
+                )
+            tensor = view(tensor)
+        found: Array = tensor.numpy() - 1
+        if (found < 0).any():
+            raise UnsupportedError("it is given a variable with a margin of zeros")
+        return found
+
+    def _variable(self, model: Any) -> Any:
+        source = self._source()
+        for variable in _variables(model):
+            handle = getattr(variable, "handle", None)  # a reference variable has none
+            if (variable.op.outputs[0] if handle is None else handle) is source:
+                return variable
+        return None
+
+
+def _is_session(model: Any) -> bool:
+    return hasattr(model, "graph") and hasattr(model, "run")
+
+
+def _variables(model: Any) -> Iterable[Any]:
+    """The variables of a model: its own, those of a session's graph, or the ones of a list."""
+    if _is_session(model):
+        keys = tf.compat.v1.GraphKeys
+        collections = (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)
+        return [variable for key in collections for variable in model.graph.get_collection(key)]
+    found = getattr(model, "variables", model)
+    if not isinstance(found, (list, tuple)):
+        return ()
+    # one of Keras holds one of TensorFlow
+    return [v if isinstance(v, tf.Variable) else v.value for v in found if hasattr(v, "value")]

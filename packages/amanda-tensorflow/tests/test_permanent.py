@@ -1,0 +1,101 @@
+"""What a tool makes of parameters, written to variables, of functions and of sessions."""
+
+import amanda
+import numpy as np
+import pytest
+import tensorflow as tf
+from amanda.testing.adapter import numbers
+from amanda.testing.probes import before, under
+
+# Their products are exact: the runtime may choose another kernel where a tool is not in between.
+X = numbers(2, 3)
+W = numbers(4, 3, seed=1)
+
+
+def halving():
+    return before("MatMul", lambda w: w * 0.5, inputs=[1], pure=True)
+
+
+VIEWS = {
+    "transposed": lambda w: tf.transpose(w),
+    "sliced": lambda w: tf.transpose(w[1:]),
+    "split": lambda w: tf.transpose(tf.split(w, 2)[1]),
+    "unstacked": lambda w: tf.transpose(tf.unstack(tf.reshape(w, (2, 2, 3)))[1]),
+    "squeezed": lambda w: tf.transpose(tf.squeeze(tf.expand_dims(w, 0), 0)),
+    "cast": lambda w: tf.cast(tf.cast(tf.transpose(w), tf.float64), tf.float32),
+}
+
+
+@pytest.mark.parametrize("seen", VIEWS.values(), ids=VIEWS)
+def test_a_variable_that_is_given_in_another_form_is_written_where_it_is(seen):
+    variable = tf.Variable(W)
+    run = tf.function(lambda: tf.matmul(X, seen(variable)))
+    tool = halving()
+    expected = under(tool, run).numpy()
+    tool.make_permanent([variable])
+    assert run().numpy().tobytes() == expected.tobytes()
+    changed = variable.numpy() != W
+    assert changed.any()
+    assert (variable.numpy()[changed] == W[changed] * 0.5).all()
+
+
+def test_a_form_that_depends_on_the_call_is_refused():
+    variable = tf.Variable(W)
+    run = tf.function(lambda shape: tf.matmul(X, tf.reshape(variable, shape)))
+    tool = halving()
+    under(tool, lambda: run(tf.constant([3, 4])))
+    with pytest.raises(amanda.UnsupportedError, match=r"MatMul.*variable through Reshape"):
+        tool.make_permanent([variable])
+    assert variable.numpy().tobytes() == W.tobytes()
+
+
+def test_what_a_lower_type_is_given_is_what_it_can_hold():
+    variable = tf.Variable(W.T)
+    run = tf.function(lambda: tf.matmul(tf.cast(X, tf.bfloat16), tf.cast(variable, tf.bfloat16)))
+    tool = before("MatMul", tf.sign, inputs=[1], pure=True)
+    expected = under(tool, run)
+    tool.make_permanent([variable])
+    assert variable.dtype == tf.float32
+    assert variable.numpy().tobytes() == np.sign(W.T).tobytes()
+    assert run().numpy().tobytes() == expected.numpy().tobytes()
+
+
+class Layer(tf.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = tf.Variable(W.T)
+
+    @tf.function
+    def __call__(self):
+        return tf.matmul(X, self.weight)
+
+
+def test_a_module_is_asked_for_its_variables_and_only_those_are_written():
+    model, other, tool = Layer(), Layer(), halving()
+    expected = under(tool, lambda: (other(), model()))[1].numpy()
+    tool.make_permanent(model)
+    assert model().numpy().tobytes() == expected.tobytes()
+    assert other.weight.numpy().tobytes() == W.T.tobytes()
+
+
+@pytest.mark.parametrize("use_resource", [True, False])
+def test_a_session_needs_no_new_node_of_a_finalized_graph(use_resource):
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
+        variable = tf.compat.v1.get_variable("w", initializer=W, use_resource=use_resource)
+        moment = tf.compat.v1.get_variable("m", initializer=W + 1, use_resource=use_resource)
+        output = tf.matmul(X, tf.transpose(variable))
+        session.run(tf.compat.v1.global_variables_initializer())
+        graph.finalize()
+        tool = halving()
+        expected = under(tool, lambda: session.run(output))
+        tool.make_permanent(session)
+        assert session.run(output).tobytes() == expected.tobytes()
+        assert session.run(variable).tobytes() == (W * 0.5).tobytes()
+        assert session.run(moment).tobytes() == (W + 1).tobytes()
+
+
+def test_what_is_no_model_is_named():
+    tool, model = halving(), Layer()
+    under(tool, model)
+    with pytest.raises(amanda.AmandaError, match="no parameter of this dict"):
+        tool.make_permanent({"weight": model.weight})

@@ -1,0 +1,174 @@
+"""What a tool makes of parameters, written to where a module keeps them."""
+
+import weakref
+
+import amanda
+import pytest
+import torch
+from amanda.testing.probes import before, under
+from torch import nn
+
+
+def made_permanent(model, x, tool, run=None):
+    """What the model computes under the tool, and without it once that is permanent."""
+    run = run or (lambda: model(x))
+    under_tool = under(tool, run).detach().clone()
+    tool.make_permanent(model)
+    return under_tool, run().detach()
+
+
+class Own(nn.Module):
+    """A function of one weight."""
+
+    def __init__(self, function, *shape):
+        super().__init__()
+        self.function = function
+        self.weight = nn.Parameter(torch.randn(*shape))
+
+    def forward(self, x):
+        return self.function(x, self.weight)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, w: x @ w.t(),
+        lambda x, w: x @ w[1:].t(),
+        lambda x, w: x @ w.chunk(2)[1].t(),
+        lambda x, w: x @ w.view(2, 2, 3)[1].t(),
+        lambda x, w: x @ w.to(torch.float64).to(torch.float32).t(),
+        lambda x, w: x @ w.t().contiguous(),
+        lambda x, w: x @ w[1:].to(torch.float64).view(3, 3).float().t(),
+    ],
+    ids=["transposed", "sliced", "chunked", "viewed", "cast", "copied", "copied_part"],
+)
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_weight_that_is_given_as_a_view_is_written_where_it_is(function, grad):
+    model, tool = Own(function, 4, 3), before("matmul", lambda w: w * 0.5, inputs=[1])
+    original = model.weight.detach().clone()
+    if not grad:
+        amanda_reads_copies = amanda.Tool(namespace="onnx")
+        amanda_reads_copies.add_inst_for_op(lambda ctx: None, ops=["MatMul", "Gemm"])
+        tool.depends_on(amanda_reads_copies)
+    with torch.set_grad_enabled(grad):
+        expected, found = made_permanent(model, torch.randn(2, 3), tool)
+    assert torch.equal(found, expected)
+    changed = original != model.weight
+    assert changed.any()
+    assert torch.equal(model.weight[changed], original[changed] * 0.5)
+
+
+def test_a_parameter_in_another_memory_format_is_written_where_it_is():
+    convolution, x = (
+        nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last),
+        torch.randn(1, 4, 5, 5),
+    )
+    model = Own(lambda x, w: nn.functional.conv2d(x, w.flatten(1)[:, :36].view(6, 4, 3, 3)), 1)
+    model.weight = convolution.weight
+    tool = before("conv2d", lambda w: w.round(decimals=1), inputs=[1])
+    expected, found = made_permanent(model, x, tool)
+    assert torch.equal(found, expected)
+    assert model.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x, w: x @ w.flip(0).t(), lambda x, w: x @ w[:1].expand(3, 3).contiguous()]
+)
+def test_what_is_no_view_of_a_parameter_is_refused(function):
+    model = Own(function, 3, 3)
+    tool = before("matmul", lambda w: w * 0.5, inputs=[1])
+    original = model.weight.detach().clone()
+    with pytest.raises(amanda.UnsupportedError, match=r"matmul.*(depends on more|a copy of a)"):
+        made_permanent(model, torch.randn(2, 3), tool)
+    assert torch.equal(model.weight, original)
+
+
+def test_type_device_and_what_an_optimizer_keeps_stay():
+    model = nn.Linear(3, 4).to(torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters())
+    x = torch.randn(2, 3, dtype=torch.bfloat16)
+    model(x).sum().backward()
+    optimizer.step()
+    kept, weight = optimizer.state_dict()["state"], model.weight
+    before_it = {k: v.clone() for k, v in kept[0].items()}
+    tool = before("linear", lambda w: w.round(), inputs=[1])
+    expected, found = made_permanent(model, x, tool)
+    assert torch.equal(found, expected)
+    assert model.weight is weight
+    assert weight.dtype == torch.bfloat16
+    assert weight.requires_grad
+    assert all(torch.equal(kept[0][k], v) for k, v in before_it.items())
+
+
+def test_a_checkpoint_needs_no_tool():
+    model, fresh = (nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)) for _ in "12")
+    x, tool = torch.randn(2, 3), before("linear", lambda w: torch.sign(w), inputs=[1])
+    expected = under(tool, lambda: model(x))
+    assert len(tool.make_permanent(model)) == 2
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(x), expected)
+
+
+def test_a_weight_that_is_cast_holds_what_its_type_can():
+    model, x = nn.Linear(3, 4), torch.randn(2, 3)
+
+    def run():
+        with torch.autocast("cpu", torch.bfloat16):
+            return model(x)
+
+    expected, found = made_permanent(
+        model, x, before("linear", lambda w: torch.sign(w), inputs=[1]), run
+    )
+    assert torch.equal(found, expected)
+
+
+def test_a_weight_that_an_embedding_shares_cannot_be_replaced_for_the_head_alone():
+    embedding, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+    head.weight = embedding.weight
+    model = nn.Sequential(embedding, head)
+    tokens, tool = torch.tensor([[1, 4]]), before("linear", torch.sign, inputs=[1])
+    tool.add_inst_for_op(lambda ctx: None, ops=["embedding"])
+    original = head.weight.detach().clone()
+    under(tool, lambda: model(tokens))
+    with pytest.raises(amanda.UnsupportedError, match=r"embedding.*another operator is given it"):
+        tool.make_permanent(model)
+    assert torch.equal(head.weight, original)
+
+
+def test_nothing_of_a_model_is_kept_alive():
+    model, tool = nn.Linear(3, 4), before("linear", torch.sign, inputs=[1])
+    with amanda.apply(tool):
+        model(torch.randn(2, 3))
+    assert tool.uses
+    gone = weakref.ref(model.weight)
+    del model
+    assert gone() is None
+    assert not tool.uses
+
+
+def test_two_routines_of_one_tool_are_made_permanent_in_their_order():
+    model, x = nn.Linear(3, 4), torch.randn(2, 3)
+    tool = before("linear", lambda w: w + 1, inputs=[1])
+    tool.add_inst_for_op(
+        lambda ctx: ctx.insert_before_op(lambda w: w * 2, inputs=["weight"]), ops=["linear"]
+    )
+    original = model.weight.detach().clone()
+    expected, found = made_permanent(model, x, tool)
+    assert torch.equal(found, expected)
+    assert torch.equal(model.weight, (original + 1) * 2)
+
+
+def test_sparse_and_quantized_parameters_may_be_looked_at():
+    weight = nn.Parameter(torch.eye(3).to_sparse())
+    model = Own(lambda x, _: torch.sparse.mm(weight, x), 1)
+    model.sparse = weight
+    tool = before("_sparse_mm", lambda *tensors: None)
+    assert torch.equal(under(tool, lambda: model(torch.ones(3, 2))), torch.ones(3, 2))
+
+
+def test_linear_is_seen_by_functional_calls_too():
+    model = Own(nn.functional.linear, 4, 3)
+    expected, found = made_permanent(
+        model, torch.randn(2, 3), before("linear", torch.sign, inputs=[1])
+    )
+    assert torch.equal(found, expected)
