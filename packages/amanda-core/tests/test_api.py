@@ -56,16 +56,8 @@ SUITE = [
     ),
     *("Errors", "Gradients", "Identity", "InPlace", "Loops", "Model", "Modules", "OPTIONAL"),
     "Order",
-    *(
-        "Permanent",
-        "Program",
-        "ReturnValues",
-        "Scopes",
-        "SecondOrder",
-        "Step",
-        "Untouched",
-        "Values",
-    ),
+    "Permanent",
+    *("Program", "ReturnValues", "Scopes", "SecondOrder", "Step", "Untouched", "Values"),
     *("WithoutTensors", "run_step"),
 ]
 

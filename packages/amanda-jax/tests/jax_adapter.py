@@ -138,9 +138,11 @@ class JaxAdapter(Adapter):
     differentiable = True
     none_for_unneeded_inputs = True
     none_for_unused_outputs = True
-    lacks = {"Modules": "JAX has functions alone"}
+    lacks = {
+        "Modules": "JAX has functions alone",
+        "Permanent": "its arrays cannot be written to, and are arguments of functions",
+    }
     one_in_loop = True
-    lacks = {"Permanent": "its arrays cannot be written to, and are arguments of functions"}
     jit = False
 
     def build(self, program: Program, parameters: Mapping[str, Array]) -> JaxModel:

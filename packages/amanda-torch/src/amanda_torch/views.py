@@ -43,10 +43,9 @@ def view_of_base(view: torch.Tensor) -> View:
 
 
 def views_by_nodes(tensor: torch.Tensor) -> list[View] | None:
-    """How what autograd says a tensor is copied, cast and viewed of is seen: as it is, or by a view.
+    """How a tensor sees what autograd says it was copied, cast and viewed of: by one view, or none.
 
-    The tensor at the beginning is one that has its elements in their order. None where it is no
-    view.
+    What it was made of has its elements in their order. None where it is no view of that.
     """
     node, nodes = tensor.grad_fn, []
     while node is not None and not hasattr(node, "variable"):

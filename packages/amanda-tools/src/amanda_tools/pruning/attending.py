@@ -1,0 +1,55 @@
+"""Attention by hand, with some of its probabilities pruned, and its gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FAR_BELOW = -1e30
+
+
+def probabilities(q: Any, k: Any, *masks: Any, scale: float, causal: bool, xp: Any) -> Any:
+    """Those of each query, (..., queries, keys)."""
+    scores = xp.matmul(q, xp.matrix_transpose(k)) * scale
+    far_below = xp.zeros_like(scores) + _FAR_BELOW
+    if causal:
+        ones = xp.ones_like(scores)
+        later = xp.cumulative_sum(ones, axis=-1) > xp.cumulative_sum(ones, axis=-2)
+        scores = xp.where(later, far_below, scores)
+    for mask in masks:
+        scores = xp.where(mask, scores, far_below) if mask.dtype == xp.bool else scores + mask
+    exponentials = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
+    return exponentials / xp.sum(exponentials, axis=-1, keepdims=True)
+
+
+def gradients(
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *masks: Any,
+    mask: Callable[[Any, Any], Any],
+    scale: float,
+    causal: bool,
+    xp: Any,
+) -> tuple[Any, Any, Any]:
+    """The gradients of queries, keys and values.
+
+    Args:
+        grad: that of the product of the pruned probabilities and the values.
+        q, k, v: queries, keys and values.
+        *masks: as for :func:`probabilities`, and so are ``scale`` and ``causal``.
+        mask: gives a tensor with zeros where given probabilities are pruned.
+        xp: the array namespace.
+    """
+    found = probabilities(q, k, *masks, scale=scale, causal=causal, xp=xp)
+    of_found = mask(xp.matmul(grad, xp.matrix_transpose(v)), found)
+    mean = xp.sum(of_found * found, axis=-1, keepdims=True)
+    of_scores = found * (of_found - mean) * scale
+    return (
+        xp.matmul(of_scores, k),
+        xp.matmul(xp.matrix_transpose(of_scores), q),
+        xp.matmul(xp.matrix_transpose(mask(found, found)), grad),
+    )

@@ -1,0 +1,130 @@
+"""Pruning of attention."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import amanda
+
+from amanda_tools.pruning.attending import gradients, probabilities
+from amanda_tools.pruning.values import ZeroingValues, check_one, kept
+
+if TYPE_CHECKING:
+    import os
+
+    from amanda_tools.pruning.layers import PrunedValues
+
+# Inputs and attributes of a fused attention that are computed here.
+_INPUTS = {"Q", "K", "V", "attn_mask"}
+_ATTRS = {"is_causal", "scale", "q_num_heads", "kv_num_heads", "attn_mask"}
+
+
+class AttentionPruning(ZeroingValues):
+    """Takes small attention probabilities for zero, of each query.
+
+    Those of a fused operator are pruned as those are that a model computes by a Softmax of three or
+    four axes, and both are trained alike: what is pruned gets no gradient. (Wang et al., "SpAtten",
+    HPCA 2021, prunes by top-k, Zadeh et al., 2019, and others by a threshold.) What is left of a
+    query is not scaled up.
+
+    Args:
+        threshold: what is pruned is smaller than this.
+        topk: how many of each query are kept, the largest ones. Of equal ones that are the last to
+            stay, all do.
+        scopes: globs of the scopes whose attention is pruned, all by default.
+        count: count what is pruned. That takes routines on the host, which costs time in a graph.
+        out: a file to write when the scope is left, a row for each operator, as JSON or CSV; then
+            what is pruned is counted.
+
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: not one of ``threshold`` and ``topk`` is given, or one is out of range.
+    """
+
+    def __init__(
+        self,
+        threshold: float | None = None,
+        topk: int | None = None,
+        *,
+        scopes: list[str] | None = None,
+        count: bool = False,
+        out: str | os.PathLike[str] | None = None,
+    ) -> None:
+        check_one(threshold, topk, "topk")
+        if topk is not None and topk < 1:
+            raise ValueError(f"topk is {topk}, and has to be 1 or more")
+        super().__init__(count, out)
+        self._threshold = threshold
+        self._topk = topk
+        self.add_inst_for_op(self._analyze_softmax, ops=["Softmax"], scopes=scopes)
+        self.add_inst_for_gradient(self._analyze_softmax_gradient, ops=["Softmax"], scopes=scopes)
+        self.add_inst_for_op(self._analyze_fused, ops=["Attention"], scopes=scopes)
+        self.add_inst_for_gradient(self._analyze_fused_gradient, ops=["Attention"], scopes=scopes)
+
+    def masked(self, tensor: Any, values: Any, xp: Any) -> Any:
+        """A tensor with zeros where probabilities are pruned."""
+        mask = kept(values, self._threshold, self._topk, xp)
+        return xp.where(mask, tensor, xp.zeros_like(tensor))
+
+    def _analyze_softmax(self, ctx: amanda.OpContext) -> None:
+        if _is_of_attention(ctx):
+            self.prune(ctx)
+
+    def _analyze_softmax_gradient(self, ctx: amanda.OpContext) -> None:
+        if _is_of_attention(ctx):
+            self.prune_gradient(ctx)
+
+    def _analyze_fused(self, ctx: amanda.OpContext) -> None:
+        heads = [(ctx.describe(ctx.input(name)).shape or ())[1:2] for name in "QKV"]
+        known = _INPUTS.issuperset(ctx.input_names) and _ATTRS.issuperset(ctx.attrs)
+        if not known or len({shape for shape in heads if shape != (None,)}) > 1:
+            raise amanda.UnsupportedError(
+                f"{self.name}: {ctx.op.named} shares keys between heads, or does more than "
+                f"{sorted(_INPUTS)} say; have the model compute its probabilities by a Softmax "
+                "(attn_implementation='eager' in transformers)"
+            )
+        ctx.replace_op(
+            self._attend, pure=self.pure, row=self.row(ctx), numpy=ctx.numpy, **_how(ctx)
+        )
+
+    def _analyze_fused_gradient(self, ctx: amanda.OpContext) -> None:
+        state = ctx.state(self)
+        ctx.insert_on_grad_outputs(self._take, outputs=[0], state=state)
+        ctx.insert_on_grad_inputs(
+            self._differentiated,
+            inputs=["Q", "K", "V"],
+            with_inputs=[*ctx.input_names],
+            state=state,
+            **_how(ctx),
+        )
+
+    def _attend(
+        self, q: Any, k: Any, v: Any, *mask: Any, row: PrunedValues, numpy: Any, xp: Any, **how: Any
+    ) -> Any:
+        found = probabilities(q, k, *mask, xp=xp, **how)
+        return xp.matmul(self.pruned(found, row, xp, numpy), v)
+
+    def _take(self, grad: Any, state: dict[str, Any]) -> Any:
+        state["grad"] = grad
+        return grad
+
+    def _differentiated(self, *tensors: Any, state: dict[str, Any], **how: Any) -> Any:
+        given, (q, k, v, *masks) = tensors[:3], tensors[3:]
+        mask = functools.partial(self.masked, xp=how["xp"])
+        found = gradients(state.pop("grad"), q, k, v, *masks, mask=mask, **how)
+        return [None if old is None else new for old, new in zip(given, found, strict=True)]
+
+
+def _is_of_attention(ctx: amanda.OpContext) -> bool:
+    rank = len(ctx.describe(ctx.inputs[0]).shape or ())
+    return rank in (3, 4) and ctx.attrs.get("axis", -1) in (-1, rank - 1)
+
+
+def _how(ctx: amanda.OpContext) -> dict[str, Any]:
+    """What a fused attention computes by, beside its tensors."""
+    size = (ctx.describe(ctx.input("Q")).shape or (None,))[-1]
+    scale = ctx.attrs.get("scale")
+    if scale is None and size is not None:
+        scale = size**-0.5
+    return {"scale": scale, "causal": bool(ctx.attrs.get("is_causal")), "xp": ctx.xp}

@@ -1,0 +1,105 @@
+"""What pruning tools found: a row for each layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from amanda_tools.findings import field_names
+from amanda_tools.formats import Saving
+from amanda_tools.notice import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass
+class PrunedLayer:
+    """A parameter of which some elements are taken for zero.
+
+    Attributes:
+        id: the first operator that was given it.
+        scope: the module or name scope of that.
+        type: its ONNX type.
+        shape: the parameter's, as ONNX has it.
+        elements: how many there are.
+        zeros: how many of them are pruned.
+        sparsity: the share of them.
+    """
+
+    id: str
+    scope: str
+    type: str
+    shape: list[int]
+    elements: int
+    zeros: int
+    sparsity: float
+
+
+@dataclass
+class PrunedValues:
+    """An operator some of whose values are taken for zero, other ones in each execution.
+
+    Attributes:
+        id: the operator.
+        scope: its module or name scope.
+        type: its ONNX type.
+        elements: how many values there were in all executions.
+        zeros: how many of them were pruned, or zero anyway.
+        sparsity: the share of them.
+    """
+
+    id: str
+    scope: str
+    type: str
+    elements: int
+    zeros: int
+    sparsity: float
+
+
+_Row = TypeVar("_Row", PrunedLayer, PrunedValues)
+
+
+class Sparsity(Saving[_Row]):
+    """A base of tools that prune: what they found as a table, and in all."""
+
+    rows_name = "layers"
+
+    def totals(self) -> Mapping[str, Any]:
+        """The numbers of all layers together."""
+        rows = self.rows()
+        elements, zeros = sum(row.elements for row in rows), sum(row.zeros for row in rows)
+        return {"elements": elements, "zeros": zeros, "sparsity": share(zeros, elements)}
+
+    def found(self) -> str:
+        """The numbers of layers and elements."""
+        total = self.totals()
+        return (
+            f"{len(self.rows())} layers, {total['zeros']:,} of {total['elements']:,} elements "
+            f"pruned ({total['sparsity']:.1%})"
+        )
+
+    def report(self) -> Table | str:
+        """A table of the layers."""
+        rows = self.rows()
+        if not rows:
+            return f"{type(self).__name__}: no operator ran that it prunes"
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=self.found(), caption_justify="left")
+        for name in field_names(self.row_type):
+            table.add_column(name.capitalize(), overflow="fold")
+        for row in rows:
+            cells = [
+                f"{value:.1%}" if isinstance(value, float) else printable(str(value))
+                for value in vars(row).values()
+            ]
+            table.add_row(*map(Text, cells))
+        return table
+
+
+def share(part: int, whole: int) -> float:
+    """A part of a whole, which may be nothing."""
+    return part / whole if whole else 0.0

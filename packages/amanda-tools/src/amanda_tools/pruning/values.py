@@ -1,0 +1,93 @@
+"""Pruning of values that are other ones in each execution."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any
+
+import amanda
+
+from amanda_tools.pruning.layers import PrunedValues, Sparsity, share
+
+if TYPE_CHECKING:
+    import os
+
+
+class ValuePruning(Sparsity[PrunedValues], amanda.Tool):
+    """Base of tools that take values for zero which operators compute.
+
+    Args:
+        count: count them. That takes routines on the host, which costs time in a graph.
+        out: a file to write when the scope is left, a row for each operator, as JSON or CSV; then
+            what is pruned is counted.
+
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: the name of the file ends in something else.
+    """
+
+    row_type = PrunedValues
+    rows_name = "operators"
+    lists_candidates = True
+
+    def __init__(self, count: bool, out: str | os.PathLike[str] | None) -> None:
+        super().__init__(namespace="onnx")
+        self.save_to(out)
+        self.pure = not (count or out is not None)
+        self._rows: dict[str, PrunedValues] = {}
+
+    def rows(self) -> list[PrunedValues]:
+        """The operators, in the order in which they first ran."""
+        return list(self._rows.values())
+
+    def row(self, ctx: amanda.OpContext) -> PrunedValues:
+        """The row of the operator under analysis."""
+        op = ctx.op
+        return self._rows.setdefault(op.id, PrunedValues(op.id, op.scope, op.type, 0, 0, 0.0))
+
+    def counted(self, values: Any, row: PrunedValues, numpy: Any) -> Any:
+        """The values, of which zeros are counted where that is wanted."""
+        if not self.pure:
+            array = numpy(values)
+            row.elements += array.size
+            row.zeros += array.size - int((array != 0).sum())
+            row.sparsity = share(row.zeros, row.elements)
+        return values
+
+
+class ZeroingValues(ValuePruning):
+    """Base of those that take what an operator gives for zero, and its gradient too."""
+
+    @abc.abstractmethod
+    def masked(self, tensor: Any, values: Any, xp: Any) -> Any:
+        """A tensor with zeros where values are pruned: of these, or of their gradient."""
+
+    def prune(self, ctx: amanda.OpContext, pure: bool = True) -> None:
+        """Have what the operator under analysis gives pruned."""
+        how = {"row": self.row(ctx), "xp": ctx.xp, "numpy": ctx.numpy}
+        ctx.insert_after_op(self.pruned, outputs=[0], pure=pure and self.pure, **how)
+
+    def prune_gradient(self, ctx: amanda.OpContext, pure: bool = True) -> None:
+        """Have what is pruned of what the operator gives get no gradient."""
+        ctx.insert_on_grad_outputs(self.masked, outputs=[0], with_outputs=[0], pure=pure, xp=ctx.xp)
+
+    def pruned(self, values: Any, row: PrunedValues, xp: Any, numpy: Any) -> Any:
+        """The values that are kept, and zeros."""
+        return self.counted(self.masked(values, values, xp), row, numpy)
+
+
+def check_one(threshold: float | None, most: float | None, name: str) -> None:
+    """Raise ValueError unless one of a threshold and another limit is given."""
+    if (threshold is None) == (most is None):
+        raise ValueError(f"give one of threshold and {name}")
+
+
+def kept(values: Any, threshold: float | None, most: int | None, xp: Any) -> Any:
+    """Which values stay, along the last axis: those of a threshold or more, or the largest ones.
+
+    Of equal values that are the last to stay, all do.
+    """
+    if threshold is not None:
+        return values >= threshold
+    assert most is not None
+    return values >= xp.sort(values, axis=-1)[..., -most:][..., :1]

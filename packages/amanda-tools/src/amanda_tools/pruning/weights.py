@@ -1,0 +1,250 @@
+"""Pruning of weights by masks that stay from one execution to the next."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, Any, Literal
+
+import amanda
+import numpy as np
+
+from amanda_tools.numbering import Numbering
+from amanda_tools.pruning.copies import Copies
+from amanda_tools.pruning.layers import PrunedLayer, Sparsity, share
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from amanda_tools.pruning.schedule import Schedule
+
+    Array = np.ndarray[Any, Any]
+
+# The operators with weights, and which of their inputs that may be.
+_WEIGHTS = {"Conv": "W", "ConvTranspose": "W", "Gemm": "AB", "MatMul": "AB"}
+
+
+class _Layer:
+    """A parameter that is pruned, by what stays of it when the model is gone.
+
+    Attributes:
+        weight: its value when its mask was last chosen, outputs first.
+        mask: whether each element is kept, outputs first.
+        axes: the axes of the operator's input that lie first and second there.
+        copies: the masks that routines are given.
+    """
+
+    def __init__(self, operator: amanda.Operator, weight: Array, axes: tuple[int, int]) -> None:
+        self.operator = operator
+        self.axes = axes
+        self.weight = self.outputs_first(weight)
+        self.mask = np.ones(self.weight.shape, bool)
+        self.copies = Copies()
+
+    def outputs_first(self, array: Array) -> Array:
+        """The operator's input with its axis of outputs first, and that of inputs second."""
+        return np.moveaxis(array, self.axes, (0, 1))
+
+    def as_given(self) -> Array:
+        """The mask as the operator is given the weight."""
+        return np.ascontiguousarray(np.moveaxis(self.mask, (0, 1), self.axes))
+
+    def row(self) -> PrunedLayer:
+        """What there is to say of it."""
+        operator, mask = self.operator, self.as_given()
+        zeros = mask.size - int(mask.sum())
+        return PrunedLayer(
+            *(operator.id, operator.scope, operator.type, list(mask.shape)),
+            *(mask.size, zeros, share(zeros, mask.size)),
+        )
+
+
+class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
+    """Base of tools that mask weights of convolutions and linear layers.
+
+    A weight is masked wherever an operator is given it, and gets no gradient where it is pruned.
+    Masks are chosen when an operator first runs, by what the weight is then, and by :meth:`step`
+    at those iterations that the schedule names. A parameter of several operators has one mask.
+
+    Args:
+        schedule: how much is pruned when.
+        budget: ``layer`` for this sparsity in each layer, ``global`` for that of all together: what
+            is pruned are the least of all. That is settled once all of them have run.
+        scopes: globs of the scopes whose layers are pruned, all by default.
+        frozen: whether gradients are masked, too; otherwise what is pruned goes on learning, and
+            may come back.
+        out: a file to write when the scope is left, a row for each layer, as JSON or CSV.
+
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: there is no such schedule, or the name of the file ends in something else.
+    """
+
+    row_type = PrunedLayer
+    lists_candidates = True
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        budget: Literal["layer", "global"],
+        scopes: Sequence[str] | None,
+        frozen: bool,
+        out: str | os.PathLike[str] | None,
+    ) -> None:
+        if budget not in ("layer", "global"):
+            raise ValueError(f"budget is 'layer' or 'global', not {budget!r}")
+        super().__init__(namespace="onnx")
+        self.save_to(out)
+        self.schedule = schedule
+        self.iteration = 0
+        self._budget = budget
+        self._layers: dict[int, _Layer] = {}
+        self._numbers = Numbering()
+        self._taking: dict[int, Array] | None = None
+        self.add_inst_for_op(self._analyze, ops=_WEIGHTS, scopes=scopes)
+        # make_permanent is to know of embeddings that share what it prunes
+        self.add_inst_for_op(lambda ctx: None, ops=["Gather"])
+        if frozen:
+            self.add_inst_for_gradient(self._analyze_gradient, ops=_WEIGHTS, scopes=scopes)
+
+    @abc.abstractmethod
+    def masks(self, weights: Sequence[Array], sparsity: float) -> Sequence[Array]:
+        """What is kept of layers that share a budget, each (outputs, inputs, ...)."""
+
+    def prunes(self, weight: Array) -> bool:
+        """Whether there is a mask for a weight (outputs, inputs, ...)."""
+        return True
+
+    def step(self, model: Any) -> None:
+        """Say that an iteration has ended, and choose the masks that are due at the next one.
+
+        Args:
+            model: what holds the parameters, as :meth:`amanda.Tool.make_permanent` takes it.
+        """
+        self.iteration += 1
+        if self.schedule.is_due(self.iteration):
+            self.prune(model)
+
+    def prune(self, model: Any) -> None:
+        """Choose masks anew, by what the weights of a model that has run are now."""
+        self._taking = {}
+        try:
+            self.run_on_parameters(model)
+            for number, weight in self._taking.items():
+                layer = self._layers[number]
+                layer.weight = layer.outputs_first(weight)
+        finally:
+            self._taking = None
+        self._choose(list(self._layers.values()))
+
+    def rows(self) -> list[PrunedLayer]:
+        """The layers, in the order in which they first ran."""
+        return [layer.row() for layer in self._layers.values()]
+
+    def _choose(self, layers: Sequence[_Layer]) -> None:
+        together = [layers] if self._budget == "global" else [[layer] for layer in layers]
+        for group in together:
+            masks = self.masks([layer.weight for layer in group], self.sparsity)
+            for layer, mask in zip(group, masks, strict=True):
+                layer.mask = mask
+                layer.copies.assign(layer.as_given())
+
+    @property
+    def sparsity(self) -> float:
+        """The sparsity that the schedule has now."""
+        return self.schedule.at(self.iteration)
+
+    def _analyze(self, ctx: amanda.OpContext) -> None:
+        index, parameter = ctx.weight_index, None
+        if index is not None and ctx.input_names[index] in _WEIGHTS[ctx.op.type]:
+            parameter = ctx.parameter(index)
+        if index is None or parameter is None:
+            return
+        axes = _axes(ctx, index)
+        number = self._numbers.of(parameter.source)
+        if number not in self._layers:
+            layer = _Layer(ctx.op, ctx.value(index), axes)
+            if not self.prunes(layer.weight):
+                return
+            self._layers[number] = layer
+            self._choose(list(self._layers.values()) if self._budget == "global" else [layer])
+        layer = self._layers[number]
+        variable = layer.copies.of(ctx.variable("mask", layer.as_given()))
+        ctx.state(self)["mask"] = variable
+        ctx.insert_before_op(
+            self._masked,
+            inputs=[index],
+            pure=True,
+            mask=variable,
+            xp=ctx.xp,
+            number=number,
+            numpy=ctx.numpy,
+        )
+
+    def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
+        variable, index = ctx.state(self).get("mask"), ctx.weight_index
+        if variable is not None and index is not None:
+            ctx.insert_on_grad_inputs(
+                self._kept, inputs=[index], pure=True, mask=variable, xp=ctx.xp
+            )
+
+    def _masked(self, weight: Any, mask: Any, xp: Any, number: int, numpy: Any) -> Any:
+        if self._taking is not None:
+            self._taking[number] = numpy(weight)
+        return self._kept(weight, mask, xp)
+
+    @staticmethod
+    def _kept(tensor: Any, mask: Any, xp: Any) -> Any:
+        return xp.where(mask, tensor, xp.zeros_like(tensor))
+
+
+def _axes(ctx: amanda.OpContext, index: int) -> tuple[int, int]:
+    """The axes of outputs and of inputs in a weight, as ONNX has it."""
+    name = ctx.input_names[index]
+    if ctx.op.type == "ConvTranspose":
+        return 1, 0
+    rank = len(ctx.describe(ctx.inputs[index]).shape or ())
+    if ctx.op.type == "MatMul" and name == "B":
+        return rank - 1, rank - 2
+    return (rank - 2, rank - 1) if ctx.op.type == "MatMul" else (0, 1)
+
+
+def least(scores: Array, sizes: Array, sparsity: float) -> Array:
+    """Which units are pruned: those of the least scores, the first ones of equal ones.
+
+    Args:
+        scores: what each unit is worth.
+        sizes: how many elements it has.
+        sparsity: the share of all elements that the units that are pruned come nearest to.
+    """
+    order = np.argsort(scores, kind="stable")
+    if (sizes == sizes[:1]).all():
+        count = round(sparsity * len(sizes))
+    else:
+        taken = np.cumsum(sizes[order])
+        count = int((taken - sizes[order] / 2 < sparsity * taken[-1]).sum())
+    pruned = np.zeros(len(sizes), bool)
+    pruned[order[:count]] = True
+    return pruned
+
+
+def without_least(
+    weights: Sequence[Array], labels: Sequence[Array], sparsity: float
+) -> list[Array]:
+    """Masks of layers without the units that are worth least of all, by their mean magnitude.
+
+    Args:
+        weights: one for each layer.
+        labels: for each of its elements the unit that it is of, from 0 on; -1 for one of none.
+        sparsity: the share of the elements that are of a unit.
+    """
+    pairs = [
+        (np.abs(w[label >= 0]), label[label >= 0]) for w, label in zip(weights, labels, strict=True)
+    ]
+    counts = [np.bincount(label) for _, label in pairs]
+    sums = [np.bincount(label, magnitude) for magnitude, label in pairs]
+    sizes = np.concatenate(counts)
+    pruned = least(np.concatenate(sums) / np.maximum(sizes, 1), sizes, sparsity)
+    ends = np.cumsum([len(count) for count in counts])
+    each = np.split(pruned, ends[:-1])
+    return [~np.append(p, True)[label] for p, label in zip(each, labels, strict=True)]

@@ -1,0 +1,103 @@
+"""A Keras model that is trained under each tool that prunes.
+
+Run in a process of its own, on the backend that ``KERAS_BACKEND`` names:
+``python pruning_program.py FILE`` writes what it found there.
+"""
+
+import sys
+
+import amanda
+import keras
+import numpy as np
+from amanda_tools import pruning
+from keras import layers
+
+TOOLS = {
+    "plain": lambda: amanda.Tool(),
+    "element": lambda: pruning.MagnitudePruning(0.5),
+    "row": lambda: pruning.MagnitudePruning(0.4, "row"),
+    "global": lambda: pruning.MagnitudePruning(0.6, "filter", budget="global"),
+    "gradual": lambda: pruning.MagnitudePruning(0.7, begin=1, end=3),
+    "tiles": lambda: pruning.TileWisePruning(0.5, tile=3),
+    "vectors": lambda: pruning.VectorWisePruning(),
+    "threshold": lambda: pruning.ActivationPruning(threshold=0.3),
+    "keep": lambda: pruning.ActivationPruning(keep=0.3),
+    "counted": lambda: pruning.ActivationPruning(keep=0.3, count=True),
+    "attention": lambda: pruning.AttentionPruning(topk=2),
+    "attention_threshold": lambda: pruning.AttentionPruning(threshold=0.25, count=True),
+    "channels": lambda: pruning.DynamicChannelPruning(0.5, learning_rate=0.01),
+}
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((8, 6, 6, 4)).astype("float32")
+Y = RANDOM.standard_normal((8, 2)).astype("float32")
+
+
+class Attending(layers.Layer):
+    """Self-attention, fused or with its probabilities spelled out."""
+
+    def __init__(self, spelled_out, **options):
+        super().__init__(**options)
+        self.spelled_out = spelled_out
+        self.attention = layers.MultiHeadAttention(2, 4, name="attention")
+
+    def build(self, shape):
+        self.attention.build(shape, shape)
+
+    def call(self, x):
+        if self.spelled_out:
+            return self.attention(x, x, return_attention_scores=True)[0]
+        return self.attention(x, x)
+
+
+def built(spelled_out=False):
+    data = keras.Input((6, 6, 4))
+    x = layers.Conv2D(8, 3, activation="relu", name="first")(data)
+    x = layers.Reshape((16, 8), name="tokens")(x)
+    x = x + Attending(spelled_out, name="attending")(x)
+    x = layers.Flatten(name="flat")(x)
+    model = keras.Model(data, layers.Dense(2, name="head")(x), name="net")
+    model.compile(keras.optimizers.SGD(0.001, momentum=0.9), "mse")
+    random = np.random.default_rng(1)
+    model.set_weights([0.3 * random.standard_normal(w.shape) for w in model.get_weights()])
+    return model
+
+
+def trained(tool, model):
+    """What the model computes after some steps under a tool, and what the tool tells."""
+    found = {}
+    with amanda.apply(tool):
+        if isinstance(tool, pruning.WeightPruning):
+            model.predict(X, verbose=0)
+        for _ in range(4):
+            model.train_on_batch(X, Y)
+            if isinstance(tool, pruning.WeightPruning):
+                tool.step(model)
+            elif isinstance(tool, pruning.DynamicChannelPruning):
+                tool.step()
+        found["output"] = model.predict(X, verbose=0)
+    found |= {f"weight{i}": weight for i, weight in enumerate(model.get_weights())}
+    if isinstance(tool, pruning.WeightPruning):
+        rows = sorted(tool.rows(), key=lambda row: row.shape)
+        found["zeros"] = np.array([row.zeros for row in rows])
+        tool.make_permanent(model)
+        found["permanent"] = model.predict(X, verbose=0)
+        found["written"] = np.array([(weight == 0).sum() for weight in model.get_weights()])
+    elif isinstance(tool, pruning.DynamicChannelPruning):
+        found |= dict(zip(("phi", "rho"), tool.gates[0], strict=True))
+    elif not isinstance(tool, amanda.Tool) or hasattr(tool, "rows"):
+        found["counts"] = np.array([(row.elements, row.zeros) for row in tool.rows()])
+    return found
+
+
+def main(file):
+    arrays = {}
+    for name, make in TOOLS.items():
+        for spelled_out in (False, True) if name.startswith("attention") else (False,):
+            found = trained(make(), built(spelled_out))
+            kind = f"{name}{'_spelled_out' * spelled_out}"
+            arrays |= {f"{kind}/{key}": array for key, array in found.items()}
+    np.savez(file, **arrays)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,298 @@
+"""Pruning by tools on PyTorch, against the same methods by hand."""
+
+import json
+import subprocess
+import sys
+
+import amanda
+import numpy as np
+import pytest
+import torch
+from amanda_tools.pruning import (
+    ActivationPruning,
+    AttentionPruning,
+    DynamicChannelPruning,
+    MagnitudePruning,
+    TileWisePruning,
+    VectorWisePruning,
+)
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import prune
+
+X = torch.randn(6, 4, 6, 6, generator=torch.Generator().manual_seed(1))
+Y = torch.arange(6) % 3
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
+    )
+
+
+def trained(model, steps=3, before=lambda step: None):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for step in range(steps):
+        before(step)
+        optimizer.zero_grad()
+        functional.cross_entropy(model(X), Y).backward()
+        optimizer.step()
+    return model
+
+
+def layers(model):
+    return [module for module in model if hasattr(module, "weight")]
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        MagnitudePruning(0.5),
+        MagnitudePruning(0.5, "filter"),
+        MagnitudePruning(0.6, budget="global"),
+        TileWisePruning(0.5, tile=4),
+        VectorWisePruning(),
+    ],
+    ids=["element", "filter", "global", "tiles", "vectors"],
+)
+def test_training_is_that_of_masks_by_hand(tool):
+    model, by_hand = network(), network()
+    group = [layer.weight.detach().numpy() for layer in layers(by_hand)]
+    if isinstance(tool, MagnitudePruning) and tool.schedule.sparsity == 0.6:
+        masks = tool.masks(group, 0.6)
+    elif isinstance(tool, TileWisePruning):  # its budget is of all layers
+        masks = tool.masks(group, 0.5)
+    else:
+        masks = [tool.masks([weight], 0.5)[0] for weight in group]
+    for layer, mask in zip(layers(by_hand), masks, strict=True):
+        prune.custom_from_mask(layer, "weight", torch.tensor(mask))
+    trained(by_hand)
+    with amanda.apply(tool):
+        if tool.sparsity == 0.6 or isinstance(tool, TileWisePruning):
+            with torch.no_grad():
+                model(X)  # masks of all layers need all of them
+        trained(model)
+        under_tool = model(X)
+    for layer, mask, reference in zip(layers(model), masks, layers(by_hand), strict=True):
+        assert torch.equal(layer.weight, reference.weight_orig)
+        assert (reference.weight_mask.numpy() == mask).all()
+    assert torch.equal(under_tool, by_hand(X))
+    tool.make_permanent(model)
+    assert torch.equal(model(X), under_tool)
+    assert [float((layer.weight == 0).sum()) for layer in layers(model)] == [
+        row.zeros for row in tool.rows()
+    ]
+
+
+def test_gradual_pruning_chooses_masks_by_the_weights_of_the_time():
+    model, by_hand, tool = network(), network(), MagnitudePruning(0.8, begin=1, end=5, every=2)
+    with amanda.apply(tool):
+        trained(model, 8, lambda step: step and tool.step(model))
+    weights = {layer: layer.weight.detach().clone() for layer in layers(by_hand)}
+    momenta = {layer: torch.zeros_like(layer.weight) for layer in weights}
+    masks = {layer: torch.ones_like(layer.weight) for layer in weights}
+    biases = [parameter for name, parameter in by_hand.named_parameters() if "bias" in name]
+    optimizer = torch.optim.SGD(biases, 0.1, momentum=0.9)
+    for step in range(8):
+        if step in (1, 3, 5):
+            sparsity = 0.8 * (1 - (1 - (step - 1) / 4) ** 3)
+            for layer, weight in weights.items():
+                count = round(sparsity * weight.numel())
+                order = weight.abs().flatten().argsort(stable=True)
+                masks[layer] = torch.ones(weight.numel()).index_fill(0, order[:count], 0)
+                masks[layer] = masks[layer].view_as(weight)
+        for layer, weight in weights.items():
+            layer.weight.data = weight * masks[layer]
+            layer.weight.grad = None
+        optimizer.zero_grad()
+        functional.cross_entropy(by_hand(X), Y).backward()
+        optimizer.step()
+        for layer, weight in weights.items():
+            momenta[layer] = 0.9 * momenta[layer] + layer.weight.grad * masks[layer]
+            weight -= 0.1 * momenta[layer]
+    for layer, weight in zip(layers(model), weights.values(), strict=True):
+        torch.testing.assert_close(layer.weight.detach(), weight, rtol=0, atol=1e-7)
+    assert tool.totals()["sparsity"] == pytest.approx(0.8, abs=2e-3)
+
+
+def test_what_is_not_frozen_goes_on_learning():
+    model, tool = nn.Linear(4, 3), MagnitudePruning(0.5, frozen=False)
+    x = torch.randn(2, 4)
+    with amanda.apply(tool):
+        model(x).sum().backward()
+    assert torch.equal(model.weight.grad, x.sum(0).expand(3, 4))
+
+
+@pytest.mark.parametrize("kind", [nn.ConvTranspose2d, "matmul", "transposed"])
+def test_outputs_are_told_from_inputs_in_every_layout(kind):
+    tool = MagnitudePruning(0.5, "filter")
+    weight = torch.rand(4, 2) + torch.tensor([10.0, 0.0])  # the second output is the least
+    if kind is nn.ConvTranspose2d:
+        model, x = kind(4, 2, 3), torch.randn(1, 4, 5, 5)
+        model.weight.data[:, 0] += 10
+        masked, pruned = lambda: model.weight[:, 1], lambda: model.weight[:, 0]
+    else:
+        model, x = nn.Module(), torch.randn(3, 4)
+        model.weight = nn.Parameter(weight if kind == "matmul" else weight.T.contiguous())
+        product = {"matmul": lambda x: x @ model.weight, "transposed": lambda x: x @ model.weight.T}
+        model.forward = product[kind]
+        seen = (lambda: model.weight) if kind == "matmul" else (lambda: model.weight.T)
+        masked, pruned = lambda: seen()[:, 1], lambda: seen()[:, 0]
+    with amanda.apply(tool):
+        model(x)
+    tool.make_permanent(model)
+    assert not masked().any()
+    assert pruned().all()
+
+
+def test_layers_that_have_no_groups_are_left_alone():
+    model, tool = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2)), VectorWisePruning()
+    with amanda.apply(tool):
+        model(torch.randn(2, 6))
+    (row,) = tool.rows()
+    assert (row.scope, row.shape, row.elements, row.zeros) == ("1", [2, 8], 16, 8)
+
+
+def test_an_embedding_that_shares_a_weight_is_not_pruned_unnoticed():
+    embedding, head, tool = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False), MagnitudePruning(0.5)
+    head.weight = embedding.weight
+    model = nn.Sequential(embedding, head)
+    with amanda.apply(tool):
+        model(torch.tensor([[1, 2]]))
+    with pytest.raises(amanda.UnsupportedError, match="another operator is given it otherwise"):
+        tool.make_permanent(model)
+
+
+def gradients(function, tool=None, inputs=(X,)):
+    """What a function gives, and the gradients of its inputs, for a loss that is no sum."""
+    given = [tensor.clone().requires_grad_() for tensor in inputs]
+    with amanda.apply(*([tool] if tool else [])):
+        found = function(*given)
+        found.square().sum().backward()
+    return [found.detach(), *(tensor.grad for tensor in given)]
+
+
+@pytest.mark.parametrize("options", [{"threshold": 0.4}, {"keep": 0.25}])
+@pytest.mark.parametrize("function", [torch.relu, torch.tanh])
+def test_activations(function, options):
+    def by_hand(x):
+        y = function(x)
+        limit = options.get("threshold")
+        if limit is None:
+            flat = y.detach().abs().flatten(1)
+            limit = flat.topk(round(0.25 * flat.shape[1])).values[:, -1][:, None, None, None]
+        return y * (y.detach().abs() >= limit)
+
+    tool = ActivationPruning(**options, count=True)
+    found = gradients(function, tool)
+    assert all(map(torch.equal, found, gradients(by_hand)))
+    (row,) = tool.rows()
+    assert (row.elements, row.zeros) == (X.numel(), int((found[0] == 0).sum()))
+
+
+Q, K, V = (torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
+
+
+def attention(q, k, v, mask=None, causal=False, limit=None):
+    """Attention by hand, with its probabilities pruned."""
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if causal:
+        scores = scores + torch.full((5, 5), -torch.inf).triu(1)
+    if mask is not None:
+        scores = (
+            scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        )
+    probabilities = torch.softmax(scores, -1)
+    if limit is not None:
+        probabilities = probabilities * limit(probabilities.detach())
+    return probabilities @ v
+
+
+LIMITS = {
+    "threshold": (AttentionPruning(threshold=0.2), lambda p: p >= 0.2),
+    "topk": (AttentionPruning(topk=2), lambda p: p >= p.topk(2).values[..., -1:]),
+}
+MASKS = {
+    "none": {},
+    "causal": {"causal": True},
+    "bool": {"mask": torch.rand(5, 5) > 0.3},
+    "float": {"mask": torch.randn(2, 1, 5, 5)},
+}
+
+
+@pytest.mark.parametrize("masked", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize(("tool", "limit"), LIMITS.values(), ids=LIMITS)
+def test_attention_is_pruned_alike_fused_and_not(tool, limit, masked):
+    masked = dict(masked)
+    if "mask" in masked and masked["mask"].dtype == torch.bool:
+        masked["mask"] = masked["mask"] | torch.eye(5, dtype=torch.bool)
+
+    def fused(q, k, v):
+        mask, causal = masked.get("mask"), masked.get("causal", False)
+        return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal)
+
+    expected = gradients(lambda *qkv: attention(*qkv, **masked, limit=limit), None, (Q, K, V))
+    for function in (fused, lambda *qkv: attention(*qkv, **masked)):
+        for found, by_hand in zip(gradients(function, tool, (Q, K, V)), expected, strict=True):
+            torch.testing.assert_close(found, by_hand, rtol=2e-5, atol=2e-6)
+
+
+def test_attention_of_shared_keys_is_refused():
+    def grouped(q):
+        return functional.scaled_dot_product_attention(q, K[:, :1], V[:, :1], enable_gqa=True)
+
+    with pytest.raises(amanda.UnsupportedError, match="shares keys between heads"):
+        gradients(grouped, AttentionPruning(topk=2), (Q,))
+
+
+def gated(convolution, x, phi, rho, keep):
+    """FBS by hand."""
+    saliency = torch.relu(x.abs().mean((2, 3)) @ phi + rho)
+    most = saliency.detach().topk(keep).values[:, -1:]
+    kept = saliency * (saliency.detach() >= most)
+    return convolution(x) * kept[:, :, None, None], saliency
+
+
+def test_dynamic_channels_and_their_gate_are_trained():
+    convolution, tool = (
+        nn.Conv2d(4, 8, 3),
+        DynamicChannelPruning(0.5, learning_rate=0.1, penalty=0.01),
+    )
+    with amanda.apply(tool):
+        convolution(X)
+        phi, rho = (torch.tensor(v, requires_grad=True) for v in map(np.copy, tool.gates[0]))
+        for _ in range(3):
+            x, plain = (X.clone().requires_grad_() for _ in "12")
+            found = convolution(x)
+            convolution.zero_grad()
+            found.square().sum().backward()
+            ours = convolution.weight.grad
+            with amanda.disabled():
+                by_hand, saliency = gated(convolution, plain, phi, rho, 4)
+                convolution.weight.grad = None
+                (by_hand.square().sum() + 0.01 * saliency.sum()).backward()
+            torch.testing.assert_close(found, by_hand)
+            torch.testing.assert_close(x.grad, plain.grad, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(ours, convolution.weight.grad, rtol=1e-4, atol=1e-4)
+            for value in (phi, rho):
+                value.data -= 0.1 * value.grad / 1000
+                value.grad = None
+            tool._rate = 0.1 / 1000
+            tool.step()
+            for value, of_tool in zip((phi, rho), tool.gates[0], strict=True):
+                np.testing.assert_allclose(of_tool, value.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_command_writes_what_was_pruned(tmp_path):
+    script, out = tmp_path / "script.py", tmp_path / "layers.json"
+    script.write_text("import torch\ntorch.nn.Linear(4, 2)(torch.ones(1, 4))\n")
+    tool = f"amanda_tools.pruning:MagnitudePruning:sparsity=0.25,granularity=element,out={out}"
+    command = [sys.executable, "-m", "amanda_tools", "run", "--tool", tool, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "2 of 8 elements pruned (25.0%)" in done.stderr
+    found = json.loads(out.read_text())
+    assert found["total"] == {"elements": 8, "zeros": 2, "sparsity": 0.25}
+    (layer,) = found["layers"]
+    assert (layer["type"], layer["shape"], layer["zeros"]) == ("Gemm", [2, 4], 2)
