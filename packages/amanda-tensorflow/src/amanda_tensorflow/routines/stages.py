@@ -47,6 +47,14 @@ class Spec(NamedTuple):
         return cls(tensor.dtype, tensor.shape)
 
 
+class Replaceable(NamedTuple):
+    """A tensor that a routine may replace; ``fixed`` says why it may not, if it may not."""
+
+    dtype: Any
+    shape: Any
+    fixed: str | None = None
+
+
 class Asked(NamedTuple):
     """A tensor of the forward side that a routine asks for: what it is like, and where."""
 
@@ -183,48 +191,48 @@ class Stage:
 
     def _chain(self, given: Mapping[int, Any], forward: Forward) -> list[Any]:
         """Run the routines one after the other."""
-        fixed = {id(given.get(i)): why for i, why in self._fixed.items() if i < self._count}
-        for position, spec in self.given.items():
-            if not is_replaceable(spec.dtype):
-                fixed[id(given[position])] = _RESOURCE
-
-        def reason(original: Any, substitute: Any) -> str | None:
-            return fixed.get(id(original)) or incompatible_reason(original, substitute)
-
         state = State(given, self._count, self.rows)
         for action in self.actions:
             before = state.shown(action.whole)
-            after = run_action(action, before, before, self.operator, reason, forward)
-            if after is not before:
-                self._check_shapes(action, before, after)
+            like = [self._replaceable(*at) for at in enumerate(before)]
+            after = run_action(action, before, like, self.operator, _reason, forward)
+            if after is not like:
+                both = zip(before, like, after, strict=True)
+                after = [tensor if new is old else new for tensor, old, new in both]
                 state.replace(before, after, action.whole)
         return [state.result(position) for position in self.results]
 
-    def _check_shapes(self, action: Action, before: Sequence[Any], after: Sequence[Any]) -> None:
-        """Refuse a substitute that nodes behind it were not made for.
+    def _replaceable(self, position: int, tensor: Any) -> Replaceable | None:
+        """What may stand for a tensor; None for a gradient that does not flow.
 
-        A gradient has exactly the shape of the gradient that it replaces.
+        Nodes behind an operator were made for the shape that is known while the graph does not run,
+        and take any that fits. A gradient has exactly the shape of the one that it replaces.
         """
-        on_gradient = self.point not in (Point.BEFORE_OP, Point.AFTER_OP)
-        for position, spec in self.results.items():
-            if position < self._count and after[position] is not before[position]:
-                shape = before[position].shape if on_gradient else spec.shape
-                reason = incompatible_shape(shape, after[position])
-                if reason is not None:
-                    raise action.error(reason, self.operator)
+        if tensor is None or position not in self.given:
+            return None
+        spec, why = self.given[position], self._fixed.get(position)
+        if not is_replaceable(spec.dtype):
+            why = why or _RESOURCE
+        in_forward = self.point in (Point.BEFORE_OP, Point.AFTER_OP)
+        shape = spec.shape if in_forward else tf.TensorShape(tensor.shape)
+        return Replaceable(spec.dtype, shape, why)
 
     def _replacement(self, given: Mapping[int, Any], forward: Forward) -> list[Any]:
         """Run the one routine that takes the place of the operator."""
         (action,) = self.actions
         tensors = [given.get(position) for position in range(self._count)]
-
-        def reason(original: Spec, substitute: Any) -> str | None:
-            return incompatible_reason(original, substitute) or incompatible_shape(
-                original.shape, substitute
-            )
-
-        like = list(self.results.values())
-        values = run_action(action, tensors, like, self.operator, reason, forward)
-        if any(isinstance(value, Spec) for value in values):
+        like = [Replaceable(*spec) for spec in self.results.values()]
+        values = run_action(action, tensors, like, self.operator, _reason, forward)
+        if any(isinstance(value, Replaceable) for value in values):
             raise action.error("returned None, which is no tensor", self.operator)
         return list(values)
+
+
+def _reason(original: Replaceable | None, substitute: Any) -> str | None:
+    """Why ``substitute`` cannot stand for ``original``; None if it can."""
+    if original is not None and original.fixed is not None:
+        return original.fixed
+    reason = incompatible_reason(original, substitute)
+    if reason is None and original is not None:
+        reason = incompatible_shape(original.shape, substitute)
+    return reason
