@@ -8,6 +8,7 @@ import sys
 import time
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from amanda_tools import read_trace
@@ -29,6 +30,22 @@ model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
 model(torch.ones(2, 4)).sum().backward()
 """
 QUIET = ("--tool", "trace:out=trace.jsonl")  # a tool that needs nothing to be there
+
+
+class Shown(NamedTuple):
+    """The exit code of the command, and what it and the script wrote."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def of_model(tmp_path_factory, in_process):
+    """What a run of a model under the tools of a plain command line shows."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "model.py").write_text(MODEL + "print('done')")
+    return Shown(*in_process(folder, "run", "model.py"))
 
 
 def test_is_installed():
@@ -85,11 +102,9 @@ class TestScript:
         command.write("shout.py", "print(input().upper())")
         assert command("run", *QUIET, "shout.py", input="hello\n").stdout == "HELLO\n"
 
-    def test_has_the_standard_output_to_itself(self, command):
-        command.write("model.py", MODEL + "print('done')")
-        result = command("run", "model.py")
-        assert result.stdout == "done\n"
-        assert "linear" in result.stderr
+    def test_has_the_standard_output_to_itself(self, of_model):
+        assert of_model.out == "done\n"
+        assert "linear" in of_model.err
 
     def test_can_pickle_its_own_classes(self, command):
         command.write(
@@ -151,14 +166,14 @@ class TestEnd:
         assert shown.startswith(plain.stderr)
         assert f"ended by {error}" in shown
 
-    def test_a_traceback_through_the_framework_has_no_frames_of_ours(self, command):
+    def test_a_traceback_through_the_framework_has_no_frames_of_ours(self, command, in_process):
         command.write("model.py", MODEL.replace("2, 4", "2, 5"))
-        shown = command("run", "--tool", "profile", "model.py").stderr
+        _, _, shown = in_process(command.folder, "run", "--tool", "profile", "model.py")
         assert "mat1 and mat2 shapes cannot be multiplied" in shown
         assert shown.count("model.py") == 1
         assert "amanda_t" not in shown
 
-    def test_an_error_of_a_tool_names_it_and_shows_where(self, command):
+    def test_an_error_of_a_tool_names_it_and_shows_where(self, command, in_process):
         command.write("model.py", MODEL)
         command.write(
             "mine.py",
@@ -172,10 +187,10 @@ class TestEnd:
             "    def fail(self, x):\n"
             "        raise KeyError('nothing')\n",
         )
-        result = command("run", "--tool", "mine:Bad", "model.py")
-        assert result.returncode == 1
-        assert "amanda.RoutineError: Bad: Bad.fail at before_op of operator" in result.stderr
-        assert "mine.py" in result.stderr
+        code, _, shown = in_process(command.folder, "run", "--tool", "mine:Bad", "model.py")
+        assert code == 1
+        assert "amanda.RoutineError: Bad: Bad.fail at before_op of operator" in shown
+        assert "mine.py" in shown
 
     def test_a_failed_script_leaves_what_was_recorded(self, command):
         command.write("model.py", MODEL + "1 / 0")
@@ -238,29 +253,27 @@ class TestTools:
         assert re.search(r"Type +Zeros", shown)
         assert re.search(r"sparsity: \d zeros", shown)
 
-    def test_see_only_the_types_that_are_asked_for(self, command):
+    def test_see_only_the_types_that_are_asked_for(self, command, in_process):
         command.write("mine.py", self.MINE)
         command.write("model.py", MODEL)
         tools = ("--tool", "mine:Count", *QUIET, "--ops", "linear,relu")
-        shown = command("run", *tools, "model.py").stderr
+        _, _, shown = in_process(command.folder, "run", *tools, "model.py")
         assert "count: ['linear', 'relu']" in shown
         rows = list(read_trace(command.folder / "trace.jsonl"))
         assert {row["operator"] for row in rows} == {"0/linear", "1/relu"}
         assert {row["direction"] for row in rows} == {"forward", "backward"}
 
-    def test_are_flops_and_profile_unless_told(self, command, in_process):
-        command.write("model.py", MODEL)
-        _, _, shown = in_process(command.folder, "run", "model.py")
+    def test_are_flops_and_profile_unless_told(self, of_model):
         # linear: 2 * 2 * 4 * 3, and as much for the gradient of the weight
-        assert "48 forward, 48 backward" in shown
-        assert "Forward" in shown
-        assert "Share" in shown
+        assert "48 forward, 48 backward" in of_model.err
+        assert "Forward" in of_model.err
+        assert "Share" in of_model.err
 
-    def test_that_saw_nothing_say_so(self, command):
+    def test_that_saw_nothing_say_so(self, command, in_process):
         command.write("nothing.py", "")
-        shown = command("run", "nothing.py").stderr
+        _, _, shown = in_process(command.folder, "run", "nothing.py")
         assert "no operator ran under the tools" in shown
-        shown = command("run", "--ops", "lineer", "nothing.py").stderr
+        _, _, shown = in_process(command.folder, "run", "--ops", "lineer", "nothing.py")
         assert "none of type lineer" in shown
 
     def test_that_saw_nothing_do_not_mind_a_driver_that_cannot_tell_why(
@@ -287,8 +300,8 @@ class TestTools:
         assert "'nosuch'" in line
         assert "Warning" not in shown
 
-    def test_are_listed_with_their_options(self, command):
-        shown = command("tools").stdout
+    def test_are_listed_with_their_options(self, tmp_path, in_process):
+        _, shown, _ = in_process(tmp_path, "tools")
         for word in ("flops", "profile", "trace", "out=", "required"):
             assert word in shown
 
@@ -315,16 +328,16 @@ class TestMistake:
             ),
         ],
     )
-    def test_is_one_line_and_exit_code_2(self, command, args, message):
+    def test_is_one_line_and_exit_code_2(self, command, in_process, args, message):
         command.write("package/__init__.py", "")
         for name in ("train.py", "folder/train.py", "package/train.py"):
             command.write(name, "print('ran')")
-        result = command(*args)
-        assert result.returncode == 2
-        assert result.stdout == ""
-        assert result.stderr.startswith("amanda: ")
-        assert result.stderr.count("\n") == 1
-        assert message in result.stderr
+        code, out, shown = in_process(command.folder, *args)
+        assert code == 2
+        assert out == ""
+        assert shown.startswith("amanda: ")
+        assert shown.count("\n") == 1
+        assert message in shown
 
     def test_leaves_files_of_an_earlier_run_alone(self, command):
         written = command.write("trace.jsonl", "{}\n")
