@@ -2,6 +2,8 @@
 
 import gc
 
+import amanda_tensorflow  # noqa: F401  # before modules decorate their calls
+import keras
 import tensorflow as tf
 from amanda.testing import Adapter, Model, run_step
 
@@ -41,6 +43,85 @@ def loop_with_gradients_to_come(times, body, value):
         tf.compat.v1.experimental.output_all_intermediates(None)
 
 
+class Act(keras.layers.Layer):
+    def call(self, x):
+        return tf.sigmoid(x)
+
+
+class Body(keras.layers.Layer):
+    def __init__(self, w, act):
+        super().__init__(name="body")
+        self.w = w
+        self.act = act
+
+    def call(self, x, shift):
+        total = tf.matmul(x, self.w) + shift
+        return {"sum": total, "twice": [self.act(self.act(total))]}
+
+
+class Net(keras.layers.Layer):
+    def __init__(self, w):
+        super().__init__(name="net")
+        self.body = Body(w, Act(name="act"))
+
+    def call(self, x, shift):
+        found = self.body(x, shift=shift)
+        return found["twice"][0] * found["sum"]
+
+
+def modules():
+    """The same classes, of modules that open their name scopes."""
+
+    class Act(tf.Module):
+        @tf.Module.with_name_scope
+        def __call__(self, x):
+            return tf.sigmoid(x)
+
+    class Body(tf.Module):
+        def __init__(self, w):
+            super().__init__()
+            self.w = w
+            with self.name_scope:
+                self.act = Act()
+
+        @tf.Module.with_name_scope
+        def __call__(self, x, shift):
+            total = tf.matmul(x, self.w) + shift
+            return {"sum": total, "twice": [self.act(self.act(total))]}
+
+    class Net(tf.Module):
+        def __init__(self, w):
+            super().__init__()
+            with self.name_scope:
+                self.body = Body(w)
+
+        @tf.Module.with_name_scope
+        def __call__(self, x, shift):
+            found = self.body(x, shift=shift)
+            return found["twice"][0] * found["sum"]
+
+    return Net
+
+
+class Nested:
+    """A program that calls the nested modules of the suite.
+
+    Args:
+        make: the class of the outermost one.
+    """
+
+    switches = ()
+
+    def __init__(self, make):
+        self._make = make
+        self._net = None
+
+    def run(self, call, values, switches=(), loop=None):
+        if self._net is None:
+            self._net = self._make(values["w"])
+        return self._net(values["x"], values["shift"])
+
+
 class TensorFlowAdapter(Adapter):
     backend = "tensorflow"
     vocabulary = "tensorflow"
@@ -63,7 +144,6 @@ class TensorFlowAdapter(Adapter):
     differentiable = False
     none_for_unneeded_inputs = False
     none_for_unused_outputs = False
-    lacks = {"Modules": "the driver shows no layers yet"}
     one_in_loop = True
 
     def tensor(self, array):
@@ -243,11 +323,13 @@ class SessionModel(Model):
                     name: tf.compat.v1.placeholder_with_default(False, ())
                     for name in self._program.switches
                 }
-                values = {**self._variables, **self._placeholders}
-                for step in self._program.steps:
-                    values.update(zip(step.results, self._step(step, values), strict=True))
-                self._output = values[self._program.output]
+                self._output = self._run({**self._variables, **self._placeholders})
         return self._output
+
+    def _run(self, values):
+        for step in self._program.steps:
+            values.update(zip(step.results, self._step(step, values), strict=True))
+        return values[self._program.output]
 
     def _step(self, step, values):
         operands = [values[name] for name in step.operands]
@@ -263,9 +345,19 @@ class SessionModel(Model):
         }
 
 
+class NestedInASession(SessionModel):
+    """Nested modules in a graph of version 1."""
+
+    def _run(self, values):
+        return self._program.run(call, values)
+
+
 class FunctionAdapter(TensorFlowAdapter):
     def build(self, program, parameters):
         return FunctionModel(program, parameters)
+
+    def nested(self, parameters):
+        return FunctionModel(Nested(modules()), parameters)
 
 
 class StepAdapter(TensorFlowAdapter):
@@ -273,6 +365,10 @@ class StepAdapter(TensorFlowAdapter):
 
     def build(self, program, parameters):
         return StepModel(program, parameters)
+
+    def nested(self, parameters):
+        gc.collect()  # so are layers of Keras
+        return StepModel(Nested(Net), parameters)
 
 
 class SessionAdapter(TensorFlowAdapter):
@@ -282,6 +378,10 @@ class SessionAdapter(TensorFlowAdapter):
         gc.collect()  # a lost graph is a cycle, and has its ids until then
         return SessionModel(program, parameters, use_resource=True)
 
+    def nested(self, parameters):
+        gc.collect()
+        return NestedInASession(Nested(modules()), parameters, use_resource=True)
+
 
 class ReferenceVariablesAdapter(TensorFlowAdapter):
     none_for_unneeded_inputs = True
@@ -289,3 +389,7 @@ class ReferenceVariablesAdapter(TensorFlowAdapter):
     def build(self, program, parameters):
         gc.collect()
         return SessionModel(program, parameters, use_resource=False)
+
+    def nested(self, parameters):
+        gc.collect()
+        return NestedInASession(Nested(modules()), parameters, use_resource=False)

@@ -134,6 +134,9 @@ ops: Any = _find(
     "SymbolicTensor._as_tf_output",
     *("get_default_graph", "gradient_registry"),
 )
+# What layers take and give may be made of several tensors; where the program calls them.
+composite_tensor: Any = _find("tensorflow.python.framework.composite_tensor", "CompositeTensor")
+tf_stack: Any = _find("tensorflow.python.util.tf_stack", "extract_stack")
 # The Python function that was traced, under its decorators.
 tf_decorator: Any = _find("tensorflow.python.util.tf_decorator", "unwrap", "make_decorator")
 # Gradients may be given by slices, and are told apart by operators put between them.

@@ -12,6 +12,7 @@ from amanda import UnsupportedError
 
 from amanda_tensorflow._internals import tensor_util
 from amanda_tensorflow.graph.attributes import read_attrs
+from amanda_tensorflow.graph.layers import LayerAnchor, LayerGradient
 from amanda_tensorflow.graph.operators import operators_of
 from amanda_tensorflow.notes import notes_of
 
@@ -57,11 +58,11 @@ class GradientGroup(NamedTuple):
         return {self.root, *(number for uses in self.uses for number, _ in uses)}
 
 
-Anchor = str | int | Group | GradientGroup
+Anchor = str | int | Group | GradientGroup | LayerAnchor | LayerGradient
 """Where something is inserted: at a node, at the gradient call of a number, or around many."""
 
 
-def root_of(anchor: Anchor) -> str | int:
+def root_of(anchor: str | int | Group | GradientGroup) -> str | int:
     """The node or the number of the call that gives the result at an anchor."""
     return anchor if isinstance(anchor, (str, int)) else anchor.root
 

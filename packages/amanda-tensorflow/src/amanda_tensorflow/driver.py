@@ -10,6 +10,7 @@ from amanda import Driver, UnsupportedError
 from amanda.driving import Patches, alike
 
 from amanda_tensorflow import namespace, parameters, patches
+from amanda_tensorflow.graph.layers import layers_around
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import shown_whole
 from amanda_tensorflow.permanent import StoredVariable
@@ -23,15 +24,18 @@ from amanda_tensorflow.running.sessions import Sessions
 from amanda_tensorflow.thread import ThreadState, active, thread
 from amanda_tensorflow.unseen import Unseen
 from amanda_tensorflow.unseen.eager import EagerOperators
+from amanda_tensorflow.unseen.layers import UnseenLayers
 from amanda_tensorflow.unseen.pipelines import Pipelines
 from amanda_tensorflow.values import ToolVariable, Values, outside_of_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Parameter, TensorInfo
+
+    from amanda_tensorflow.notes.layers import LayerCall
 
 
 class Suspended(NamedTuple):
@@ -48,15 +52,17 @@ class TensorFlowDriver(Driver):
     backend = "tensorflow"
     vocabulary = "tensorflow"
     tells_producers = True
+    has_modules = True
 
     def __init__(self) -> None:
         self._unseen = Unseen()
         self._eager = EagerOperators(self._unseen)
+        self._layers = UnseenLayers(self._unseen)
         pipelines = Pipelines(self._unseen)
-        instrumenter = Instrumenter(self._unseen, pipelines)
+        instrumenter = Instrumenter(self._unseen, pipelines, self._layers)
         functions, sessions = Functions(instrumenter, self._failed), Sessions(instrumenter)
         self._patches = Patches(
-            lambda: patches.while_active(functions, sessions, self._eager, pipelines)
+            lambda: patches.while_active(functions, sessions, self._eager, pipelines, self._layers)
         )
         stashed.hold_while_alive(self._patches)
 
@@ -73,6 +79,7 @@ class TensorFlowDriver(Driver):
         before, state.engine = state.engine, engine
         if before is not None and before is not engine:
             self._eager.ends(before)
+            self._layers.ends(before)
         if engine is not None:
             self._eager.begins(engine)
         self._patches.hold(engine is not None)
@@ -152,6 +159,21 @@ class TensorFlowDriver(Driver):
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the names that TensorFlow gives it."""
         return purpose(operator)
+
+    def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
+        """The paths and classes of the layers that an operator is in."""
+        return [(scope, call.type) for scope, call in self._layers_around(operator)]
+
+    def model(self, operator: Operator) -> object | None:
+        """The outermost layer that an operator is in; None for one in none."""
+        calls = self._layers_around(operator)
+        return calls[0][1].layer() if calls else None
+
+    @staticmethod
+    def _layers_around(operator: Operator) -> list[tuple[str, LayerCall]]:
+        """The calls of layers around an operator that is being analyzed, with their paths."""
+        shown = thread.state.shown
+        return [] if shown is None else layers_around(shown.frame, operator)
 
     def is_parameter(self, tensor: Any) -> bool:
         """Whether a tensor is read from a variable, also through casts and views."""

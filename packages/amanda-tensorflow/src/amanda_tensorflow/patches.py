@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
 from amanda.driving import Patches
 
 from amanda_tensorflow._internals import (
@@ -30,7 +31,7 @@ from amanda_tensorflow._internals import (
     session_lib,
     tensor_shape,
 )
-from amanda_tensorflow.notes import custom_gradients, functions, gradients, name_scopes
+from amanda_tensorflow.notes import custom_gradients, functions, gradients, layers, name_scopes
 from amanda_tensorflow.routines.actions import having_integer_shapes
 from amanda_tensorflow.running import replicas, session_nodes
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.running.functions import Functions
     from amanda_tensorflow.running.sessions import Sessions
     from amanda_tensorflow.unseen.eager import EagerOperators
+    from amanda_tensorflow.unseen.layers import UnseenLayers
     from amanda_tensorflow.unseen.pipelines import Pipelines
 
     Change = tuple[Any, str, Callable[[Any], Any]]
@@ -68,6 +70,8 @@ _FOR_GOOD: tuple[Change, ...] = (
     (backprop.GradientTape, "_pop_tape", custom_gradients.noting_closed),
     # By which name the program, or a layer, opened a name scope.
     (ops.Graph, "name_scope", name_scopes.noting_scopes),
+    # Which modules were called, if that opens their name scopes; those of Keras see below.
+    (tf.Module, "with_name_scope", layers.noting_modules),
     # Which Python function a graph was traced from.
     (func_graph, "func_graph_from_py_func", functions.noting_functions),
     # Exports of a graph in which sessions ran under tools are what they would be without.
@@ -80,7 +84,14 @@ def _replacements(changes: Iterable[Change]) -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, change(getattr(owner, name))
 
 
-_for_good = Patches(lambda: _replacements(_FOR_GOOD))
+def _layers(change: Callable[[Any], Any]) -> Iterator[Change]:
+    """What calls layers of Keras, which TensorFlow imports if it is there."""
+    module = sys.modules.get("keras.src.layers.layer")
+    if module is not None:
+        yield module.Layer, "__call__", change
+
+
+_for_good = Patches(lambda: _replacements([*_FOR_GOOD, *_layers(layers.noting_layers)]))
 
 
 def install() -> None:
@@ -89,7 +100,11 @@ def install() -> None:
 
 
 def while_active(
-    calls: Functions, sessions: Sessions, eager: EagerOperators, pipelines: Pipelines
+    calls: Functions,
+    sessions: Sessions,
+    eager: EagerOperators,
+    pipelines: Pipelines,
+    unseen: UnseenLayers,
 ) -> Iterator[tuple[Any, str, Any]]:
     """What is changed while any thread has active tools."""
     session, replica = session_lib.BaseSession, mirrored_run._MirroredReplicaThread
@@ -105,11 +120,12 @@ def while_active(
             # The threads of a strategy run under the tools of the one that starts them.
             (replica, "start", replicas.starting),
             (replica, "run", replicas.running),
-            # It is noticed what tools do not see: operators that run eagerly, models of Keras that
-            # are told to, and functions that pipelines of data run.
+            # It is noticed what tools do not see: operators and layers that run eagerly, models of
+            # Keras that are told to, and functions that pipelines of data run.
             (pywrap_tfe, "TFE_Py_FastPathExecute", eager.noticing_operators),
             (pywrap_tfe, "TFE_Py_FastPathExecute", pipelines.noticing_reductions),
             *_trainers(eager),
+            *_layers(unseen.noticing_layers),
             *_shapes(),
             (iterator_ops.OwnedIterator, "_create_iterator", pipelines.noticing_datasets_at(1)),
             (dataset_ops.DatasetV2, "reduce", pipelines.noticing_datasets_at(0)),

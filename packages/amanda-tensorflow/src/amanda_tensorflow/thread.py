@@ -31,13 +31,18 @@ class Shown(NamedTuple):
     values: Values
     where: Any
 
+    @property
+    def frame(self) -> Frame:
+        """The frame whose tensors it sees, or one of a graph that does not run now."""
+        return self.where if isinstance(self.where, Frame) else self.values.home(self.where)
+
     def value(self, tensor: Any) -> Any:
         """The value of a tensor as a NumPy array.
 
         Raises:
             ValueUnavailableError: it is known only when the graph runs.
         """
-        frame = self.where if isinstance(self.where, Frame) else self.values.home(self.where)
+        frame = self.frame
         if tensor.graph is frame.graph:
             return self.values.of(frame, frame.tensor(tensor.name))
         raise self.values.unavailable(tensor.name)

@@ -14,6 +14,7 @@ from amanda_tensorflow.decisions.asking import Asking
 from amanda_tensorflow.decisions.custom_gradients import keep_to_custom_gradients
 from amanda_tensorflow.decisions.forward import ForwardDecisions
 from amanda_tensorflow.decisions.gradients import GradientDecisions
+from amanda_tensorflow.decisions.layers import LayerDecisions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +40,8 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
         ActionError, UnsupportedError: an insertion that cannot be.
     """
     asking = Asking(root, engine, values)
-    forward, gradients = ForwardDecisions(asking), GradientDecisions(asking)
+    layers = LayerDecisions(asking)
+    forward, gradients = ForwardDecisions(asking, layers), GradientDecisions(asking, layers)
     for frame in asking.frames:
         forward.of_frame(frame)
     forward.producing.tell()

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda.driving import Ask
 
+from amanda_tensorflow.graph.layers import tensors
+from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.rewriting.versions import Wanted
-from amanda_tensorflow.routines.originals import Rerun
+from amanda_tensorflow.routines.originals import LayerRerun, Rerun
 from amanda_tensorflow.routines.stages import Asked, Spec
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from amanda.driving import Action
 
     from amanda_tensorflow.composites import Whole
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.layers import Layer
 
 
 class ForwardSide(NamedTuple):
@@ -82,3 +86,28 @@ class ForwardSide(NamedTuple):
         operations = [self.graph.get_operation_by_name(part) for part in self.parts]
         operations.sort(key=lambda operation: operation._id)
         return Rerun(action, named, operations, self.inputs)
+
+
+class LayerSide(NamedTuple):
+    """The forward side of a layer in a frame."""
+
+    frame: Frame
+    layer: Layer
+
+    def asked(self, asks: Iterable[Ask]) -> dict[Ask, Asked]:
+        """What is known of what is asked for, and where it is."""
+        frame, layer = self.frame, self.layer
+        number = notes_of(frame.graph).number
+        nodes = [node for node in layer.nodes if frame.operations[node].type not in STRUCTURE]
+        inside = frame.operations[nodes[0]].name if nodes else ""
+        found = {}
+        for ask in asks:
+            names = layer.outputs if ask.what == "outputs" else layer.inputs
+            (tensor,) = tensors(frame, [names[ask.index]])
+            wanted = Wanted(number, inside, ask=ask, layer=layer.number)
+            found[ask] = Asked(Spec.of(tensor), wanted)
+        return found
+
+    def rerun(self, action: Action, named: str) -> LayerRerun:
+        """Runs the layer's own operators for a routine that replaces it."""
+        return LayerRerun(action, named, self.frame, self.layer)

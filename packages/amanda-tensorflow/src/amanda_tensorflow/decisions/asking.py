@@ -9,12 +9,12 @@ from amanda_tensorflow.thread import Shown, looking_at
 
 if TYPE_CHECKING:
     import contextlib
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from amanda.driving import Engine
+    from amanda.driving import Engine, Execution, Plan
 
     from amanda_tensorflow.composites import Anchor
-    from amanda_tensorflow.decisions.asked import ForwardSide
+    from amanda_tensorflow.decisions.asked import ForwardSide, LayerSide
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.routines.stages import Stage
@@ -50,14 +50,42 @@ class Asking:
         """A block in which tools look at the gradient of an operator of a graph."""
         return looking_at(Shown(self._values, self._first_of.get(graph, graph)))
 
+    def plan(
+        self,
+        frame: Frame,
+        operator: TensorFlowOperator,
+        show: Callable[[], Execution],
+        outputs: Sequence[Any],
+        output_names: Sequence[str] = (),
+    ) -> Plan:
+        """What the tools decide about an operator of a frame.
+
+        Args:
+            frame: where it is.
+            operator: the operator, or a layer.
+            show: makes what they are shown of it.
+            outputs: its results.
+            output_names: the names of these.
+        """
+        plan = self.engine.plan(operator)
+        if plan is None or plan.pending:
+            shown = show()
+            with self.looking_at(frame):
+                if plan is None:
+                    plan = self.engine.analyze(shown)
+                if plan.pending:
+                    shown.outputs, shown.output_names = outputs, output_names
+                    plan = self.engine.complete(plan, shown)
+        return plan
+
     def inserting(
         self,
         frame: Frame,
         anchor: Anchor,
         operator: TensorFlowOperator,
-        node: str,
+        node: str | None,
         fixed: Sequence[int] = (),
-        forward: ForwardSide | None = None,
+        forward: ForwardSide | LayerSide | None = None,
     ) -> Inserting:
         """What makes the stages at an operator or gradient.
 
@@ -65,10 +93,10 @@ class Asking:
             frame: where it is.
             anchor: at what in that.
             operator: whose routines they are.
-            node: a node that runs where they do.
+            node: a node that runs where they do; None for none in a loop of version 1.
             fixed: positions of the inputs that host routines cannot replace.
             forward: its forward side; None for a backward operator.
         """
         number = self.number(frame)
-        in_loop = frame.in_loop(node)
+        in_loop = node is not None and frame.in_loop(node)
         return Inserting(self.stages, number, anchor, operator, in_loop, fixed, forward)

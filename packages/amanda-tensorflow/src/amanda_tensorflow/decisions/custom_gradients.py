@@ -16,12 +16,14 @@ from amanda.driving import Point
 from amanda_tensorflow._internals import attributes
 from amanda_tensorflow.composites import Group
 from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.layers import LayerAnchor
 from amanda_tensorflow.rewriting.versions import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.layers import Layer
     from amanda_tensorflow.routines.stages import Stage
 
 _FORWARD = frozenset([Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP])
@@ -106,6 +108,9 @@ class _ForwardPart:
     def parted(self, stage: Stage) -> Iterator[int]:
         """Positions of the tensors that a stage may replace, and that must stay what they are."""
         anchor = stage.anchor
+        if isinstance(anchor, LayerAnchor):
+            yield from self._parted_by_layer(stage, self._frame.layers.calls[anchor.layer])
+            return
         if isinstance(anchor, Group):
             root, parts = anchor.root, set(anchor.parts)
         else:
@@ -121,6 +126,16 @@ class _ForwardPart:
             tensor = self._taken(*uses[0])
             readers = self._readers.get(tensor, set())
             if split(tensor)[0] in self._nodes or not readers.issubset(uses):
+                yield position
+
+    def _parted_by_layer(self, stage: Stage, layer: Layer) -> Iterator[int]:
+        """The same at a layer: those that are made here, or that some nodes read as they were."""
+        before, inside = stage.point is Point.BEFORE_OP, set(layer.nodes)
+        for position in stage.changed:
+            tensor = self._frame.tensor((layer.inputs if before else layer.outputs)[position])
+            readers = {node for node, _ in self._readers.get(source_of(self._frame, tensor), ())}
+            changed = readers & inside if before else readers - inside
+            if changed and (split(tensor)[0] in self._nodes or changed != readers):
                 yield position
 
     def _taken(self, node: str, position: int) -> str:

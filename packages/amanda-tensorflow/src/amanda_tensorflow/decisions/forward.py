@@ -16,12 +16,11 @@ from amanda_tensorflow.graph.operators import operators_of
 from amanda_tensorflow.graph.state import keeps_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from amanda.driving import Plan
+    from collections.abc import Mapping, Sequence
 
     from amanda_tensorflow.composites import Group, Whole
     from amanda_tensorflow.decisions.asking import Asking
+    from amanda_tensorflow.decisions.layers import LayerDecisions
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
 
@@ -33,15 +32,16 @@ class ForwardDecisions:
         producing: what makes the inputs of these.
     """
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Asking, layers: LayerDecisions) -> None:
         self._asking = asking
+        self._layers = layers
         self._engine = asking.engine
         self._visited: set[Frame] = set()
         self.producing = Producing()
 
     def of_frame(self, frame: Frame) -> None:
         """Ask about a function's operators, those of a function that it calls where it does."""
-        if frame in self._visited:
+        if frame in self._visited or frame in self._layers.replaced:
             return
         self._visited.add(frame)
         wholes = wholes_of(frame.graph, self._engine)
@@ -54,12 +54,16 @@ class ForwardDecisions:
         for name in frame.forward_nodes():
             if name not in frame.running:
                 continue
+            self._layers.up_to(frame, name)
+            if self._layers.hides(frame, name):
+                continue
             for child in frame.children.get(name, ()):
                 self.of_frame(child)
             if self._engine.wants(frame.body.nodes[name].op):
                 self._operator(frame, name, parts)
             if name in by_root and self._engine.wants(by_root[name][0].operator.type):
                 self._whole(frame, *by_root[name])
+        self._layers.up_to(frame)
 
     def _operator(self, frame: Frame, name: str, parts: Mapping[str, frozenset[str]]) -> None:
         operation = frame.operations[name]
@@ -72,7 +76,7 @@ class ForwardDecisions:
             names = input_names(frame.body.nodes[name], operation.op_def)
             return Execution(operator, inputs, names, read_attrs(operation))
 
-        plan = self._plan(frame, operator, shown, outputs)
+        plan = self._asking.plan(frame, operator, shown, outputs)
         self.producing.met(frame, name, operator, plan, frame.inputs[name])
         fixed = _taken_with_others(frame, operation)
         early = operation.op_def.allows_uninitialized_input
@@ -92,7 +96,7 @@ class ForwardDecisions:
         def shown() -> Execution:
             return Execution(operator, inputs, composite.input_names, composite.attrs)
 
-        plan = self._plan(frame, operator, shown, outputs)
+        plan = self._asking.plan(frame, operator, shown, outputs)
         taken = [frame.tensor(f"{name}:{index}") for name, index in composite.inputs]
         self.producing.met(frame, group.root, operator, plan, taken)
         if plan.replace is not None:
@@ -113,25 +117,6 @@ class ForwardDecisions:
                     f"{stage.actions[0].tool.name} instruments {stage.operator.named}, a part of "
                     "it; apply the tools in scopes of their own"
                 )
-
-    def _plan(
-        self,
-        frame: Frame,
-        operator: TensorFlowOperator,
-        show: Callable[[], Execution],
-        outputs: Sequence[Any],
-    ) -> Plan:
-        """What the tools decide about an operator of a frame."""
-        plan = self._engine.plan(operator)
-        if plan is None or plan.pending:
-            shown = show()
-            with self._asking.looking_at(frame):
-                if plan is None:
-                    plan = self._engine.analyze(shown)
-                if plan.pending:
-                    shown.outputs = outputs
-                    plan = self._engine.complete(plan, shown)
-        return plan
 
 
 def _with_values(tensors: Sequence[Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from amanda_tensorflow.composites import (
 )
 from amanda_tensorflow.decisions.asked import ForwardSide
 from amanda_tensorflow.decisions.inserting import no_whole
+from amanda_tensorflow.decisions.layer_gradients import LayerGradientDecisions
 from amanda_tensorflow.graph.attributes import read_attrs
 from amanda_tensorflow.graph.body import input_names
 from amanda_tensorflow.graph.frames import Frame
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from amanda_tensorflow.composites import GradientGroup, Whole
     from amanda_tensorflow.decisions.asking import Asking
+    from amanda_tensorflow.decisions.layers import LayerDecisions
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.notes import GradientCall
     from amanda_tensorflow.routines.stages import Asked
@@ -38,16 +40,22 @@ if TYPE_CHECKING:
 class GradientDecisions:
     """Asks the tools about the gradients that frames compute."""
 
-    def __init__(self, asking: Asking) -> None:
+    def __init__(self, asking: Asking, layers: LayerDecisions) -> None:
         self._asking = asking
+        self._layers = layers
+        self._of_layers = LayerGradientDecisions(asking, layers)
         self._engine = asking.engine
 
     def of_frame(self, frame: Frame) -> None:
-        """Ask about the gradients of all operators, wherever those are."""
+        """Ask about the gradients of all operators and layers, wherever those are."""
+        if self._engine.wants_modules:
+            self._of_layers.of_frame(frame)
         for number, call in enumerate(frame.gradients.calls):
             graph = call.forward_graph()
             operator = None if graph is None else operators_of(graph).get(call.forward)
             if operator is None or frame.running.isdisjoint(frame.gradients.nodes_of[call]):
+                continue
+            if self._layers.hides_operator(graph, call.forward):
                 continue
             wholes = wholes_of(graph, self._engine)
             parts = parts_of(wholes)
@@ -69,6 +77,8 @@ class GradientDecisions:
         for frame in self._asking.frames:
             for graph in list(notes_of(frame.graph).gradients_in):
                 yield from self._asked_in(Frame.of_graph(graph), frame.graph)
+            if self._engine.wants_modules and notes_of(frame.graph).gradients_in:
+                yield from self._of_layers.asked_elsewhere(frame.graph)
 
     def _asked_in(self, frame: Frame, graph: Any) -> Iterator[Asked]:
         """What they ask for of the operators of a graph, in a frame of those gradients."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from amanda.driving import Action, Plan
 
     from amanda_tensorflow.composites import Anchor
-    from amanda_tensorflow.decisions.asked import ForwardSide
+    from amanda_tensorflow.decisions.asked import ForwardSide, LayerSide
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
 
@@ -46,7 +46,7 @@ class Inserting:
         operator: TensorFlowOperator,
         in_loop: bool,
         fixed: Sequence[int],
-        forward: ForwardSide | None,
+        forward: ForwardSide | LayerSide | None,
     ) -> None:
         self._stages = stages
         self._frame = frame

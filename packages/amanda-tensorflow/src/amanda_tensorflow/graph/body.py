@@ -6,6 +6,7 @@ A tensor is named as in a GraphDef, always with its index: ``node:0``; an argume
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow._internals import function_pb2, node_def_pb2, op_def_registry
@@ -173,10 +174,19 @@ class Body:
     def running(self) -> set[str]:
         """The nodes that a result or an effect depends on; the others never run."""
         asked = [split(tensor)[0] for tensor in self.outputs] + self.controls
-        asked += [name for name, node in self.nodes.items() if self._op_def(node).is_stateful]
+        asked += [name for name in self.nodes if self.is_stateful(name)]
         return self.behind(asked)
 
+    def is_stateful(self, name: str) -> bool:
+        """Whether a node has effects, or depends on those of others."""
+        return bool(self._op_def(self.nodes[name]).is_stateful)
+
     # Editing
+
+    def unused(self, name: str) -> str:
+        """A name for a new node, which is numbered if there is one of it."""
+        names = (f"{name}_{number}" if number else name for number in itertools.count())
+        return next(name for name in names if name not in self.nodes)
 
     def add(
         self,

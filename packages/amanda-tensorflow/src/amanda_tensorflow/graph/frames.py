@@ -7,6 +7,7 @@ and a value's way from frame to frame is never ambiguous. New values travel by
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow._internals import control_flow_util
@@ -22,6 +23,7 @@ from amanda_tensorflow.graph.called_functions import (
     signatures,
 )
 from amanda_tensorflow.graph.gradients import Gradients
+from amanda_tensorflow.graph.layers import Layers
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.notes.name_scopes import declared_scope, within
 
@@ -119,6 +121,19 @@ class Frame:
         operation, index = split(name)
         return f"{self._nodes.get(operation, operation)}:{index}"
 
+    def graph_tensor(self, tensor: str) -> Any:
+        """A tensor of the body, before anything was edited, as one of the graph."""
+        name, index = split(tensor)
+        if (argument := self.body.argument(tensor)) is not None:
+            return self.graph.inputs[argument]
+        operation = self.operations.get(name) or self.graph.get_operation_by_name(name)
+        return operation.outputs[index]
+
+    @property
+    def outermost(self) -> Frame:
+        """The frame of what the program calls."""
+        return self if self.parent is None else self.parent.outermost
+
     def computed(self, name: str | None) -> Any:
         """A tensor of the graph by its name; None for one that nothing here asks for."""
         if name is None:
@@ -150,6 +165,11 @@ class Frame:
         """Whether a node is in a loop of version 1."""
         within = self.operations[name]._get_control_flow_context()
         return control_flow_util.GetContainingWhileContext(within) is not None
+
+    @functools.cached_property
+    def layers(self) -> Layers:
+        """The calls of layers, as they were before anything was edited."""
+        return Layers(self)
 
     @property
     def scope(self) -> str:

@@ -74,12 +74,17 @@ class Gradients:
                 self.of_node.update(dict.fromkeys(names, call))
 
     def operators(self) -> Iterator[TensorFlowOperator]:
-        """The operators known so far whose gradients they are."""
+        """The operators, and layers, known so far whose gradients they are."""
+        graphs = {graph for call in self.calls if (graph := call.forward_graph()) is not None}
         for call in self.calls:
             graph = call.forward_graph()
             operator = None if graph is None else operators_of(graph).get(call.forward)
             if operator is not None:
                 yield operator
+        for graph in graphs:
+            for layer in notes_of(graph).layers:
+                if (known := layer.operator()) is not None:
+                    yield known
 
     def number_of(self, name: str, op: str) -> int:
         """Which one of its type a node is, from 1, among those for one forward operator."""

@@ -17,13 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from amanda.driving import Ids
 
+from amanda_tensorflow._internals import op_def_registry
+from amanda_tensorflow.graph.layers import scope_of
 from amanda_tensorflow.graph.node_types import OPT_IN
 from amanda_tensorflow.graph.operators import TensorFlowOperator, finder, operators_of
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.notes.name_scopes import declared_scope, is_update, within, without_gradients
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable
+    from collections.abc import Callable, Container, Hashable, Iterable
+
+    from amanda_tensorflow.notes import Range
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +87,49 @@ class Identities:
                 taken[operator.serial] = operator
         kept.update(taken.values())
 
+    def identify_layers(
+        self,
+        kept: set[TensorFlowOperator],
+        graphs: Iterable[tuple[Any, str]],
+        wants: Callable[[str, str], bool],
+    ) -> None:
+        """Make or find the operators that calls of layers are, in graphs that are run as one.
+
+        One is the operator of an earlier graph when it is a call of the same layer, and as many
+        calls of that come before it.
+
+        Args:
+            kept: who runs them keeps them there.
+            graphs: each graph with the scope that it is called in.
+            wants: whether anyone wants those of a class, at a path.
+        """
+        counts: collections.Counter[str] = collections.Counter()
+        taken: dict[int, TensorFlowOperator] = {}
+        for graph, around in graphs:
+            for call in sorted(notes_of(graph).layers, key=lambda call: call.began):
+                scope = scope_of(graph, around, call)
+                # an operator of this type may be in the layer
+                is_type = op_def_registry.get(call.type) is not None
+                place = f"{scope}/layer/{call.type}" if is_type else f"{scope}/{call.type}"
+                if is_recomputed(graph, call.made):
+                    place += "/recomputed"
+                counts[place] += 1
+                if counts[place] > 1:
+                    place += f"#{counts[place]}"
+                if not wants(call.type, scope):
+                    continue
+                operator = call.operator()
+                if operator is None:
+                    keys = frozenset([("layer", call.number)])
+                    operator = self._recognize(place, keys, taken)
+                    if operator is None:
+                        id = self._free(place)
+                        operator = TensorFlowOperator.of_layer(call, id, scope)
+                        self._keep(operator, place, keys)
+                    call.operator = weakref.ref(operator)
+                taken[operator.serial] = operator
+        kept.update(taken.values())
+
     def _recognize(
         self, place: str, keys: frozenset[Hashable], taken: Container[int]
     ) -> TensorFlowOperator | None:
@@ -96,25 +143,37 @@ class Identities:
     def _new(
         self, graph: Any, name: str, op: str, scope: str, place: str, keys: frozenset[Hashable]
     ) -> TensorFlowOperator:
-        id = place if place not in self._ids else self._ids.free(place.partition("#")[0], first=2)
         operator = TensorFlowOperator(
             finder(graph, name),
-            id=id,
+            id=self._free(place),
             type=op,
             name=name,
             scope=scope,
             opt_in=op in OPT_IN or is_update(graph, name.rpartition("/")[0]),
         )
+        self._keep(operator, place, keys)
+        return operator
+
+    def _free(self, place: str) -> str:
+        """An id for an operator at a place."""
+        return place if place not in self._ids else self._ids.free(place.partition("#")[0], first=2)
+
+    def _keep(self, operator: TensorFlowOperator, place: str, keys: frozenset[Hashable]) -> None:
+        """Give an operator its id, and recognize it from now on."""
         self._ids.give(operator.id, operator)
         reference = weakref.ref(operator, functools.partial(self._forget, place))
         self._by_place[place] = (*self._by_place.get(place, ()), _Known(reference, keys))
-        return operator
 
     def _forget(self, place: str, _: object) -> None:
         """An operator at a place is gone."""
         known = tuple(k for k in self._by_place.pop(place, ()) if k.operator() is not None)
         if known:
             self._by_place[place] = known
+
+
+def is_recomputed(graph: Any, made: Range) -> bool:
+    """Whether nodes with the ids of a range are forward code that runs in the backward pass."""
+    return any(id in notes_of(graph).recomputed for id in range(made[0] + 1, made[1] + 1))
 
 
 def _place(graph: Any, around: str, name: str, op: str) -> tuple[str, str]:

@@ -23,3 +23,10 @@ OPT_IN = frozenset(
         *("IteratorV2", "IteratorGetNext", "HashTableV2", "CheckNumerics", "Assert"),
     ]
 )
+# They depend on effects of others, and have none.
+READING = frozenset(
+    [
+        *("ReadVariableOp", "VarHandleOp", "VarIsInitializedOp", "ResourceGather"),
+        *("ResourceGatherNd", "VariableShape"),
+    ]
+)

@@ -15,6 +15,8 @@ from amanda_tensorflow.notes import notes_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from amanda_tensorflow.notes.layers import LayerCall
+
 
 class TensorFlowOperator(Operator):
     """An operator that is a node of a graph.
@@ -40,8 +42,10 @@ class TensorFlowOperator(Operator):
         """The NodeDef.
 
         Raises:
-            AmandaError: its graph is gone.
+            AmandaError: its graph is gone, or it is a call of a layer, which is many nodes.
         """
+        if self.is_module:
+            raise AmandaError(f"operator {self.id!r} is a layer, which has no node of its own")
         operation = self._node()
         if operation is None:
             raise AmandaError(f"operator {self.id!r} is gone with its graph")
@@ -88,6 +92,19 @@ class TensorFlowOperator(Operator):
             part_in=vocabularies,
         )
 
+    @classmethod
+    def of_layer(cls, call: LayerCall, id: str, scope: str) -> TensorFlowOperator:
+        """A call of a layer, which is an operator that is no node."""
+        return cls(
+            _no_node,
+            id=id,
+            type=call.type,
+            name=call.name,
+            scope=scope,
+            is_module=True,
+            locate=locator(lambda: call),
+        )
+
     def _again(self, key: Hashable, **description: Any) -> TensorFlowOperator:
         if key not in self._tied:
             self._tied[key] = TensorFlowOperator(
@@ -104,6 +121,10 @@ def operators_of(graph: Any) -> weakref.WeakValueDictionary[str, TensorFlowOpera
     when the program drops it.
     """
     return notes_of(graph).operators
+
+
+def _no_node() -> None:
+    """What a call of a layer has for a node."""
 
 
 def finder(graph: Any, name: str) -> Callable[[], Any]:

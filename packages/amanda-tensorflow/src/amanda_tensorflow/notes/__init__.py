@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from amanda_tensorflow.composites import Whole
     from amanda_tensorflow.graph.operators import TensorFlowOperator
+    from amanda_tensorflow.notes.layers import LayerCall
 
     Range = tuple[int, int]
     """Ids of nodes: above the first number, and up to the second."""
@@ -85,6 +86,7 @@ class Notes:
             the names of their indices and of the shape of the whole, if that was told.
         scopes: for a name scope, the scope around it and the name it was opened by.
         updates: the name scopes that an optimizer opened.
+        layers: the calls of layers, those that ended first before others.
         functions: graphs of functions that it calls and of which only definitions are known.
         operators: those known so far, by the names of their nodes; who runs them keeps them.
         composites: for a vocabulary, how many operators were known when they were found, and them.
@@ -104,6 +106,7 @@ class Notes:
     rows: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     scopes: dict[str, tuple[str, str]] = field(default_factory=dict)
     updates: set[str] = field(default_factory=set)
+    layers: list[LayerCall] = field(default_factory=list)
     functions: dict[str, Any] = field(default_factory=dict)
     operators: weakref.WeakValueDictionary[str, TensorFlowOperator] = field(
         default_factory=weakref.WeakValueDictionary

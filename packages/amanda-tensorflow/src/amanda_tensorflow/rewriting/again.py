@@ -31,4 +31,6 @@ def name_again(node: str, wanted: Wanted) -> str:
     number = f"{wanted.graph}/{wanted.again}/{wanted.loops}"
     if wanted.ask is not None:
         number += f"/{wanted.ask.what}_{wanted.ask.index}"
+    if wanted.layer is not None:
+        number += f"_{wanted.layer}"
     return f"{node}/amanda/{number}/{wanted.operator}"

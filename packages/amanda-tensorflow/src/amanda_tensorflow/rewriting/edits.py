@@ -11,11 +11,13 @@ from amanda.driving import Point
 
 from amanda_tensorflow.composites import Group
 from amanda_tensorflow.graph.body import control_inputs, data_inputs, set_inputs, split
+from amanda_tensorflow.graph.layers import LayerAnchor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.layers import Layer, Path
     from amanda_tensorflow.notes import GradientCall
     from amanda_tensorflow.routines.stages import Stage
 
@@ -61,6 +63,11 @@ class Edits:
         last: the last stage at a node, for those who wait for the node.
         replaced: nodes that are kept only for their own gradients.
         groups: the composites that routines run around.
+        exits: what a tensor is inside of layers that it leaves, with their numbers, inner ones
+            first; outside of all of them it is what :meth:`current` says.
+        enters: what tensors are inside of layers that they enter, by the numbers of these.
+        replaced_layers: layers that run only where their gradients need it, with what runs in place
+            of each.
         hosts: the stages that call back into Python, with their nodes.
         ordered: these, and those that read what they may assign.
     """
@@ -75,6 +82,9 @@ class Edits:
         self.last: dict[str, str] = {}
         self.replaced: set[str] = set()
         self.groups: list[Group] = []
+        self.exits: dict[str, list[tuple[int, str]]] = {}
+        self.enters: dict[int, dict[str, str]] = {}
+        self.replaced_layers: list[tuple[Layer, str]] = []
         self.hosts: list[tuple[Stage, str]] = []
         self.ordered: list[tuple[Stage, str]] = []
 
@@ -83,6 +93,22 @@ class Edits:
         if tensor in self.frame.fed:
             return tensor
         return self.outer.get(tensor) or self.after.get(tensor, tensor)
+
+    def seen(self, tensor: str, path: Path) -> str:
+        """What a tensor is for whoever is in some layers."""
+        for number in reversed(path) if self.enters else ():
+            if tensor in self.enters.get(number, ()):
+                return self.enters[number][tensor]
+        for number, inside in self.exits.get(tensor, ()):
+            if number in path:
+                return inside
+        return self.current(tensor)
+
+    def seen_by(self, tensor: str, reader: str) -> str:
+        """What a tensor is for a node."""
+        if not (self.enters or self.exits):
+            return self.current(tensor)
+        return self.seen(tensor, self.frame.layers.path(reader))
 
     def tensors(self, names: Iterable[str | None]) -> list[str | None]:
         """Tensors of the graph as those of the body."""
@@ -118,6 +144,8 @@ class Edits:
         before = stage.point in (Point.BEFORE_OP, Point.BEFORE_BACKWARD_OP)
         rank = 0 if before else _CALL + 1 + list(Point).index(stage.point)
         anchor = stage.anchor
+        if isinstance(anchor, LayerAnchor):
+            return self._place_of_layer(anchor, before, rank, places)
         if isinstance(anchor, Group):
             at = places[anchor.root][0]
             return (at, -1, rank) if before else (at, at + 1, rank)
@@ -133,6 +161,15 @@ class Edits:
         if stage.point is Point.ON_GRAD_OUTPUTS:
             return min(nodes), -1, -1
         return max(nodes), max(nodes), rank
+
+    def _place_of_layer(
+        self, anchor: LayerAnchor, before: bool, rank: int, places: Mapping[str, Place]
+    ) -> tuple[int, int, int]:
+        """Where what is inserted at a layer runs: outer ones begin before, and end after others."""
+        layer = self.frame.layers.calls[anchor.layer]
+        nodes = [places[node][0] for node in layer.nodes] or [len(places)]
+        depth = len(layer.path) - len(places)
+        return (min(nodes), depth, rank) if before else (max(nodes), len(places) - depth, rank)
 
     def _sorted(self, order: Mapping[str, tuple[int, int, int]]) -> Iterable[str]:
         """Nodes by their places, but none before another that it depends on."""
@@ -166,6 +203,30 @@ class Edits:
             read = {split(t)[0] for node in body.nodes.values() for t in data_inputs(node)}
             for name in self.replaced - read - {split(t)[0] for t in body.outputs}:
                 del body.nodes[name]
+        for layer, stage in self.replaced_layers:
+            self._drop_layer(layer, stage)
+
+    def _drop_layer(self, layer: Layer, stage: str) -> None:
+        """Take out the nodes of a replaced layer, unless it runs for its gradient.
+
+        Whoever waits for one of them waits for what runs in their place, and for what they wait
+        for.
+        """
+        body, nodes = self.frame.body, set(layer.nodes) & self.frame.body.nodes.keys()
+        outside = body.nodes.keys() - nodes
+        read = {split(tensor)[0] for name in outside for tensor in data_inputs(body.nodes[name])}
+        if not nodes.isdisjoint(read | {split(tensor)[0] for tensor in body.outputs}):
+            return
+        before = {n for name in nodes for n in control_inputs(body.nodes[name])} - nodes
+        for name in outside:
+            node = body.nodes[name]
+            control = control_inputs(node)
+            if not nodes.isdisjoint(control):
+                kept = [n for n in control if n not in nodes]
+                set_inputs(node, data_inputs(node), [*kept, stage, *sorted(before - {name})])
+        body.controls = [name for name in body.controls if name not in nodes]
+        for name in nodes:
+            del body.nodes[name]
 
     def controls(self, node: str) -> list[str]:
         """What a node waits for."""

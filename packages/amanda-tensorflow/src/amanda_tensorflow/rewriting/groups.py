@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amanda import UnsupportedError
 from amanda.driving import Point
 
 from amanda_tensorflow.composites import GradientGroup, Group
+from amanda_tensorflow.rewriting.parts import Parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,8 +51,7 @@ class AroundGroups:
         if not isinstance(anchor, Group):
             return
         edits.groups.append(anchor)
-        taken = [edits.frame.inputs[uses[0][0]][uses[0][1]] for uses in anchor.uses]
-        inputs: list[str | None] = [edits.current(tensor) for tensor in taken]
+        inputs: list[str | None] = [self._taken(edits, uses) for uses in anchor.uses]
         # parts that compute constants need not wait, and TensorFlow fails to fold some that do
         waiting = {anchor.root, *(part for uses in anchor.uses for part, _ in uses)}
         for number in points[Point.BEFORE_OP]:
@@ -65,55 +66,29 @@ class AroundGroups:
         for number in points[Point.REPLACE_OP]:
             self._rewriter.connect(edits, number, inputs, edits.controls(anchor.root))
 
+    def _taken(self, edits: Edits, uses: Sequence[tuple[str, int]]) -> str:
+        """What a composite takes for an input, which all its parts do that take it.
+
+        Raises:
+            UnsupportedError: they lie in several layers, around which routines replace it.
+        """
+        (part, position), *others = uses
+        taken = edits.taken(part)[position]
+        if any(edits.taken(other)[at] != taken for other, at in others):
+            raise UnsupportedError(
+                f"{part!r} and {others[0][0]!r} are parts of one operator for some tools, and lie "
+                "in several layers at which routines replace what they take; insert at the layers "
+                "or at the operator in scopes of their own"
+            )
+        return taken
+
     def on_grad_inputs(self, edits: Edits, anchor: Anchor, points: Points) -> None:
         """What everyone outside takes for the gradients of a composite's inputs."""
         if not isinstance(anchor, GradientGroup) or not points[Point.ON_GRAD_INPUTS]:
             return
-        calls = edits.frame.gradients.calls
-        computed = [
-            [edits.frame.tensor(str(calls[number].grad_inputs[at])) for number, at in uses]
-            for uses in anchor.uses
-        ]
-        sums = [_sum(edits, tensors) for tensors in computed]
-        gradients = list(sums)
+        parts = [Parts.returned(edits, uses) for uses in anchor.uses]
+        gradients = [of.sum for of in parts]
         for number in points[Point.ON_GRAD_INPUTS]:
             self._rewriter.emit(edits, number, gradients, ())
-        for tensors, before, now in zip(computed, sums, gradients, strict=True):
-            if before is not None and now is not None and now != before:
-                for place, tensor in enumerate(tensors):
-                    edits.outer[tensor] = (
-                        now
-                        if len(tensors) == 1
-                        else _share(edits, tensor, before, now, first=place == 0)
-                    )
-
-
-def _sum(edits: Edits, tensors: Sequence[str]) -> str | None:
-    """A gradient that is computed in several parts; None for one that does not flow."""
-    now = [edits.current(tensor) for tensor in tensors]
-    if len(now) < 2:
-        return now[0] if now else None
-    name = f"{tensors[0].replace(':', '_')}/amanda/sum"
-    node = edits.frame.body.add(name, "AddN", now)
-    node.attr["N"].i = len(now)
-    node.attr["T"].type = edits.frame.body.dtype(tensors[0])
-    edits.frame.mark_edited()
-    return f"{name}:0"
-
-
-def _share(edits: Edits, tensor: str, before: str, now: str, *, first: bool) -> str:
-    """What one part of a sum becomes if routines return another sum: all of it, or nothing.
-
-    It stays what it is where they return the sum as it was, so that nothing is rounded otherwise.
-    """
-    body, stem = edits.frame.body, f"{tensor.replace(':', '_')}/amanda"
-    dtype = body.dtype(tensor)
-
-    def add(name: str, op: str, *inputs: str) -> str:
-        body.add(f"{stem}/{name}", op, inputs).attr["T"].type = dtype
-        return f"{stem}/{name}:0"
-
-    kept = edits.current(tensor)
-    equal = add("equal", "Equal", before, now)
-    share = now if first else add("nothing", "ZerosLike", kept)
-    return add("share", "SelectV2", equal, kept, share)
+        for of, now in zip(parts, gradients, strict=True):
+            of.replace(now)

@@ -18,12 +18,14 @@ from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.composites import root_of
 from amanda_tensorflow.graph.body import control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.graph.gradients import carrying
+from amanda_tensorflow.graph.layers import LayerAnchor, LayerGradient
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import with_rows
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.rewriting.arguments import Arguments, Capture
 from amanda_tensorflow.rewriting.edits import Edits
 from amanda_tensorflow.rewriting.groups import AroundGroups
+from amanda_tensorflow.rewriting.layers import AroundLayers
 from amanda_tensorflow.rewriting.versions import Versions
 from amanda_tensorflow.routines.host import HostRoutine
 
@@ -82,19 +84,16 @@ class Rewriter:
             returning_versions: whether the outermost frame is to return what the backward function
                 of a pair will need, beside what that is known to need.
         """
-        around = AroundGroups(self)
-        for insert in (
-            self._after,
-            around.after,
-            self._on_grad_inputs,
-            around.on_grad_inputs,
-            around.before,
-            self._before,
-            self._on_grad_outputs,
-            self._before_backward,
-        ):
-            for (index, anchor), points in self._at.items():
-                insert(self._edits[self._frames[index]], anchor, points)
+        around, layers = AroundGroups(self), AroundLayers(self)
+        self._insert(self._after, around.after)
+        self._insert(layers.after, inner_first=True)
+        self._insert(self._on_grad_inputs, around.on_grad_inputs)
+        self._insert(layers.on_grad_inputs, inner_first=True)
+        self._insert(layers.before)
+        for edits in self._edits.values():
+            layers.read(edits)
+        self._insert(around.before, self._before, layers.on_grad_outputs)
+        self._insert(self._on_grad_outputs, self._before_backward)
         for (index, _), points in self._at.items():
             self._ask(self._edits[self._frames[index]], itertools.chain(*points.values()))
         for edits in self._edits.values():
@@ -105,6 +104,31 @@ class Rewriter:
             self._return_versions()
         for edits in self._edits.values():
             edits.drop_unread()
+
+    def _insert(
+        self,
+        *inserting: Callable[[Edits, Anchor, dict[Point, list[int]]], None],
+        inner_first: bool = False,
+    ) -> None:
+        """Insert stages in some ways, one after the other; those of outer layers come first."""
+        places = list(self._at.items())
+        for insert in inserting:
+            for (index, anchor), points in reversed(places) if inner_first else places:
+                insert(self._edits[self._frames[index]], anchor, points)
+
+    def is_given(self, number: int) -> bool:
+        """Whether the routines of a stage are given any tensors."""
+        return bool(self._stages[number].given)
+
+    def has_effects(self, number: int) -> bool:
+        """Whether the routines of a stage may do more than return tensors."""
+        stage = self._stages[number]
+        return stage.pure is None or stage.pure.stateful
+
+    def externals(self, number: int) -> Sequence[str]:
+        """The tensors that a stage is given beside those at its point, to run the original."""
+        rerun = self._stages[number].rerun
+        return () if rerun is None else rerun.externals
 
     def last_stage(self, name: str) -> str | None:
         """The node of the outermost frame that is done when an operator and its routines are."""
@@ -166,7 +190,10 @@ class Rewriter:
             return
         call = edits.frame.gradients.calls[anchor]
         raw = edits.tensors(with_rows(edits.frame.graph, call.grad_outputs)[0])
-        gradients = [None if tensor is None else edits.current(tensor) for tensor in raw]
+        gradients = [
+            None if t is None else edits.grad_outputs.get((call, t)) or edits.current(t)
+            for t in raw
+        ]
         self._chain(edits, points[Point.ON_GRAD_OUTPUTS], gradients)
         for before, now in zip(raw, gradients, strict=True):
             if before is not None and now is not None:
@@ -337,7 +364,7 @@ class Rewriter:
         gradients = edits.frame.gradients
         call = gradients.of_node.get(reader)
         if call is None:
-            return edits.current(tensor)
+            return edits.seen_by(tensor, reader)
         version = self._versions.of_call(edits.frame, reader, tensor, call)
         if version is not None:
             return version
@@ -345,7 +372,7 @@ class Rewriter:
             return edits.grad_outputs[call, tensor]
         if gradients.of_node.get(split(tensor)[0]) is call:
             return edits.after.get(tensor, tensor)
-        return edits.current(tensor)
+        return edits.seen_by(tensor, reader)
 
     def _rewire(self, edits: Edits) -> None:
         frame, body = edits.frame, edits.frame.body
@@ -399,7 +426,11 @@ def _both(body: Body, name: str, condition: str) -> str:
 
 
 def _name(edits: Edits, stage: Stage, number: int) -> str:
-    anchor = root_of(stage.anchor)
+    anchor: str | int
+    if isinstance(stage.anchor, (LayerAnchor, LayerGradient)):
+        anchor = stage.operator.scope
+    else:
+        anchor = root_of(stage.anchor)
     if isinstance(anchor, int):
         anchor = edits.frame.gradients.calls[anchor].forward
     return f"{anchor}/amanda/{stage.point.value}_{number}"

@@ -9,7 +9,7 @@ to the operator, and the other version is sent along the same way.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.graph.body import split
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.notes import GradientCall
+    from amanda_tensorflow.rewriting.edits import Edits
 
 
 class Wanted(NamedTuple):
@@ -38,6 +39,7 @@ class Wanted(NamedTuple):
             change it: wanted is a list of the versions of all turns, or of such lists.
         ask: for a routine rather than the gradient: what it asks for of the operator. It travels
             the way of any tensor that comes from where the operator is.
+        layer: the number of the layer that it asks that of, which the operator is in.
     """
 
     graph: int
@@ -45,6 +47,7 @@ class Wanted(NamedTuple):
     again: int = 0
     loops: int = 0
     ask: Ask | None = None
+    layer: int | None = None
 
 
 def source_of(frame: Frame, tensor: str) -> str:
@@ -67,7 +70,7 @@ class Versions:
 
     def __init__(
         self,
-        edits: Mapping[Frame, Any],
+        edits: Mapping[Frame, Edits],
         root: Frame,
         stashed: Callable[[int, Wanted], str | None],
     ) -> None:
@@ -130,6 +133,8 @@ class Versions:
         assert ask is not None
         if node is None or node not in frame.inputs:
             return None
+        if wanted.layer is not None:
+            return _asked_of_layer(edits, wanted.layer, ask)
         if ask.what == "outputs":
             return f"{node}:{ask.index}"
         if ask.what == "inputs":
@@ -352,6 +357,15 @@ class Versions:
 
         body.add_loop_variable(above, update)
         return f"{split(popped[0])[0]}:1"
+
+
+def _asked_of_layer(edits: Edits, number: int, ask: Ask) -> str | None:
+    """What a routine asks for of a layer, as a tensor of the frame that the layer is in."""
+    layer = edits.frame.layers.calls[number]
+    names = layer.outputs if ask.what == "outputs" else layer.inputs
+    (tensor,) = edits.tensors([names[ask.index]])
+    path = layer.path if ask.what == "given" else (*layer.path, number)
+    return None if tensor is None else edits.seen(tensor, path)
 
 
 def _tensors(frame: Frame) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
@@ -17,7 +18,7 @@ from amanda_tensorflow.routines.substitutes import (
 from amanda_tensorflow.thread import active
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from amanda.driving import Action, Ask
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.graph.rows import Rows
     from amanda_tensorflow.rewriting.versions import Wanted
-    from amanda_tensorflow.routines.originals import Rerun
+    from amanda_tensorflow.routines.originals import LayerRerun, Rerun
     from amanda_tensorflow.routines.pure import PureRoutine
 
 _FIXED = (
@@ -91,7 +92,7 @@ class Stage:
         operator: TensorFlowOperator,
         rows: Mapping[int, Rows],
         asked: Mapping[Ask, Asked],
-        rerun: Rerun | None = None,
+        rerun: Rerun | LayerRerun | None = None,
     ) -> None:
         self.frame = frame
         self.anchor = anchor
@@ -102,7 +103,10 @@ class Stage:
         self.asked = dict(asked)
         self.rerun = rerun
         self.replaces = outputs is not None
+        externals = () if rerun is None else rerun.tensors
         self._count = len(tensors) - 2 * len(rows)
+        self._externals = range(len(tensors), len(tensors) + len(externals))
+        tensors = [*tensors, *externals]
         self._fixed: dict[int, str] = {}
         given = [
             position
@@ -115,6 +119,7 @@ class Stage:
         self.rows = {position: rows[position] for position in sorted(whole & rows.keys())}
         for of in self.rows.values():
             given += [of.indices] if of.number is not None else [of.indices, of.shape]
+        given += self._externals
         self.given = {position: Spec.of(tensors[position]) for position in given}
         if outputs is not None:
             self.results = {position: Spec.of(output) for position, output in enumerate(outputs)}
@@ -182,7 +187,11 @@ class Stage:
         """
         count = len(self.given)
         at = dict(zip(self.given, given[:count], strict=True))
-        forward = Forward.of(dict(zip(self.asked, given[count:], strict=True)), self.rerun)
+        rerun: Callable[[Sequence[Any]], Sequence[Any]] | None = self.rerun
+        if self.rerun is not None and self._externals:
+            externals = [at[position] for position in self._externals]
+            rerun = functools.partial(self.rerun, externals=externals)
+        forward = Forward.of(dict(zip(self.asked, given[count:], strict=True)), rerun)
         run = self._replacement if self.replaces else self._chain
         if active.engine is None:  # as in TensorFlow's own threads: nobody sees what it runs
             return run(at, forward)

@@ -127,7 +127,13 @@ class FunctionCall(Runnable[FunctionCopy]):
         """All that it runs, as the outermost frame."""
         return Frame.of_function(self._function)
 
-    def identify(self, root: Frame, identities: Identities, types: frozenset[str] | None) -> None:
+    def identify(
+        self,
+        root: Frame,
+        identities: Identities,
+        types: frozenset[str] | None,
+        wants: Callable[[str, str], bool] | None,
+    ) -> None:
         """Have the operators be known of the function and of all it calls."""
         identities.identify(
             self._known.operators,
@@ -135,6 +141,9 @@ class FunctionCall(Runnable[FunctionCopy]):
             [("variable", arg._id) for arg in self._args if arg.dtype.name == "resource"],
             types,
         )
+        if wants is not None:
+            graphs = ((frame.graph, frame.scope) for frame in root.walk())
+            identities.identify_layers(self._known.operators, graphs, wants)
         for frame in root.walk():  # those whose gradients it computes may be another function's
             self._known.operators.update(frame.gradients.operators())
 

@@ -11,7 +11,7 @@ from amanda_tensorflow.graph.identity import Identities
 from amanda_tensorflow.running.copies import AnyCopy, Copies, InUse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from amanda.driving import Engine
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.routines.stages import Stage
     from amanda_tensorflow.running.stashed import Signature
     from amanda_tensorflow.unseen import Unseen
+    from amanda_tensorflow.unseen.layers import UnseenLayers
     from amanda_tensorflow.unseen.pipelines import Pipelines
     from amanda_tensorflow.values import Values
 
@@ -40,8 +41,21 @@ class Runnable(abc.ABC, Generic[AnyCopy]):
         """All that it runs, as the outermost frame."""
 
     @abc.abstractmethod
-    def identify(self, root: Frame, identities: Identities, types: frozenset[str] | None) -> None:
-        """Have the operators be known that it runs, those of some types or all."""
+    def identify(
+        self,
+        root: Frame,
+        identities: Identities,
+        types: frozenset[str] | None,
+        wants: Callable[[str, str], bool] | None,
+    ) -> None:
+        """Have the operators be known that it runs.
+
+        Args:
+            root: all that it runs.
+            identities: the operators that are known.
+            types: those that are wanted; None for all.
+            wants: whether layers of a class are wanted, at a path; None for none.
+        """
 
     @abc.abstractmethod
     def values(self) -> Values:
@@ -65,11 +79,12 @@ class Instrumenter:
             functions and what is known of their operators, and may meet a new one at once.
     """
 
-    def __init__(self, unseen: Unseen, pipelines: Pipelines) -> None:
+    def __init__(self, unseen: Unseen, pipelines: Pipelines, layers: UnseenLayers) -> None:
         self.preparing = threading.RLock()
         self._identities = Identities()
         self._unseen = unseen
         self._pipelines = pipelines
+        self._layers = layers
 
     def copy_of(self, runnable: Runnable[AnyCopy], engine: Engine) -> AnyCopy | None:
         """What runs instead under these tools; None for what is called itself.
@@ -90,9 +105,12 @@ class Instrumenter:
         root = runnable.frame()
         # context maps look at the neighbours of operators too
         types = None if engine.context_maps else engine.wanted
-        runnable.identify(root, self._identities, types)
+        wants = engine.wants_module if engine.wants_modules else None
+        runnable.identify(root, self._identities, types, wants)
         stages = decide(root, engine, runnable.values())
         self._pipelines.look_at(root, engine)
+        if engine.wants_modules:
+            self._layers.look_at(root, engine)
         copy = None
         if stages or runnable.versions or root.handed:
             given = runnable.versions, tuple(root.handed)

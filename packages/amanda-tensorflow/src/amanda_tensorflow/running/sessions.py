@@ -186,7 +186,13 @@ class Request(Runnable[SessionCopy]):
 
         return Frame(Body(nodes, dtype_of=dtype_of), graph, fed=fed)
 
-    def identify(self, root: Frame, identities: Identities, types: frozenset[str] | None) -> None:
+    def identify(
+        self,
+        root: Frame,
+        identities: Identities,
+        types: frozenset[str] | None,
+        wants: Callable[[str, str], bool] | None,
+    ) -> None:
         """Have all operators of the graph be known: what else it runs is not to matter."""
         known = self._in_graph
         if known.last != last_id(root.graph):
@@ -208,6 +214,9 @@ class Request(Runnable[SessionCopy]):
             for child in frames:
                 below = [(f.graph, f.scope, f.forward_operations()) for f in child.walk()]
                 identities.identify(known.operators, below, (), types)
+        if wants is not None:
+            graphs = ((frame.graph, frame.scope) for frame in root.walk())
+            identities.identify_layers(known.operators, graphs, wants)
 
     def values(self) -> Values:
         """Finds out the values of variables by asking the session."""

@@ -29,12 +29,18 @@ class Met:
     Attributes:
         graphs: whether they saw a graph.
         eager: the type of an operator that ran eagerly, and may be of interest to them.
+        layers: whether they saw a graph in which layers are called.
+        without_layers: the name of a graph of a model in which none is.
+        told_of_layers: whether it was said that they see nothing of some layers.
         told_of_eager, told_of_functions: whether it was said that they see nothing of operators
             that run eagerly, and of those in functions that other operators than calls run.
     """
 
     graphs: bool = False
     eager: str | None = None
+    layers: bool = False
+    without_layers: str | None = None
+    told_of_layers: bool = False
     told_of_eager: bool = False
     told_of_functions: bool = False
 
