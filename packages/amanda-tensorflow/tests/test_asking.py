@@ -76,6 +76,23 @@ class TestWhereTheGradientIs:
         np.testing.assert_allclose(found, second * 2 * X + 10 * X)
 
     @host_and_pure
+    def test_in_a_loop_what_no_turn_changes_comes_by_no_list_of_another_shape(self, pure):
+        tool = on_grad_inputs("MatMul", lambda g, m: g + m, inputs=[1], with_given=[1], pure=pure)
+
+        @tf.function
+        def looping(x):
+            matrix = tf.transpose(x) * tf.constant([[1.0, 2.0]])
+            for _ in tf.range(2):
+                x = tf.square(x) * tf.reduce_sum(tf.matmul(tf.constant([[1.0, 0.0, 1.0]]), matrix))
+            return x
+
+        # each of two turns adds the matrix, by (1, 2), to its gradient
+        found = under(tool, lambda: gradient(looping))
+        np.testing.assert_allclose(found - gradient(looping), 10 * X, rtol=1e-5)
+        with pytest.raises(amanda.UnsupportedError, match=r"asks for given\[1\], which nothing"):
+            under(tool, lambda: gradient_under_a_tape(looping))
+
+    @host_and_pure
     def test_what_the_gradient_does_not_read_comes_too(self, pure):
         tool = on_grad_inputs("AddV2", lambda g, x: g + x, inputs=[0], with_inputs=[0], pure=pure)
         found = under(tool, lambda: gradient_under_a_tape(tf.function(lambda x: (x + 1) * x)))

@@ -21,6 +21,7 @@ from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchang
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    import tensorflow as tf
     from amanda.driving import Ask
 
     from amanda_tensorflow.graph.frames import Frame
@@ -387,9 +388,16 @@ def _fits(frame: Frame, tensor: str, version: str, operator: Wanted) -> bool:
         return True
     if frame.body.dtype(tensor) != frame.body.dtype(version):
         return False
-    known = [
-        operation.outputs[index].shape
-        for name, index in (split(tensor), split(version))
-        if (operation := frame.operations.get(name)) is not None
-    ]
+    known = [shape for t in (tensor, version) if (shape := _known_shape(frame, t)) is not None]
     return len(known) < 2 or bool(known[0].is_compatible_with(known[1]))
+
+
+def _known_shape(frame: Frame, tensor: str) -> tf.TensorShape | None:
+    """The shape of an argument, or of what an operator of the graph gives; None of what is new."""
+    argument = frame.body.argument(tensor)
+    if argument is not None:
+        inputs = getattr(frame.graph, "inputs", ())
+        return inputs[argument].shape if argument < len(inputs) else None
+    name, index = split(tensor)
+    operation = frame.operations.get(name)
+    return None if operation is None else operation.outputs[index].shape

@@ -99,7 +99,7 @@ class Known:
 
     def settle(self) -> None:
         """Take settings by what was observed, if there is something."""
-        if self.observer is not None and self.observer.executions and self.settings is None:
+        if self.observer is not None and self.observer.executions:
             self.settings = settings_for(self.formula, *self.observer.range_for(self.formula))
             self.error = self.observer.error(self.formula, self.settings)
 
