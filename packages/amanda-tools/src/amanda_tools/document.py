@@ -10,6 +10,7 @@ from amanda_tools.kept import Kept
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
 
 
 class Document(Kept):
@@ -41,20 +42,27 @@ class Document(Kept):
 
     def write(self, text: str | bytes) -> None:
         """Have this text, or these bytes, in the file, in place of what is there."""
+        self.write_parts([text.encode() if isinstance(text, str) else text])
+
+    def write_parts(self, parts: Iterable[bytes]) -> None:
+        """Have this in the file, part by part, in place of what is there."""
         if not self._writable:
             return
         with uninterrupted():
             try:
                 self.open()
                 self._output.size()  # an error if the file is gone
-                self._replace(text.encode() if isinstance(text, str) else text)
+                self._replace(parts)
             except OSError as error:
                 self._give_up(error, "it is not complete")
 
-    def _replace(self, data: bytes) -> None:
+    def _replace(self, parts: Iterable[bytes]) -> None:
         try:
-            self._output.write(data, 0)
-            self._output.end(len(data))
+            end = 0
+            for part in parts:
+                self._output.write(part, end)
+                end += len(part)
+            self._output.end(end)
         except OSError:
             with contextlib.suppress(OSError):
                 self._output.write(self._nothing, 0)  # where there was something before

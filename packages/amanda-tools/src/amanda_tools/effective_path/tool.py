@@ -180,7 +180,7 @@ class EffectivePath(Saving[LayerPath], amanda.Tool):
             shown.append(table_of(["Similarity", *map(str, labels)], common))
         return shown
 
-    def text(self, ending: str) -> str:
+    def text(self, ending: str) -> str | bytes:
         """What was found, in the format of an ending."""
         return self.to_svg() if ending == ".svg" else super().text(ending)
 

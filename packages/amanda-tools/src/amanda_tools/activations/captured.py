@@ -1,0 +1,97 @@
+"""Captured tensors: kept in files while they are gathered, so that memory has but one at a time."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Array: TypeAlias = np.ndarray[Any, Any]
+
+
+class Part(NamedTuple):
+    """A tensor in a file.
+
+    Attributes:
+        name: the name of the tensor.
+        dtype, shape: of the tensor.
+        path: the file.
+        offset: where in it the elements begin, in the order of C.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    path: Path
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes the elements take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def array(self) -> Array:
+        """The tensor, read when its elements are."""
+        if not self.size:
+            return np.zeros(self.shape, self.dtype)
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The elements, some at a time."""
+        left = self.size
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            while left:
+                data = file.read(min(left, 1 << 20))
+                left -= len(data)
+                yield data
+
+
+class Captured:
+    """What was captured of each place, one execution after the other.
+
+    Args:
+        examples: how many to keep of each, along the first axis; None for all.
+    """
+
+    def __init__(self, examples: int | None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="amanda_")
+        self._examples = examples
+        self._kept: dict[str, list[tuple[np.dtype[Any], tuple[int, ...]]]] = {}
+
+    def add(self, name: str, array: Array) -> None:
+        """Keep what one execution gave, as far as there is room for more examples."""
+        kept = self._kept.setdefault(name, [])
+        if self._examples is not None:
+            left = self._examples - sum(shape[0] if shape else 1 for _, shape in kept)
+            if left <= 0:
+                return
+            array = array[:left] if array.ndim else array
+        with self._path(name).open("ab") as file:
+            file.write(np.ascontiguousarray(array).tobytes())
+        kept.append((array.dtype, array.shape))
+
+    def parts(self) -> Iterator[Part]:
+        """One tensor for each name, along the first axis; several, numbered, if they do not fit."""
+        for name, kept in list(self._kept.items()):
+            path = self._path(name)
+            kinds = {(dtype, shape[1:]) for dtype, shape in kept if shape}
+            if len(kinds) == 1 and all(shape for _, shape in kept):
+                ((dtype, rest),) = kinds
+                yield Part(name, dtype, (sum(s[0] for _, s in kept), *rest), path, 0)
+                continue
+            offset = 0
+            for number, (dtype, shape) in enumerate(kept):
+                part = Part(f"{name}/{number}", dtype, shape, path, offset)
+                offset += part.size
+                yield part
+
+    def _path(self, name: str) -> Path:
+        number = list(self._kept).index(name)
+        return Path(self._folder.name, str(number))

@@ -1,0 +1,178 @@
+"""Tools that change what a place of a model returns: steer adds to it, patch puts another there."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import amanda
+import numpy as np
+
+from amanda_tools.activations import read_tensors
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+class Change(amanda.Tool):
+    """A base of tools that change the first output of one operator or module.
+
+    Args:
+        operator: the operator's id.
+        module: the module's path.
+        tokens: at which places along the second axis, negative ones counted from the end; all by
+            default. A call that has no such place, as a later step of a generation, is left as it
+            is.
+
+    Raises:
+        ValueError: not exactly one of operator and module is named.
+    """
+
+    def __init__(
+        self, operator: str | None, module: str | None, tokens: Sequence[int] | None
+    ) -> None:
+        super().__init__()
+        if (operator is None) == (module is None):
+            raise ValueError(f"{self.name}: name an operator or a module, and not both")
+        self.place = str(module if operator is None else operator)
+        self.tokens = None if tokens is None else list(tokens)
+        self._met: set[str] = set()
+        self._changed = False
+        if operator is None:
+            self.add_inst_for_module(self._insert, modules=[self.place])
+        else:
+            self.add_inst_for_op(self._look, scopes=[self.place.rpartition("/")[0]])
+
+    def insert(self, ctx: amanda.OpContext) -> None:
+        """Insert what changes the output."""
+        raise NotImplementedError
+
+    def on_exit(self) -> None:
+        """Say so if the place did not run."""
+        super().on_exit()
+        if not self._changed:
+            near = f"; there ran {', '.join(sorted(self._met)[:8])}" if self._met else ""
+            warnings.warn(
+                f"{self.name}: {self.place!r} did not run, and nothing was changed{near}; "
+                "`amanda ops` lists what does",
+                amanda.AmandaWarning,
+                stacklevel=2,
+            )
+
+    def _look(self, ctx: amanda.OpContext) -> None:
+        self._met.add(ctx.op.id)
+        if ctx.op.id == self.place:
+            self._insert(ctx)
+
+    def _insert(self, ctx: amanda.OpContext) -> None:
+        self._changed = True
+        self.insert(ctx)
+
+    def at_tokens(self, xp: Any, output: Any, change: Callable[[Any, Any], Any]) -> Any:
+        """The output with a change at the chosen places.
+
+        ``change`` is given a part of the output, and the slice of the second axis that it is.
+        """
+        if self.tokens is None:
+            return change(output, slice(None))
+        for token in self.tokens:
+            at = slice(token, None if token == -1 else token + 1)
+            after = output[:, :0] if token == -1 else output[:, at.stop :]
+            parts = [output[:, :token], change(output[:, at], at), after]
+            output = xp.concat(parts, axis=1)
+        return output
+
+
+class Steer(Change):
+    """Adds a vector to what an operator or module returns, as in activation addition (Turner et
+    al., 2023).
+
+    Args:
+        vector: what to add: of the size of the last axis, or of any shape that fits; or the name of
+            a file (.npy) that holds it.
+        operator: id of the operator whose first output is changed.
+        module: path of the module whose first output is changed.
+        tokens: at which places along the second axis; all by default. See :class:`Change`.
+        scale: what the vector is multiplied by.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: not exactly one of operator and module is named.
+    """
+
+    def __init__(
+        self,
+        vector: ArrayLike | str,
+        operator: str | None = None,
+        module: str | None = None,
+        tokens: Sequence[int] | None = None,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__(operator, module, tokens)
+        is_path = isinstance(vector, (str, os.PathLike))
+        self._vector = np.asarray(np.load(vector) if is_path else vector) * scale  # type: ignore[arg-type]
+
+    def insert(self, ctx: amanda.OpContext) -> None:
+        """Insert the addition."""
+        vector = ctx.variable("vector", self._vector.astype(np.float32))
+        ctx.insert_after_op(self._steered, outputs=[0], pure=True, xp=ctx.xp, vector=vector)
+
+    def _steered(self, output: Any, xp: Any, vector: Any) -> Any:
+        added = xp.astype(vector, output.dtype)
+        return self.at_tokens(xp, output, lambda part, at: part + added)
+
+
+class Patch(Change):
+    """Puts what another run returned where an operator or module returns its own: activation
+    patching, or causal tracing (Meng et al., NeurIPS 2022).
+
+    What to put is what :class:`Activations` captured at the same place, there or in a file, or an
+    array. One that has the shape of the output is put place by place; any other is broadcast.
+
+    Args:
+        values: the array; or several by the names of their places, as ``captures()`` gives them; or
+            the name of a file (.npz, .safetensors) of these.
+        operator: id of the operator whose first output is changed.
+        module: path of the module whose first output is changed.
+        tokens: at which places along the second axis; all by default. See :class:`Change`.
+
+    Raises:
+        LookupError: the values have none for that place.
+        OSError: the file cannot be read.
+        ValueError: not exactly one of operator and module is named.
+    """
+
+    def __init__(
+        self,
+        values: ArrayLike | Mapping[str, ArrayLike] | str,
+        operator: str | None = None,
+        module: str | None = None,
+        tokens: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(operator, module, tokens)
+        found: Any = values
+        if isinstance(values, (str, os.PathLike)):
+            found = read_tensors(values)
+        if isinstance(found, Mapping):
+            if self.place not in found:
+                known = ", ".join(sorted(found)[:8])
+                raise LookupError(f"Patch: there is no value for {self.place!r}, but for {known}")
+            found = found[self.place]
+        self._values = np.array(found)
+
+    def insert(self, ctx: amanda.OpContext) -> None:
+        """Insert what puts the values there."""
+        values = ctx.variable("values", self._values)
+        ctx.insert_after_op(self._patched, outputs=[0], xp=ctx.xp, values=values)
+
+    def _patched(self, output: Any, xp: Any, values: Any) -> Any:
+        cast = xp.astype(values, output.dtype)
+        whole = tuple(values.shape)[1:] == tuple(output.shape)[1:]
+
+        def put(part: Any, at: slice) -> Any:
+            taken = cast[:, at] if whole and self.tokens is not None else cast
+            return part if 0 in part.shape else xp.broadcast_to(taken, part.shape)
+
+        return self.at_tokens(xp, output, put)

@@ -1,0 +1,217 @@
+"""Gradients: the norm of each parameter's gradient, step by step, and of each layer's."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import amanda
+import numpy as np
+
+from amanda_tools.formats import Saving
+from amanda_tools.numbering import Numbering
+from amanda_tools.tables import table_of
+
+if TYPE_CHECKING:
+    import os
+
+    from rich.console import RenderableType
+
+    Array: TypeAlias = np.ndarray[Any, Any]
+
+_SHOWN = 10
+
+
+@dataclass
+class Gradient:
+    """The gradient of one parameter, over all steps.
+
+    Attributes:
+        id, type, scope: the operator that takes it first.
+        input: its role there.
+        operators: how many operators take it: its gradient is the sum of theirs.
+        shape: of the parameter, as that operator takes it.
+        steps: how many gradients there were.
+        norm: the Euclidean norm of the last one, of the elements that are finite.
+        mean, least, most: of the norms of all.
+        zeros: the share of elements of the last one that are 0.
+        not_finite: how many elements of all were infinite or NaN.
+    """
+
+    id: str
+    type: str
+    scope: str
+    input: str
+    operators: int
+    shape: list[int]
+    steps: int
+    norm: float
+    mean: float
+    least: float
+    most: float
+    zeros: float
+    not_finite: int
+
+
+@dataclass
+class _Parameter:
+    """A parameter, with what is known of its gradients.
+
+    Attributes:
+        id, type, scope, input: the operator that takes it first, and its role there.
+        uses: the operators and inputs that take it.
+        norms: of the gradients so far: how many, their sum, the least and most, the last.
+        sum, added: of the step that is going on, what came from which of several uses.
+    """
+
+    id: str
+    type: str
+    scope: str
+    input: str
+    uses: set[tuple[str, int]] = field(default_factory=set)
+    shape: tuple[int, ...] = ()
+    steps: int = 0
+    total: float = 0.0
+    least: float = math.inf
+    most: float = 0.0
+    norm: float = 0.0
+    zeros: float = 0.0
+    not_finite: int = 0
+    sum: Array | None = None
+    added: set[tuple[str, int]] = field(default_factory=set)
+
+    def add(self, use: tuple[str, int], gradient: Array) -> None:
+        """Take in what one use gives; the gradient is complete when all have given theirs."""
+        if use in self.added:  # a step in which not all of them ran has ended
+            self.end()
+        if len(self.uses) == 1:
+            self.complete(gradient)
+            return
+        self.sum = np.array(gradient) if self.sum is None else self.sum + gradient
+        self.added.add(use)
+        if self.added == self.uses:
+            self.end()
+
+    def end(self) -> None:
+        """Take in what there is of the step that is going on."""
+        if self.sum is not None:
+            self.complete(self.sum)
+        self.sum, self.added = None, set()
+
+    def complete(self, gradient: Array) -> None:
+        """Take in the gradient of a step."""
+        finite = np.isfinite(gradient)
+        wrong = gradient.size - int(finite.sum())
+        values = (gradient[finite] if wrong else gradient).astype(np.float64)
+        self.shape = gradient.shape
+        self.norm = math.sqrt(float(np.square(values).sum()))
+        self.zeros = 1 - np.count_nonzero(gradient) / max(gradient.size, 1)
+        self.not_finite += wrong
+        self.steps += 1
+        self.total += self.norm
+        self.least, self.most = min(self.least, self.norm), max(self.most, self.norm)
+
+
+class Gradients(Saving[Gradient], amanda.Tool):
+    """Tells the norm of each parameter's gradient, and of each layer's.
+
+    It is that which the operators give, in the backward pass, ahead of any clipping. That of a
+    parameter that several operators take is the norm of their sum. Parameters go by the operator
+    that takes them and their role there, in the portable vocabulary (``W`` of a convolution; ``B``,
+    the weight, and ``C``, the offset, of a linear layer), and layers by their scope, so that names
+    are alike on all frameworks.
+
+    Args:
+        out: a file to write when the scope is left, as JSON or CSV by its ending.
+
+    Raises:
+        OSError: it cannot be written there.
+        ValueError: its name ends in something else.
+    """
+
+    row_type = Gradient
+    rows_name = "parameters"
+    keys = ("id", "input")
+
+    def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
+        super().__init__(namespace="onnx")
+        self.save_to(out)
+        self._numbers = Numbering()
+        self._parameters: dict[int, _Parameter] = {}
+        self._lock = threading.Lock()
+        self.add_inst_for_op(self._meet)
+        self.add_inst_for_gradient(self._watch)
+
+    def rows(self) -> list[Gradient]:
+        """The parameters that had a gradient, in the order in which they are first used."""
+        with self._lock:
+            for parameter in self._parameters.values():
+                parameter.end()
+            return [
+                Gradient(
+                    *(p.id, p.type, p.scope, p.input, len(p.uses), list(p.shape), p.steps),
+                    *(p.norm, p.total / p.steps, p.least, p.most, p.zeros, p.not_finite),
+                )
+                for p in self._parameters.values()
+                if p.steps
+            ]
+
+    def layers(self) -> dict[str, float]:
+        """By scope, the norm of the last gradients of all parameters together."""
+        squares: dict[str, float] = {}
+        for row in self.rows():
+            squares[row.scope] = squares.get(row.scope, 0) + row.norm**2
+        return {scope: math.sqrt(square) for scope, square in squares.items()}
+
+    def totals(self) -> dict[str, Any]:
+        """The norm of the last gradients of all parameters together."""
+        norm = math.sqrt(sum(row.norm**2 for row in self.rows()))
+        return {"norm": norm, "not_finite": sum(row.not_finite for row in self.rows())}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The parameters, the layers and the whole."""
+        return {**super().to_dict(), "layers": self.layers()}
+
+    def found(self) -> str:
+        """How many parameters there are, and the norm of all."""
+        return f"{len(self.rows()):,} parameters, norm {self.totals()['norm']:.4g}"
+
+    def report(self) -> list[RenderableType]:
+        """Those with the largest norms and the smallest."""
+        ranked = sorted(self.rows(), key=lambda row: -row.norm)
+        shown = ranked if len(ranked) <= 2 * _SHOWN else ranked[:_SHOWN] + ranked[-_SHOWN:]
+        titles = ("Gradient", "Steps", "Norm", "Mean", "Least", "Most", "Zeros", "Not finite")
+        rows = (
+            (f"{r.id} {r.input}", r.steps, r.norm, r.mean, r.least, r.most, r.zeros, r.not_finite)
+            for r in shown
+        )
+        return [f"gradients: {self.found()}", table_of(titles, rows)]
+
+    def _meet(self, ctx: amanda.OpContext) -> None:
+        if ctx.op.opt_in or ctx.driver.purpose(ctx.op) != "model":
+            return
+        for index in ctx.parameters:
+            found = ctx.parameter(index)
+            if found is not None and found.trainable is not False:
+                op = ctx.op
+                number = self._numbers.of(found.source)
+                known = self._parameters.setdefault(
+                    number, _Parameter(op.id, op.type, op.scope, ctx.input_names[index])
+                )
+                known.uses.add((op.id, index))
+                ctx.state(self)[str(index)] = known
+
+    def _watch(self, ctx: amanda.OpContext) -> None:
+        chosen = [i for i in ctx.parameters if str(i) in ctx.state(self)]
+        if chosen:
+            ctx.insert_on_grad_inputs(self._take, inputs=chosen, ctx=ctx, chosen=chosen)
+
+    def _take(self, *gradients: Any, ctx: amanda.OpContext, chosen: list[int]) -> None:
+        known = ctx.state(self)
+        for index, gradient in zip(chosen, gradients, strict=True):
+            if gradient is not None:
+                array = ctx.numpy(gradient)
+                with self._lock:
+                    known[str(index)].add((ctx.op_id, index), array)

@@ -1,0 +1,226 @@
+"""Activations, gradients, steering and patching, on each framework against plain NumPy."""
+
+import json
+
+import amanda
+import looking_models as models
+import numpy as np
+import pytest
+import torch
+import transformers
+from amanda_tools import Operators
+from amanda_tools.activations import Activations, read_tensors
+from amanda_tools.changes import Patch, Steer
+from amanda_tools.gradients import Gradients
+from looking_models import X
+from safetensors.numpy import load_file
+from small_transformers import small
+
+HIDDEN, OUTPUT = models.plain()
+OTHER = X[::-1] * 2
+
+
+@pytest.fixture(params=models.MODELS.values(), ids=models.MODELS)
+def model(request):
+    return request.param()
+
+
+def relu(model):
+    """The id of the second ReLU."""
+    tool = Operators()
+    with amanda.apply(tool):
+        model.run()
+    return [row.id for row in tool.rows() if row.type.lower() == "relu"][1]
+
+
+class TestActivations:
+    def test_statistics_over_a_data_set_are_those_of_all_elements(self, model, tmp_path):
+        tool = Activations(ops=["Relu"], namespace="onnx", out=tmp_path / "found.json")
+        with amanda.apply(tool):
+            for x in (X, OTHER):
+                model.run(x)
+        whole = np.concatenate([HIDDEN, models.plain(OTHER)[0]]).astype(np.float64)
+        row = tool.rows()[1]
+        assert (row.type, row.executions, row.elements) == ("Relu", 2, whole.size)
+        expected = (whole.mean(), whole.std(), whole.min(), whole.max(), (whole == 0).mean())
+        found = (row.mean, row.std, row.least, row.most, row.zeros)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+        assert row.not_finite == 0
+        written = json.loads((tmp_path / "found.json").read_text())
+        assert written["activations"][1]["mean"] == row.mean
+
+    @pytest.mark.parametrize("ending", ["npz", "safetensors"])
+    def test_captures_go_to_a_file_put_together(self, model, tmp_path, ending):
+        id = relu(model)
+        path = tmp_path / f"kept.{ending}"
+        tool = Activations(ops=["Relu"], namespace="onnx", capture=6, out=path)
+        with amanda.apply(tool):
+            for x in (X, OTHER):
+                model.run(x)
+        whole = np.concatenate([HIDDEN, models.plain(OTHER)[0]])[:6]
+        for found in (tool.captures(), read_tensors(path), _read_by_others(path)):
+            np.testing.assert_allclose(found[id], whole, rtol=1e-5, atol=1e-6)
+
+    def test_what_does_not_fit_together_is_apart(self):
+        tool = Activations(ops=["relu"], capture=100)
+        with amanda.apply(tool):
+            for size in (2, 3):
+                torch.ones(1, size).relu()
+        assert {name: a.shape for name, a in tool.captures().items()} == {
+            "relu/0": (1, 2),
+            "relu/1": (1, 3),
+        }
+
+    def test_of_modules(self):
+        net = models.OnTorch()
+        tool = Activations(modules=["second"], capture=10)
+        with amanda.apply(tool):
+            expected = net.run()
+        assert np.array_equal(tool.captures()["second"], expected)
+
+    def test_what_is_not_finite_is_counted(self):
+        tool = Activations(ops=["log"])
+        with amanda.apply(tool):
+            torch.tensor([0.0, 1.0, -1.0]).log()
+        assert [(r.not_finite, r.mean) for r in tool.rows()] == [(2, 0)]
+
+    def test_operators_and_modules_at_once_are_refused(self):
+        with pytest.raises(ValueError, match="not both"):
+            Activations(ops=["relu"], modules=["*"])
+
+
+class TestGradients:
+    def test_norms_are_those_of_the_parameters(self, model, tmp_path):
+        tool = Gradients(out=tmp_path / "found.json")
+        with amanda.apply(tool):
+            for _ in range(2):
+                model.train()
+        expected = {name: float(grad.norm()) for name, grad in models.gradients().items()}
+        rows = tool.rows()
+        assert sorted((row.operators, row.steps) for row in rows) == [(1, 2)] * 2 + [(2, 2)] * 2
+        norms = sorted(row.norm for row in rows)
+        np.testing.assert_allclose(norms, sorted(expected.values()), rtol=1e-4)
+        total = np.sqrt(sum(norm**2 for norm in expected.values()))
+        written = json.loads((tmp_path / "found.json").read_text())
+        np.testing.assert_allclose(written["total"]["norm"], total, rtol=1e-4)
+        layers = np.sqrt(sum(norm**2 for norm in written["layers"].values()))
+        np.testing.assert_allclose(layers, total, rtol=1e-4)
+
+    def test_a_layer_has_those_of_its_parameters_together(self):
+        net, tool = models.OnTorch(), Gradients()
+        with amanda.apply(tool):
+            net.train()
+        layer = net.model.second
+        norm = torch.cat([layer.weight.grad.flatten(), layer.bias.grad]).norm()
+        np.testing.assert_allclose(tool.layers()["second"], float(norm), rtol=1e-6)
+
+    def test_what_is_not_finite_is_counted(self):
+        net, tool = models.OnTorch(), Gradients()
+        net.model.second.bias.data[0] = float("nan")
+        with amanda.apply(tool):
+            net.train()
+        assert tool.totals()["not_finite"] > 0
+
+
+class TestChanges:
+    def test_steering_adds_a_vector(self, model):
+        id, vector = relu(model), np.array([1, -2, 3], np.float32)
+        with amanda.apply(Steer(vector, operator=id, scale=0.5)):
+            found = model.run()
+        expected = models.plain(change=lambda y: y + vector * 0.5)[1]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+    def test_patching_puts_what_another_run_gave(self, model, tmp_path):
+        id = relu(model)
+        capture = Activations(ops=["Relu"], namespace="onnx", out=tmp_path / "kept.npz")
+        with amanda.apply(capture):
+            other = model.run(OTHER)
+        for values in (capture.captures(), str(tmp_path / "kept.npz")):
+            with amanda.apply(Patch(values, operator=id)):
+                assert np.array_equal(model.run(), other)
+        assert not np.array_equal(model.run(), other)
+
+    def test_what_does_not_run_is_said(self):
+        net = models.OnTorch()
+        with (
+            pytest.warns(amanda.AmandaWarning, match=r"'first/relu' did not run.*first/linear"),
+            amanda.apply(Steer(np.ones(3), operator="first/relu")),
+        ):
+            net.run()
+
+    def test_a_place_without_a_value_is_refused(self):
+        with pytest.raises(LookupError, match="no value for 'relu', but for exp"):
+            Patch({"exp": X}, operator="relu")
+
+    @pytest.mark.parametrize("places", [{}, {"operator": "a", "module": "b"}])
+    def test_one_place_is_named(self, places):
+        with pytest.raises(ValueError, match="an operator or a module"):
+            Steer(X, **places)
+
+
+@pytest.fixture(scope="module")
+def gpt2():
+    return small(transformers.GPT2LMHeadModel).eval()
+
+
+@pytest.fixture
+def prompts():
+    return torch.tensor([[1, 2, 3, 4, 5], [5, 4, 3, 2, 1]])
+
+
+class TestTokens:
+    """In a language model, against hooks that are placed by hand."""
+
+    def test_steering_at_some_tokens(self, gpt2, prompts):
+        vector = torch.randn(gpt2.config.n_embd)
+        for tokens in ([1, -1], [7], None):
+
+            def add(module, args, output, tokens=tokens):
+                hidden = output.clone()
+                for token in range(5) if tokens is None else tokens:
+                    if -5 <= token < 5:
+                        hidden[:, token] += vector
+                return hidden
+
+            handle = gpt2.transformer.h[0].register_forward_hook(add)
+            with torch.no_grad():
+                expected = gpt2(prompts).logits
+            handle.remove()
+            with amanda.apply(Steer(vector, module="transformer.h.0", tokens=tokens)):
+                found = gpt2(prompts).logits
+            assert torch.equal(found, expected)
+
+    def test_patching_from_another_prompt_at_one_token(self, gpt2, prompts):
+        capture = Activations(modules=["transformer.h.0"], capture=1)
+        with torch.no_grad():
+            with amanda.apply(capture):
+                gpt2(prompts[:1])
+            with amanda.apply(Patch(capture.captures(), module="transformer.h.0", tokens=[0])):
+                patched = gpt2(prompts[1:]).logits
+            mixed = torch.cat([prompts[:1, :1], prompts[1:, 1:]], 1)
+            assert not torch.equal(patched, gpt2(prompts[1:]).logits)
+            assert torch.allclose(patched[:, 0], gpt2(mixed).logits[:, 0], atol=1e-5)
+
+    def test_a_generation_is_steered_where_the_token_is(self, gpt2, prompts):
+        """The prompt has a third token, a step of the generation has not."""
+        vector = torch.randn(gpt2.config.n_embd) * 10
+
+        def add(module, args, output):
+            hidden = output.clone()
+            if hidden.shape[1] > 2:
+                hidden[:, 2] += vector
+            return hidden
+
+        options = {"max_new_tokens": 3, "do_sample": False, "pad_token_id": 0}
+        handle = gpt2.transformer.h[0].register_forward_hook(add)
+        expected = gpt2.generate(prompts, **options)
+        handle.remove()
+        with amanda.apply(Steer(vector, module="transformer.h.0", tokens=[2])):
+            assert torch.equal(gpt2.generate(prompts, **options), expected)
+
+
+def _read_by_others(path):
+    """By the libraries that the formats are of."""
+    if path.suffix == ".npz":
+        return np.load(path)
+    return load_file(path)
