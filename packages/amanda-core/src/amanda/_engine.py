@@ -79,6 +79,7 @@ class Engine:
         self._scopes = {scope, *owners.values()}
         self._inside: dict[str, Engine | None] = {}
         self._within: dict[str, bool] = {}
+        self._classes: dict[str, bool] = {}
         self._modules: dict[tuple[str, str], bool] = {}
         self._parts: dict[tuple[Subscription, ...], Engine] = {}
         self.failure: AmandaError | None = None
@@ -110,13 +111,22 @@ class Engine:
                 self._inside[type] = self._without(satisfied)
         return self._inside[type]
 
+    def wants_class(self, type: str) -> bool:
+        """Whether any tool looks at modules of a class, one of which is being called."""
+        if type not in self._classes:
+            for scope in self._scopes:
+                scope.classes.add(type)
+            self._classes[type] = any(s.has_class(type) for s in self._selections)
+        return self._classes[type]
+
     def wants_module(self, type: str, path: str) -> bool:
         """Whether any tool looks at a module of a class at a path, which is being called."""
-        module = path, type
+        module = type, path
         if module not in self._modules:
             for scope in self._scopes:
-                scope.modules.add(module)
-            self._modules[module] = any(s.has_module(type, path) for s in self._selections)
+                scope.paths.add(path)
+            wanted = any(s.has_module(type, path) for s in self._selections)
+            self._modules[module] = wanted and self.wants_class(type)
         return self._modules[module]
 
     def looks_within(self, scope: str) -> bool:

@@ -47,11 +47,15 @@ class Selection:
         globs = self.subscription.scopes
         return globs is None or any(selects(g, scope) or may_select_within(g, scope) for g in globs)
 
+    def has_class(self, type: str) -> bool:
+        """Whether it selects calls of modules of a class."""
+        return self.view is View.MODULE and (self.types is None or type in self.types)
+
     def has_module(self, type: str, path: str) -> bool:
         """Whether it selects calls of a module of a class at a path."""
         globs = self.subscription.scopes
-        of_class = self.view is View.MODULE and (self.types is None or type in self.types)
-        return of_class and (globs is None or any(fnmatchcase(path, glob) for glob in globs))
+        there = globs is None or any(fnmatchcase(path, glob) for glob in globs)
+        return there and self.has_class(type)
 
     def wants(self, operator: Operator, translations: Mapping[str, Translation]) -> bool:
         """Whether it selects an operator, by type and scope, in the vocabulary of its tool."""

@@ -8,25 +8,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 IsTensor: TypeAlias = Callable[[Any], bool]
+# The identities of what a part of a tree is in: one that holds itself ends there.
+_Around: TypeAlias = tuple[int, ...]
 
 
-def leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Any, name: str = "", around: _Around = ()) -> Iterator[tuple[str, Any]]:
     """All that a tree holds, in order, by the name of the tree and the keys that lead there.
 
     What is no tuple, list, mapping or dataclass is a leaf, and so is an empty one of these.
     """
-    children = _children(tree)
+    children = _children(tree, around)
     if not children:
         yield name, tree
     for key, child in children:
-        yield from leaves(child, f"{name}.{key}" if name else str(key))
+        yield from leaves(child, f"{name}.{key}" if name else str(key), (*around, id(tree)))
 
 
-def tensors_in(tree: Any, is_tensor: IsTensor) -> list[Any]:
+def tensors_in(tree: Any, is_tensor: IsTensor, around: _Around = ()) -> list[Any]:
     """The tensors of a tree, in order."""
     if is_tensor(tree):
         return [tree]
-    return [tensor for _, child in _children(tree) for tensor in tensors_in(child, is_tensor)]
+    within = (*around, id(tree))
+    children = _children(tree, around)
+    return [tensor for _, child in children for tensor in tensors_in(child, is_tensor, within)]
 
 
 def with_tensors_in(tree: Any, tensors: Sequence[Any], is_tensor: IsTensor) -> Any:
@@ -34,35 +38,42 @@ def with_tensors_in(tree: Any, tensors: Sequence[Any], is_tensor: IsTensor) -> A
 
     Whatever holds the same tensors as before is the same object, and all else a copy.
     """
-    return _with(tree, iter(tensors), is_tensor)
+    return _with(tree, iter(tensors), is_tensor, ())
 
 
-def _with(tree: Any, rest: Iterator[Any], is_tensor: IsTensor) -> Any:
+def _with(tree: Any, rest: Iterator[Any], is_tensor: IsTensor, around: _Around) -> Any:
     if is_tensor(tree):
         return next(rest)
-    found = [(key, child, _with(child, rest, is_tensor)) for key, child in _children(tree)]
+    within = (*around, id(tree))
+    children = _children(tree, around)
+    found = [(key, child, _with(child, rest, is_tensor, within)) for key, child in children]
     if all(new is child for _, child, new in found):
         return tree
     if isinstance(tree, tuple):
         make = getattr(type(tree), "_make", type(tree))  # a named tuple has it
         return make([new for _, _, new in found])
     copied = copy.copy(tree)
-    for key, child, new in found:
+    for i, (key, child, new) in enumerate(found):
         if new is child:
             continue
-        if isinstance(tree, (list, Mapping)):
+        if isinstance(tree, list):
+            copied[i] = new
+        elif isinstance(tree, Mapping):
             copied[key] = new
         else:
             object.__setattr__(copied, key, new)  # it may be frozen
     return copied
 
 
-def _children(tree: Any) -> Sequence[tuple[Any, Any]]:
+def _children(tree: Any, around: _Around) -> Sequence[tuple[Any, Any]]:
     """What a tuple, list, mapping or dataclass holds, with the keys; nothing for anything else."""
+    if id(tree) in around:
+        return ()
     if isinstance(tree, (tuple, list)):
-        return list(enumerate(tree))
+        return list(zip(getattr(tree, "_fields", range(len(tree))), tree, strict=True))
     if isinstance(tree, Mapping):
         return list(tree.items())
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return [(f.name, getattr(tree, f.name)) for f in dataclasses.fields(tree)]
+        names = (field.name for field in dataclasses.fields(tree))
+        return [(name, getattr(tree, name)) for name in names if hasattr(tree, name)]
     return ()

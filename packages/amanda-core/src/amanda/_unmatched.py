@@ -21,14 +21,15 @@ class Scope:
     """One ``with amanda.apply(...)`` block; ``open`` until it is left.
 
     ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
-    them. ``places`` has the scopes in the model where operators ran, and ``modules`` the paths and
-    classes of what was called, if tools look at modules.
+    them. ``places`` has the scopes in the model where operators ran. If tools look at modules,
+    ``paths`` and ``classes`` are those of the modules that were called.
     """
 
     open: bool = True
     seen: dict[str, set[str]] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
-    modules: set[tuple[str, str]] = field(default_factory=set)
+    paths: set[str] = field(default_factory=set)
+    classes: set[str] = field(default_factory=set)
 
 
 _told: weakref.WeakSet[Tool] = weakref.WeakSet()
@@ -49,7 +50,7 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
         unmatched = {
             "types of operators that never ran in this scope": _types(tool, scope, drivers),
             "scopes of a model in which nothing that is wanted ran": _globs(tool, scope.places),
-            "modules that were never called in this scope": _modules(tool, scope.modules),
+            "modules that were never called in this scope": _modules(tool, scope),
         }
         for what, names in unmatched.items():
             for named in names.items():
@@ -75,10 +76,10 @@ def _globs(tool: Tool, places: Collection[str]) -> dict[str, str | None]:
     return {glob: meant(glob, places) for glob in missing} if places else {}
 
 
-def _modules(tool: Tool, called: Collection[tuple[str, str]]) -> dict[str, str | None]:
+def _modules(tool: Tool, scope: Scope) -> dict[str, str | None]:
     """Globs of paths, and classes, of modules of which none was called, with what may be meant."""
-    subscriptions = [s for s in tool.subscriptions if s.view is View.MODULE] if called else []
-    paths, classes = {path for path, _ in called}, frozenset(cls for _, cls in called)
+    paths, classes = scope.paths, frozenset(scope.classes)
+    subscriptions = [s for s in tool.subscriptions if s.view is View.MODULE] if classes else []
     globs = {glob for s in subscriptions for glob in s.scopes or ()}
     missing = [glob for glob in sorted(globs) if not any(fnmatchcase(path, glob) for path in paths)]
     types = () if tool.lists_candidates else {cls for s in subscriptions for cls in s.ops or ()}

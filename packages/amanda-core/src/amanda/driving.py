@@ -28,7 +28,8 @@ What a driver promises:
 - Where its framework runs operators one by one, a call of one of the maps' ``functions`` that
   ``is_one`` there becomes an operator in the same way: its ``only_in`` is the map's vocabulary.
 - Where its framework has modules (layers), it says so (``has_modules``) and shows their calls. If
-  :attr:`Engine.wants_modules`, it asks :meth:`Engine.wants_module` at each call, and one that is
+  :attr:`Engine.wants_modules`, it asks :meth:`Engine.wants_module` at each call (and may ask
+  :meth:`Engine.wants_class` ahead of that, where it takes time to tell the path), and one that is
   wanted is an :class:`Operator` with ``is_module``: its type is the class, its scope the path, and
   its id as that of any operator, so that a module that is called twice is two. It is executed as
   any operator, by :meth:`Engine.analyze` and a :class:`Plan`, but for three things. What runs in it

@@ -133,6 +133,8 @@ saved_hooks_allowed: Callable[[], bool] = _find(
 share_memory: Callable[[Tensor, Tensor], bool] = _find("torch._C._is_alias_of")
 # Gradients on and off at less cost than by a context.
 set_grad_enabled: Callable[[bool], None] = _find("torch._C._set_grad_enabled")
+# A view of a tensor made again of another one.
+view_again: Callable[[Tensor, Tensor], Tensor] = _find("torch.Tensor._view_func")
 # Writes to a tensor that leave valid what autograd has saved of it.
 keeping_version: Any = _find("torch.autograd._unsafe_preserve_version_counter")
 # Forward mode off and on, and whether it is in use.

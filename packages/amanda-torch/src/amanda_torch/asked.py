@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def written(signature: Signature, args: Args, inputs: Sequence[Tensor]) -> Sequence[int]:
     """Which inputs an operator may write to."""
-    if signature.marks_dirty:
+    if signature.opaque:
         return range(len(inputs))
     return signature.places((*signature.written, *signature.state), args)
 

@@ -16,6 +16,7 @@ from amanda_torch.frames import not_a_call_site
 from amanda_torch.gradient import Gradient
 from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.inplace import Destinations, Nowhere
+from amanda_torch.module_watch import ModuleWatch
 from amanda_torch.originals import Rerun
 from amanda_torch.routines import Routines, constant, unrecorded
 from amanda_torch.straight import carries_gradient, records_tangents
@@ -81,7 +82,8 @@ class General:
         if is_tracing(inputs):
             return call.run(plan.inside)
         _check(plan, operator)
-        tracked = _is_tracked(inputs)
+        # a module has parameters, whatever it is given
+        tracked = _is_recording() if plan.whole is not None else _is_tracked(inputs)
         destinations = self._destinations(call, inputs, tracked)
         if tracked and destinations.refused():
             return call.run(plan.inside)
@@ -122,7 +124,7 @@ class General:
         finished = destinations.write(
             finished, watch.bounded, functools.partial(_misfit, plan, operator)
         )
-        return signature.with_outputs(result, finished)
+        return signature.with_outputs(result, watch.finish(finished))
 
     def _forward(
         self,
@@ -160,6 +162,10 @@ class General:
     def _watch(self, plan: Plan, call: Call) -> Unwatched:
         """What is to see the operator's gradient."""
         engine, operator, signature = call.engine, call.operator, self._form.signature
+        if plan.whole is not None:  # of a module
+            if not plan.gradient:
+                return UNWATCHED
+            return ModuleWatch(Gradient(engine, operator, plan.whole))
         gradient = None
         if plan.gradient:
             known = engine.known_gradient_plan(operator)
@@ -189,9 +195,12 @@ def _check(plan: Plan, operator: Operator) -> None:
 
 def _is_tracked(tensors: Sequence[Tensor]) -> bool:
     """Whether what is computed from tensors has a gradient, in either mode."""
-    if not (torch.is_grad_enabled() or records_tangents()):
-        return False
-    return any(map(carries_gradient, tensors))
+    return _is_recording() and any(map(carries_gradient, tensors))
+
+
+def _is_recording() -> bool:
+    """Whether gradients are computed, in either mode."""
+    return torch.is_grad_enabled() or records_tangents()
 
 
 @not_a_call_site
@@ -237,7 +246,9 @@ def _replace(
     values = returned if isinstance(returned, (tuple, list)) else (returned,)
     whole = signature.returns_tensors and not any(value is None for value in values)
     if signature.reshapes or not whole:
-        result, outputs = original(given.to_original)
+        # what runs once is not run again to see how its results are packed
+        ran = None if signature.repeatable else rerun.ran_otherwise
+        result, outputs = original(given.to_original) if ran is None else ran
         return result, action.substituted(returned, outputs, operator, incompatible)
     if destinations.count is not None:
         action.substitutes(returned, destinations.count, operator)

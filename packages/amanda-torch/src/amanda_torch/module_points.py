@@ -7,15 +7,20 @@ never run just to see. Otherwise it is an operator as all others, and carried ou
 from __future__ import annotations
 
 import inspect
+import warnings
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+from amanda import AmandaWarning
 from amanda.driving import leaves, tensors_in, with_tensors_in
 from torch import Tensor
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from amanda_torch.frames import calls_a_module, not_a_call_site
+from amanda_torch.keras import layer_name
 from amanda_torch.kernels import run_at
-from amanda_torch.paths import unwrapped
+from amanda_torch.paths import joined, may_wrap, unwrapped
 from amanda_torch.signature import Signature
 from amanda_torch.targets import Form
 from amanda_torch.thread import NODE
@@ -52,33 +57,75 @@ def call_module(
     What wraps a module stands for it, and the call of the module within is none of its own.
     """
     module, outer, frame, _ = entered
-    node = identity.node(entered, thread)
-    place = node
+    known = _plain.get(type(module))
+    if known is not None and not engine.wants_class(known):
+        return run_module(module, *args, **kwargs)
+    place = identity.node(entered, thread)
     while place.wraps is not None:
         place = place.wraps
     around = None if outer is None else outer[NODE]
     within_wrapper = around is not None and around.wraps is not None and around.scope == place.scope
-    type = class_name(unwrapped(module))
-    if within_wrapper or not engine.wants_module(type, place.scope):
+    cls = place.type
+    if cls is None:
+        cls = place.type = class_name(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        _warn_of_unseen(module, place.scope, engine)
+    if within_wrapper or not engine.wants_module(cls, place.scope):
         return run_module(module, *args, **kwargs)
-    operator = identity.module_operator(place, type, frame, thread)
+    if any(isinstance(value, torch.fx.Proxy) for value in (*args, *kwargs.values())):
+        return run_module(module, *args, **kwargs)  # it is traced, on no tensors
+    operator = identity.module_operator(place, cls, frame, thread)
     plan = engine.plan(operator)
     if plan is not None and plan.is_noop:
         return run_module(module, *args, **kwargs)
     return run_at(identity, engine, operator, _FORM, (module, *args), kwargs)
 
 
+def _warn_of_unseen(module: torch.jit.ScriptModule, path: str, engine: Engine) -> None:
+    """Say which modules tools look at that TorchScript runs, once for each module that has them."""
+    if module in _warned:
+        return
+    within = [(name, inner) for name, inner in module.named_modules() if name]
+    names = [n for n, m in within if engine.wants_module(class_name(m), joined(path, n))]
+    if names:
+        _warned.add(module)
+        warnings.warn(
+            f"{class_name(module)} {path!r} is TorchScript, which calls the modules in it where no "
+            f"tool sees that: {', '.join(names)}; instrument the module that it was made of",
+            AmandaWarning,
+            stacklevel=4,
+        )
+
+
+_warned: weakref.WeakSet[torch.jit.ScriptModule] = weakref.WeakSet()
+
+
 def class_name(module: torch.nn.Module) -> str:
-    """The class of a module; of one of TorchScript, that which it was made of."""
+    """The class of a module, or of what it wraps.
+
+    That is the one which TorchScript has made it of, or which it becomes when it is called
+    (``LazyLinear``).
+    """
+    module = unwrapped(module)
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
-    return type(module).__name__
+    cls = type(module)
+    if isinstance(module, LazyModuleMixin) and module.cls_to_become is not None:
+        cls = module.cls_to_become
+    elif not may_wrap(module):
+        _plain[cls] = cls.__name__
+    return cls.__name__
+
+
+# Names of classes whose modules wrap no others, and are of the class that they say.
+_plain: weakref.WeakKeyDictionary[type[torch.nn.Module], str] = weakref.WeakKeyDictionary()
 
 
 class _ModuleSignature(Signature):
     """How modules take their arguments; the module itself is the first one."""
 
     repeatable = False
+    opaque = True
     returns_tensors = False
 
     def __init__(self) -> None:
@@ -120,8 +167,10 @@ class _ModuleSignature(Signature):
 def _leaves(args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
     """All that a module is given, in order, by the names of its parameters."""
     module, *given = args
+    inner = unwrapped(module)
+    function: Any = inner.forward if layer_name(inner) is None else inner.call
     try:
-        parameters = list(inspect.signature(unwrapped(module).forward).parameters.values())
+        parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
     names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

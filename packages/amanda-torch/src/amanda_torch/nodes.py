@@ -40,6 +40,7 @@ class Node:
         scope: the path of the module.
         root: the model that it is in.
         module: gives the module.
+        type: its class, as tools see it, once that was asked for.
         placed: whether it is reached from within another module, through a certain call site.
         wraps: the context of the module that a wrapper wraps, with which it has all below in
             common: it may run that module's code without calling the module.
@@ -66,6 +67,7 @@ class Node:
         "scope",
         "sites",
         "stateless",
+        "type",
         "ways",
         "wraps",
     )
@@ -74,6 +76,7 @@ class Node:
         self.scope = scope
         self.root = root
         self.module = None if module is None else weakref.ref(module)
+        self.type: str | None = None
         self.placed = False
         self.wraps: Node | None = None
         self.children: dict[Address, Node] = {}

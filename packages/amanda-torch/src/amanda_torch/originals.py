@@ -8,7 +8,6 @@ import torch
 
 from amanda_torch.asked import written
 from amanda_torch.routines import recording
-from amanda_torch.signature import outputs_of
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ class Rerun:
         first: the operator's own run, whose gradient stays, on these inputs; what the routine
             gets of it when it runs the operator on them. None if there is no such gradient.
         ran: what that gave.
+        ran_otherwise: what another run gave, the first of them.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Rerun:
         self._given = given
         self._recording = torch.is_grad_enabled()
         self.ran: Result | None = None
+        self.ran_otherwise: Result | None = None
 
     def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """Its results for these inputs."""
@@ -59,9 +60,12 @@ class Rerun:
         signature = call.form.signature
         own = list(tensors)
         with unshown():
-            for place in written(signature, call.args, tensors) if signature.writes else ():
+            writes = signature.writes or signature.opaque
+            for place in written(signature, call.args, tensors) if writes else ():
                 own[place] = own[place].clone()
-        outputs: Sequence[Tensor] = outputs_of(call.run(None, own))
+        result = call.run(None, own)
+        outputs: Sequence[Tensor] = signature.outputs_of(result)
+        self.ran_otherwise = self.ran_otherwise or (result, outputs)
         out = signature.out_tensors(call.kwargs)
         if out:
             with unshown():

@@ -123,13 +123,19 @@ def unwrapped(module: _Module) -> _Module:
         module = inner
 
 
+def may_wrap(module: _Module) -> bool:
+    """Whether a module is of a class whose modules may wrap another one."""
+    hands_on = type(module).__getattr__ is not _Module.__getattr__
+    return isinstance(module, _WRAPPERS) or (
+        hands_on and not isinstance(module, torch.jit.ScriptModule)
+    )
+
+
 def _wrapped(module: _Module) -> _Module | None:
+    if not may_wrap(module):
+        return None
     if isinstance(module, _WRAPPERS):  # which may run operators before it holds what it wraps
         return module._modules.get("module") if is_module(module) else None
-    if type(module).__getattr__ is _Module.__getattr__ or isinstance(
-        module, torch.jit.ScriptModule
-    ):
-        return None
     if not is_module(module) or module._parameters or module._buffers:
         return None
     children = (unwrapped(child) for child in module._modules.values() if child is not None)

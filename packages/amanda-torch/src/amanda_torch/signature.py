@@ -34,6 +34,7 @@ class Signature:
         is_view: whether what it returns shares memory with an argument that it does not write to.
         state: positions of arguments that it may write to besides, such as running means.
         repeatable: whether running it twice does no more than running it once.
+        opaque: whether it is code of the program, which may write to anything that it is given.
     """
 
     written: tuple[int, ...] = ()
@@ -45,6 +46,7 @@ class Signature:
     marks_dirty = False
     is_view = False
     repeatable = True
+    opaque = False
     returns: int | None = None
     returns_tensors = True
 
@@ -165,6 +167,7 @@ class FunctionSignature(Signature):
     writes = True
     marks_dirty = True
     repeatable = False  # it is code of the program, which may do anything
+    opaque = True
 
     def __init__(self, function: Any) -> None:
         parameters = list(inspect.signature(function.forward).parameters.values())
