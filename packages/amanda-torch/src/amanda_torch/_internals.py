@@ -122,6 +122,8 @@ node_of: Callable[[Tensor], Node] = _find("torch.autograd.graph._get_grad_fn_or_
 current_node: Callable[[], Node] = _find("torch._C._current_autograd_node")
 # The number of the backward pass that is running.
 graph_task: Callable[[], int] = _find("torch._C._current_graph_task_id")
+# Whether the backward pass that is running comes to a node.
+will_run: Callable[[Node], bool] = _find("torch._C._will_engine_execute_node")
 # Whether hooks of the program on what is saved are active, and whether others may be.
 active_saved_hooks: Callable[[bool], Any] = _find(
     "torch._C._autograd._top_saved_tensors_default_hooks"

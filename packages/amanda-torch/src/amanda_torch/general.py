@@ -16,6 +16,7 @@ from amanda_torch.frames import not_a_call_site
 from amanda_torch.gradient import Gradient
 from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.inplace import Destinations, Nowhere
+from amanda_torch.module_gradient import ModuleGradient
 from amanda_torch.module_watch import ModuleWatch
 from amanda_torch.originals import Rerun
 from amanda_torch.routines import Routines, constant, unrecorded
@@ -124,7 +125,7 @@ class General:
         finished = destinations.write(
             finished, watch.bounded, functools.partial(_misfit, plan, operator)
         )
-        return signature.with_outputs(result, watch.finish(finished))
+        return signature.with_outputs(result, finished)
 
     def _forward(
         self,
@@ -165,7 +166,7 @@ class General:
         if plan.whole is not None:  # of a module
             if not plan.gradient:
                 return UNWATCHED
-            return ModuleWatch(Gradient(engine, operator, plan.whole))
+            return ModuleWatch(ModuleGradient(engine, operator, plan.whole))
         gradient = None
         if plan.gradient:
             known = engine.known_gradient_plan(operator)

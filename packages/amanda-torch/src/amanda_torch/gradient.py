@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from amanda_torch.batches import Layer
 
     Grads = Sequence[Tensor | None]
-    _Batching = tuple[Batches, list[list[Layer]], list[list[Layer]]]
+    Batching = tuple[Batches, list[list[Layer]], list[list[Layer]]]
 
 
 class Gradient:
@@ -87,11 +87,24 @@ class Gradient:
             passed = self._on_outputs(
                 grads, execution, lambda: _grad_inputs(inputs, places, grads, batching)
             )
-            if self._passes.is_later and self._has_routines_ahead(passed):
-                self._passes.keep(_grad_inputs(inputs, places, passed, batching))
+            self._came(inputs, places, passed, batching)
             return passed
 
         return watched(outputs, behind)
+
+    def _came(
+        self,
+        inputs: Sequence[GradientEdge | None],
+        places: Sequence[int],
+        grads: Grads,
+        batching: Batching | None,
+    ) -> None:
+        """Gradients have come to the outputs, and been passed on as they are here.
+
+        The arguments are those of :func:`_grad_inputs`.
+        """
+        if self._passes.is_later and self._has_routines_ahead(grads):
+            self._passes.keep(_grad_inputs(inputs, places, grads, batching))
 
     def hook(
         self,
@@ -100,6 +113,7 @@ class Gradient:
         given: Sequence[Tensor],
         outputs: Sequence[Tensor],
         shown: Callable[..., Execution],
+        ahead: bool = True,
     ) -> None:
         """Watch without boundaries an operator that gives views of what it is given.
 
@@ -112,6 +126,7 @@ class Gradient:
             given: what that was.
             outputs: what it returned.
             shown: shows the execution for analysis.
+            ahead: whether to see what goes to the inputs, too.
         """
         execution = self._execution(shown, outputs)
         batching = _batches(given, outputs)
@@ -121,7 +136,7 @@ class Gradient:
             if made_since(number, node):  # else it is an input that was returned
                 assert node is not None
                 places = [t.output_nr if t.grad_fn is node else None for t in outputs]
-                self._hook(node, places, inputs, execution, batching)
+                self._hook(node, places, inputs, execution, batching, ahead)
 
     def _hook(
         self,
@@ -129,10 +144,11 @@ class Gradient:
         places: Sequence[int | None],
         inputs: Sequence[GradientEdge | None],
         execution: Execution | None,
-        batching: _Batching,
+        batching: Batching,
+        ahead: bool,
     ) -> None:
         """Watch the gradients that come in at one node, for the outputs that have ``places``."""
-        way_out = _way_out(node, inputs)
+        way_out = _way_out(node, inputs) if ahead else ([], 0)
         if way_out is None:
             return
         path, source = way_out
@@ -171,7 +187,8 @@ class Gradient:
                 return (*grads[:edge], batches.of_batch(passed, wrapped), *grads[edge + 1 :])
 
         node.register_prehook(before)
-        _follow(node, path[:-1]).register_hook(after)
+        if ahead:
+            _follow(node, path[:-1]).register_hook(after)
 
     def _execution(
         self, shown: Callable[..., Execution], outputs: Sequence[Tensor]
@@ -235,7 +252,7 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
     ]
 
 
-def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> _Batching:
+def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Batching:
     """How ``vmap`` has wrapped the tensors of an execution, if it has."""
     return (
         Batches([*inputs, *outputs]),
@@ -248,7 +265,7 @@ def _grad_inputs(
     inputs: Sequence[GradientEdge | None],
     places: Sequence[int],
     grads: Grads,
-    batching: _Batching | None,
+    batching: Batching | None,
 ) -> list[Tensor | None]:
     """The operator's gradients of its inputs, while the boundary after it passes on gradients.
 

@@ -2,13 +2,16 @@
 
 It is put between boundaries as an operator is, but runs once, whatever it turns out to do. What it
 returns may be, or be a view of, what it was given (``Identity``, ``Flatten``), and it may write to
-that (``ReLU(inplace=True)``). A program may write to the one and use the other, so such results
-stay linked to the program's own tensors: as views of them, or as these tensors themselves.
+that (``ReLU(inplace=True)``). A program may write to the one and use the other, and so these stay
+linked: what the program gets is a view of its own tensor, or that itself.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
+
+from amanda import AmandaWarning
 
 from amanda_torch._internals import sequence_number, view_again
 from amanda_torch.gradient import edges
@@ -16,12 +19,13 @@ from amanda_torch.straight import rebase
 from amanda_torch.watch import Unwatched
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
+    from torch.autograd.graph import GradientEdge
 
     from amanda_torch.asked import Kept
-    from amanda_torch.gradient import Gradient
+    from amanda_torch.module_gradient import ModuleGradient
     from amanda_torch.watch import Shown
 
 
@@ -32,14 +36,14 @@ class ModuleWatch(Unwatched):
         gradient: watches it.
     """
 
-    def __init__(self, gradient: Gradient) -> None:
+    def __init__(self, gradient: ModuleGradient) -> None:
         self._gradient = gradient
         self.kept: Kept = gradient.kept
         self._inputs: Sequence[Tensor] = ()
         self._given: Sequence[Tensor] = ()
         self._versions: Sequence[int] = ()
         self._number = 0
-        self._written: dict[int, Tensor] = {}
+        self._ahead: Sequence[GradientEdge | None] = ()
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
         """The module has given these outputs."""
@@ -49,6 +53,7 @@ class ModuleWatch(Unwatched):
         """What to call the module with."""
         self._inputs = inputs
         self._given = self._gradient.enter(inputs)
+        self._ahead = edges(self._given)
         self._versions = [_version(tensor) for tensor in self._given]
         self._number = sequence_number()
         return self._given
@@ -56,43 +61,53 @@ class ModuleWatch(Unwatched):
     def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
         """What it gave, as it is passed on."""
         given = self._given
-        place = {id(t._base): i for i, t in enumerate(given) if t._base is not None}
-        place |= {id(tensor): i for i, tensor in enumerate(given)}
-        views: dict[int, Tensor] = {}
-        returned: dict[int, int] = {}  # what was written to, by where it is among the outputs
-        for j, output in enumerate(outputs):
-            i = place.get(id(output), place.get(id(output._base)))
-            if i is None or not output.requires_grad:
-                continue
-            if _version(given[i]) == self._versions[i]:
-                views[j] = _of_program(output, given[i], self._inputs[i])
-            elif output is given[i]:
-                returned[j] = i
-        apart = [t.detach() if j in views else t for j, t in enumerate(outputs)]
-        found = list(self._gradient.leave(edges(given), given, apart, shown))
-        if views:
-            hooked = [views.get(j, t.detach()) for j, t in enumerate(outputs)]
-            ahead = edges(self._inputs)
-            self._gradient.hook(self._number, ahead, self._inputs, hooked, shown)
-            for j, view in views.items():
-                found[j] = view
-        self._written = {
-            i: tensor for i, tensor in enumerate(given) if _version(tensor) != self._versions[i]
-        }
-        self._written |= {i: found[j] for j, i in returned.items()}
+        written = {i for i, t in enumerate(given) if _version(t) != self._versions[i]}
+        linked = self._linked(outputs)
+        returned = {j for j, i in linked.items() if i in written and outputs[j] is given[i]}
+        viewed = linked.keys() - returned
+        bounded = [t.detach() if j in viewed else t for j, t in enumerate(outputs)]
+        found = list(self._gradient.leave(self._ahead, given, bounded, shown))
+        own = edges(self._inputs)
+        for i in written:  # what the program holds continues the graph of what was written to it
+            results = (found[j] for j in returned if linked[j] == i)
+            self._continue(i, next(results, given[i]))
+        for j in returned:
+            found[j] = self._inputs[linked[j]]
+        for j in viewed:
+            i = linked[j]
+            found[j] = _of_program(outputs[j], given[i], self._inputs[i])
+        passing = {j: found[j] for j in viewed if linked[j] not in written}
+        self._hook(passing, own, outputs, shown, ahead=True)
+        writing = {j: found[j] for j in viewed if linked[j] in written}
+        self._hook(writing, own, outputs, shown, ahead=False)
+        if writing and self._gradient.needs_boundary_after:
+            _warn(shown)
         return found
 
-    def finish(self, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What the caller gets; what the module wrote to continues the graph of what it wrote."""
-        found = list(outputs)
-        for i, written in self._written.items():
-            target = self._inputs[i]
-            if written is not target and written.requires_grad:
-                rebase(target, written)
-            for j, output in enumerate(outputs):
-                if output is written:
-                    found[j] = target
-        return found
+    def _linked(self, outputs: Sequence[Tensor]) -> dict[int, int]:
+        """Which outputs are, or are views of, which inputs."""
+        place = {id(t._base): i for i, t in enumerate(self._given) if t._base is not None}
+        place |= {id(tensor): i for i, tensor in enumerate(self._given)}
+        found = ((j, place.get(id(t), place.get(id(t._base)))) for j, t in enumerate(outputs))
+        return {j: i for j, i in found if i is not None and outputs[j].requires_grad}
+
+    def _continue(self, i: int, written: Tensor) -> None:
+        target = self._inputs[i]
+        if written is not target and written.requires_grad:
+            rebase(target, written)
+
+    def _hook(
+        self,
+        views: Mapping[int, Tensor],
+        own: Sequence[GradientEdge | None],
+        outputs: Sequence[Tensor],
+        shown: Shown,
+        ahead: bool,
+    ) -> None:
+        """Watch results that are views of the program's tensors."""
+        if views:
+            watched = [views.get(j, t.detach()) for j, t in enumerate(outputs)]
+            self._gradient.hook(self._number, own, self._inputs, watched, shown, ahead)
 
 
 def _of_program(output: Tensor, given: Tensor, tensor: Tensor) -> Tensor:
@@ -100,6 +115,16 @@ def _of_program(output: Tensor, given: Tensor, tensor: Tensor) -> Tensor:
     if output is given:
         return tensor.view_as(tensor)
     return output if given is tensor else view_again(output, tensor)
+
+
+def _warn(shown: Shown) -> None:
+    operator = shown(()).operator
+    warnings.warn(
+        f"{operator.named} writes to what it is given and returns a view of it: routines that are "
+        "annotated to return None do not see the gradients of its inputs; leave out the annotation",
+        AmandaWarning,
+        stacklevel=2,
+    )
 
 
 def _version(tensor: Tensor) -> int:

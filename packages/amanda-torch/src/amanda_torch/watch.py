@@ -58,10 +58,6 @@ class Unwatched:
     def done(self, shown: Shown) -> None:
         """The routines after the operator have run."""
 
-    def finish(self, outputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What routines have made of the outputs, as the program gets it."""
-        return outputs
-
 
 UNWATCHED = Unwatched()
 
