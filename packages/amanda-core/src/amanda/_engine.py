@@ -125,8 +125,9 @@ class Engine:
         if module not in self._modules:
             for scope in self._scopes:
                 scope.paths.add(path)
-            wanted = any(s.has_module(type, path) for s in self._selections)
-            self._modules[module] = wanted and self.wants_class(type)
+            of_class = self.wants_class(type)
+            wanted = of_class and any(s.has_module(type, path) for s in self._selections)
+            self._modules[module] = wanted
         return self._modules[module]
 
     def looks_within(self, scope: str) -> bool:
