@@ -42,7 +42,7 @@ def main() -> None:
         return model.predict(x_test, batch_size=len(x_test), verbose=0).argmax(1)
 
     found = campaign(predict, arguments.trials, arguments.target, bits="exponent")
-    Console().print(*found.report())
+    Console().print(*found.report(), sep="\n")
 
 
 if __name__ == "__main__":

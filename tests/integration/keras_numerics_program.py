@@ -10,7 +10,7 @@ import sys
 import amanda
 import keras
 import numpy as np
-from amanda_tools import Faults, NanWatch, campaign
+from amanda_tools import Faults, NanWatch, Record, campaign
 from keras import layers
 
 FOLDER = pathlib.Path(sys.argv[1])
@@ -58,6 +58,21 @@ def trials():
     return [(row.scope, row.element, row.bit, row.outcome) for row in found.rows()]
 
 
+def record():
+    """Records of a prediction, of one with another weight, and of a training step."""
+    for name in ("same", "changed"):
+        net = model()
+        if name == "changed":
+            kernel, bias = net.get_layer("dense").get_weights()
+            kernel[3, 2] += 1
+            net.get_layer("dense").set_weights([kernel, bias])
+        with amanda.apply(Record(FOLDER / f"{name}.npz")):
+            net.predict(X, verbose=0)
+    net = model()
+    with amanda.apply(Record(FOLDER / "step.npz", gradients=True, scopes=["net"])):
+        net.train_on_batch(X, np.zeros((3, 5)))
+
+
 def nonfinite():
     """What is named where a layer divides by zero, and a loss takes the logarithm of it."""
     net = keras.Sequential(
@@ -77,5 +92,6 @@ class Inverse(layers.Layer):
 
 
 if __name__ == "__main__":
+    record()
     found = {"faults": faults(), "trials": trials(), "nonfinite": nonfinite()}
     (FOLDER / "found.json").write_text(json.dumps(found))

@@ -9,18 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 import keras_process
 import numpy as np
 import pytest
+from amanda_tools import compare_records
 
 PROGRAM = "keras_numerics_program.py"
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """What was found on each backend."""
+def folders(tmp_path_factory):
+    """Where each backend wrote what was found."""
     folders = {b: tmp_path_factory.mktemp(b) for b in ("torch", "tensorflow")}
     with ThreadPoolExecutor() as pool:
         runs = [pool.submit(keras_process.run, b, PROGRAM, path) for b, path in folders.items()]
         for run in runs:
             run.result()
+    return folders
+
+
+@pytest.fixture(scope="module")
+def found(folders):
+    """What was found on each backend."""
     return {b: json.loads((path / "found.json").read_text()) for b, path in folders.items()}
 
 
@@ -51,3 +58,25 @@ def test_the_operator_that_makes_an_infinity_is_named(found, backend):
     file, _, line = row["source"].rpartition(":")
     with open(file) as program:
         assert "# where it goes wrong" in program.readlines()[int(line) - 1]
+
+
+class TestCompare:
+    def test_finds_no_difference_between_the_backends(self, folders):
+        found = compare_records(*(folders[b] / "same.npz" for b in ("torch", "tensorflow")))
+        assert found.first() is None
+        layers = found.by_layer()
+        assert {"net/conv", "net/dense"} <= layers.keys()
+        assert "Conv" in {row.type for row in layers["net/conv"]}
+        assert {row.compared for row in layers["net/conv"]} <= {"digest", "values"}
+
+    @pytest.mark.parametrize("backends", [("torch", "tensorflow"), ("tensorflow", "tensorflow")])
+    def test_names_the_layer_whose_weight_is_another(self, folders, backends):
+        one, other = backends
+        found = compare_records(folders[one] / "same.npz", folders[other] / "changed.npz")
+        assert (found.first().scope, found.first().type) == ("net/dense", "Gemm")
+
+    def test_compares_gradients_across_backends(self, folders):
+        found = compare_records(*(folders[b] / "step.npz" for b in ("torch", "tensorflow")))
+        assert found.first() is None
+        gradients = {(r.type, r.tensor) for r in found.rows() if r.direction == "backward"}
+        assert {("Conv", "W"), ("Gemm", "A"), ("Gemm", "B")} <= gradients

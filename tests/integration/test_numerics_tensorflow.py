@@ -6,7 +6,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from amanda_tools import NanWatch
+from amanda_tools import NanWatch, compare
 
 
 def watched(run, **options):
@@ -75,3 +75,41 @@ class TestNanWatch:
         assert (row.type, row.made, row.elements) == ("RealDiv", "inf", 3)
         assert line_of(row) == "quotient = x / w"
         assert row.inputs == ["x float32[3] 1 to 3", "y float32[3] 0 to 0"]
+
+
+class TestCompare:
+    def test_names_the_line_of_a_function_that_differs(self):
+        factor = tf.Variable(1.0)
+
+        @tf.function
+        def function(x):
+            x = tf.tanh(x)
+            for _ in tf.range(2):
+                x = x * factor  # what differs
+            return tf.reduce_sum(x)
+
+        def run(value):
+            factor.assign(value)
+            return function(tf.ones((2, 3)))
+
+        first = compare(lambda: run(1.0), lambda: run(1.5)).first()
+        assert (first.type, first.iteration) == ("Mul", 0)
+        assert line_of(first) == "x = x * factor  # what differs"
+        assert first.relative == pytest.approx(0.5)
+
+    def test_of_two_types_in_a_session_takes_rounding_for_no_difference(self):
+        def session(dtype, weight):
+            graph = tf.Graph()
+            with graph.as_default():
+                x = tf.constant([[1, 2, 3]], dtype)
+                hidden = tf.nn.relu(x @ tf.constant(np.full((3, 4), 0.1), dtype))
+                y = hidden @ tf.constant(weight, dtype)  # the second
+            run = tf.compat.v1.Session(graph=graph)
+            return lambda: run.run(y)
+
+        weight = np.full((4, 2), 0.3)
+        same = compare(session(tf.float32, weight), session(tf.float16, weight))
+        assert (same.first(), same.totals()["compared"]) == (None, 4)
+        other = compare(session(tf.float32, weight), session(tf.float16, weight + 0.1))
+        assert other.first().type == "MatMul"
+        assert line_of(other.first()).endswith("# the second")

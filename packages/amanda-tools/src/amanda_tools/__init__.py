@@ -1,6 +1,7 @@
 """Tools for Amanda: where a model's operators, FLOPs and time go, and the ``amanda`` command."""
 
 from amanda_tools.campaign import Campaign, Trial, campaign
+from amanda_tools.comparing import Comparison, Difference, compare, compare_records
 from amanda_tools.executions import Execution, Executions
 from amanda_tools.faults import Fault, Faults
 from amanda_tools.findings import Findings
@@ -12,6 +13,7 @@ from amanda_tools.nonfinite import NanWatch, NonFinite
 from amanda_tools.operators import OperatorRow, Operators
 from amanda_tools.place import Place
 from amanda_tools.profile import OperatorProfile, Profile
+from amanda_tools.recording import Record, Recorded, Run, unpacked
 from amanda_tools.report import Column, by_module, by_type, columns_of
 from amanda_tools.summary import ModuleSummary, Summary
 from amanda_tools.trace import Trace
@@ -22,6 +24,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Campaign",
     "Column",
+    "Comparison",
+    "Difference",
     "Edge",
     "Execution",
     "Executions",
@@ -43,6 +47,9 @@ __all__ = [
     "Place",
     "Profile",
     "RankNumber",
+    "Record",
+    "Recorded",
+    "Run",
     "Summary",
     "Trace",
     "TraceRow",
@@ -51,7 +58,10 @@ __all__ = [
     "by_type",
     "campaign",
     "columns_of",
+    "compare",
+    "compare_records",
     "gathered",
     "merge_files",
     "read_trace",
+    "unpacked",
 ]

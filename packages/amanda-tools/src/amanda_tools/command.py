@@ -16,7 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from amanda_tools import doctor as diagnosis
+from amanda_tools.comparing import compare_records
 from amanda_tools.flops import Flops
+from amanda_tools.formats import save
 from amanda_tools.interrupts import Terminated, end_by
 from amanda_tools.launch import Outcome, launch, show
 from amanda_tools.merge_files import merge_files
@@ -267,6 +269,34 @@ def merge(files: Sequence[str], out: str | None, width: int | None) -> None:
     with refused("the files cannot be merged"):
         merged = merge_files(files, out)
     _print(merged if isinstance(merged, str) else merged.report(), width)
+
+
+@commands.command()
+@click.option("--rtol", type=float, help="The relative difference that is allowed.")
+@click.option("--out", metavar="FILE", help="Write it too, as JSON or CSV by the ending.")
+@_width
+@click.argument("first")
+@click.argument("second")
+def compare(
+    first: str, second: str, rtol: float | None, out: str | None, width: int | None
+) -> Outcome:
+    """Compare two runs that were recorded: the first operator that differs, and errors by layer.
+
+    \b
+    amanda run --tool record:out=one.npz train.py
+    amanda run --tool record:out=two.npz train.py --half
+    amanda compare one.npz two.npz
+
+    By default tensors of one type on one backend have to be equal to the bit. The exit code is 1
+    where a tensor differs.
+    """
+    with refused("the records cannot be compared"):
+        comparison = compare_records(first, second, rtol=rtol)
+        if out is not None:
+            save(comparison, out)
+    for part in comparison.report():
+        _print(part, width)
+    return Outcome(1 if comparison.first() is not None else 0)
 
 
 @commands.command()

@@ -1,0 +1,341 @@
+"""Comparing two runs of a program: the first operator whose result differs, and by how much."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import accumulate, starmap
+from math import prod
+from operator import mul
+from typing import TYPE_CHECKING, Any, Literal
+
+import amanda
+import numpy as np
+
+from amanda_tools.findings import Findings
+from amanda_tools.matching import matched
+from amanda_tools.recording import Record, Recorded, Run, unpacked
+from amanda_tools.tables import table_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+_EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+_ROUNDINGS = 8  # of the coarser type, and
+_ACROSS = 1e-5  # at least, are no difference between types or backends
+_SHOWN = 30
+_RESULT = "(result)"
+_OUTSIDE = ("(own operators)", _RESULT)  # of what is in no layer
+
+
+@dataclass
+class Difference:
+    """A tensor of one run, and the one of the other run that it was compared with.
+
+    Attributes:
+        id, type, scope, source: the operator in the first run.
+        other: the id in the second run.
+        direction, tensor, iteration: as they were recorded; see :class:`Recorded`.
+        dtype, other_dtype: of the tensors.
+        absolute: the largest difference of two values that were recorded.
+        relative: the norm of all differences of these, by that of the values of the first run.
+        allowed: the relative difference that is taken for none; 0 where bytes have to be equal.
+        differs: whether it is more than that.
+        compared: ``digest`` if all bytes are equal, else ``values``, or ``statistics`` where the
+            tensors are laid out differently; ``shape`` where they cannot be compared.
+    """
+
+    id: str
+    type: str
+    scope: str
+    source: str | None
+    other: str
+    direction: str
+    tensor: str
+    iteration: int
+    dtype: str
+    other_dtype: str
+    absolute: float
+    relative: float
+    allowed: float
+    differs: bool
+    compared: str
+
+
+class Comparison(Findings[Difference]):
+    """Two runs, tensor by tensor, in the order of the first one.
+
+    Attributes:
+        only_first, only_second: the ids of operators that the other run has no counterpart of.
+        notes: what else is to be said.
+    """
+
+    row_type = Difference
+    rows_name = "tensors"
+
+    def __init__(
+        self,
+        differences: Sequence[Difference],
+        only_first: Sequence[str] = (),
+        only_second: Sequence[str] = (),
+    ) -> None:
+        self._differences = list(differences)
+        self.notes: list[str] = []
+        self.only_first, self.only_second = list(only_first), list(only_second)
+
+    def add_results(self, one: Any, other: Any, rtol: float | None) -> None:
+        """Compare what the programs themselves return, behind all operators.
+
+        By default as much is allowed as at any operator.
+        """
+        equal = _bytes_equal(one, other)
+        absolute = relative = 0.0 if equal else np.inf
+        if one.shape == other.shape:
+            absolute, relative = _errors(one.ravel(), other.ravel())
+        most = max((row.allowed for row in self._differences), default=_ACROSS)
+        allowed = most if rtol is None else rtol
+        result = Difference(
+            id=_RESULT,
+            type=_RESULT,
+            scope="",
+            source=None,
+            other=_RESULT,
+            direction="forward",
+            tensor="0",
+            iteration=0,
+            dtype=str(one.dtype),
+            other_dtype=str(other.dtype),
+            absolute=absolute,
+            relative=relative,
+            allowed=allowed,
+            differs=not equal and _is_over(relative, allowed),
+            compared="digest" if equal else "values",
+        )
+        self._differences.append(result)
+
+    def rows(self) -> list[Difference]:
+        """The tensors that were compared."""
+        return list(self._differences)
+
+    def first(self) -> Difference | None:
+        """The first tensor that differs; None if none does."""
+        return next((row for row in self._differences if row.differs), None)
+
+    def totals(self) -> dict[str, Any]:
+        """How many tensors were compared, and how many differ."""
+        differ = sum(row.differs for row in self._differences)
+        lone = {"only_first": len(self.only_first), "only_second": len(self.only_second)}
+        return {"compared": len(self._differences), "differ": differ, **lone}
+
+    def by_layer(self) -> dict[str, list[Difference]]:
+        """The tensors by the scope of their operators, in the order of the first run.
+
+        Those in no scope are under ``(own operators)``, what programs return under ``(result)``.
+        """
+        layers: dict[str, list[Difference]] = {}
+        for row in self._differences:
+            layers.setdefault(row.scope or _OUTSIDE[row.id == _RESULT], []).append(row)
+        return layers
+
+    def found(self) -> str:
+        """The first operator that differs, or that none does."""
+        total = self.totals()
+        first = self.first()
+        if first is None:
+            return f"none of {total['compared']:,} tensors differs"
+        where = f" ({first.source})" if first.source else ""
+        gradient = f" in its gradient of {first.tensor}" if first.direction == "backward" else ""
+        return (
+            f"{first.id}{where} is the first of {total['differ']:,} tensors that differ, of "
+            f"{total['compared']:,}{gradient}: by {first.relative:.3g} relative, "
+            f"{first.absolute:.3g} at most"
+        )
+
+    def report(self) -> list[Any]:
+        """The first operator that differs, and a table of the layers with errors."""
+        layers = self.by_layer()
+        wrong = [(name, rows) for name, rows in layers.items() if any(r.relative for r in rows)]
+        titles = ("Layer", "Tensors", "Differ", "Relative", "Absolute", "First that differs")
+        shown: list[Any] = [table_of(titles, starmap(_errors_of, wrong[:_SHOWN]))] if wrong else []
+        if len(wrong) > _SHOWN:
+            shown.append(f"... and {len(wrong) - _SHOWN:,} more layers with differences")
+        if wrong and len(wrong) < len(layers):
+            shown.append(f"{len(layers) - len(wrong):,} layers without any")
+        shown.append(f"compare: {self.found()}")
+        for ids, which in ((self.only_first, "first"), (self.only_second, "second")):
+            if ids:
+                some = ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")
+                shown.append(f"only in the {which} run: {len(ids):,} operators: {some}")
+        return [*shown, *self.notes]
+
+
+def _errors_of(name: str, rows: Sequence[Difference]) -> tuple[object, ...]:
+    """A layer's line in the table."""
+    return (
+        *(name, len(rows), sum(row.differs for row in rows)),
+        *(max(row.relative for row in rows), max(row.absolute for row in rows)),
+        next((row.id for row in rows if row.differs), None),
+    )
+
+
+def compare(
+    run: Callable[[], Any],
+    other: Callable[[], Any],
+    *,
+    rtol: float | None = None,
+    values: int | Literal["all"] = 1024,
+    iterations: int = 10,
+    gradients: bool = False,
+    ops: list[str] | None = None,
+    scopes: list[str] | None = None,
+) -> Comparison:
+    """Run two programs, and tell the first operator whose result differs.
+
+    Each is run twice, without tools and under them, and has to begin anew each time: with the same
+    data, weights and random numbers.
+
+    Args:
+        run, other: what runs a program. If they return something, which NumPy has to take, it is
+            compared as well, as it is without tools.
+        rtol: the relative difference that is allowed. By default none, to the bit, between tensors
+            of one type on one backend; else what eight roundings of the coarser type make, at least
+            1e-5, and as much from there on.
+        values, iterations, gradients, ops, scopes: as for :class:`amanda_tools.Record`.
+    """
+    records, results, notes = [], [], []
+    for which, each in (("first", run), ("second", other)):
+        tool = Record(None, values, iterations, gradients, ops, scopes)
+        plain = each()
+        with amanda.apply(tool):
+            result = each()
+        records.append(tool.run())
+        if plain is not None:
+            results.append(np.asarray(plain))
+            if not _bytes_equal(results[-1], np.asarray(result)):
+                notes.append(
+                    f"the {which} run gives other results without tools: it draws random numbers, "
+                    "or has compiled code, which runs operator by operator under tools"
+                )
+    comparison = compare_records(*records, rtol=rtol)
+    if len(results) == 2:
+        comparison.add_results(results[0], results[1], rtol)
+    comparison.notes += notes
+    return comparison
+
+
+def compare_records(
+    first: Run | str | os.PathLike[str],
+    second: Run | str | os.PathLike[str],
+    *,
+    rtol: float | None = None,
+) -> Comparison:
+    """Compare two records, or the files of them.
+
+    Operators are matched by their ids. Where these differ, as between backends, the n-th operator
+    of a type in a layer is matched with the n-th one there; what only moves data is left out then.
+
+    Args:
+        first, second: what :meth:`amanda_tools.Record.run` gave, or files.
+        rtol: as for :func:`compare`.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is no record.
+    """
+    one, other = (run if isinstance(run, Run) else unpacked(run) for run in (first, second))
+    pairs = matched(one.rows, other.rows)
+    there = {_key(row, row.id): (row, s) for row, s in zip(*other, strict=True)}
+    differences: list[Difference] = []
+    allowed = 0.0  # what came of another type or backend stays different
+    for row, sample in zip(*one, strict=True):
+        key = _key(row, pairs.pairs.get(row.id, ""))
+        if key in there:
+            allowed = max(allowed, _allowed(row, there[key][0])) if rtol is None else rtol
+            differences.append(_difference(row, sample, *there[key], allowed))
+    return Comparison(differences, pairs.only_first, pairs.only_second)
+
+
+def _key(row: Recorded, id: str) -> tuple[str, str, str, int]:
+    return id, row.direction, row.tensor, row.iteration
+
+
+def _difference(
+    row: Recorded, sample: Any, other: Recorded, other_sample: Any, allowed: float
+) -> Difference:
+    absolute, relative, compared = _error(row, sample, other, other_sample)
+    differs = compared != "digest" and _is_over(relative, allowed)
+    return Difference(
+        id=row.id,
+        type=row.type,
+        scope=row.scope,
+        source=row.source,
+        other=other.id,
+        direction=row.direction,
+        tensor=row.tensor,
+        iteration=row.iteration,
+        dtype=row.dtype,
+        other_dtype=other.dtype,
+        absolute=absolute,
+        relative=relative,
+        allowed=allowed,
+        differs=differs,
+        compared=compared,
+    )
+
+
+def _error(
+    row: Recorded, sample: Any, other: Recorded, other_sample: Any
+) -> tuple[float, float, str]:
+    """The absolute and relative error of two tensors, and what of them was compared."""
+    if (row.digest, row.dtype, row.shape) == (other.digest, other.dtype, other.shape):
+        return 0.0, 0.0, "digest"
+    if prod(row.shape) != prod(other.shape):
+        return np.inf, np.inf, "shape"
+    if _same_order(row.shape, other.shape) and len(sample) == len(other_sample):
+        return *_errors(sample, other_sample), "values"
+    return *_errors(_moments(row), _moments(other)), "statistics"
+
+
+def _same_order(shape: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether one is the other with neighbouring axes as one, so that elements have one order."""
+    sizes, other_sizes = (set(accumulate(each, mul)) - {1} for each in (shape, other))
+    return sizes <= other_sizes or other_sizes <= sizes
+
+
+def _moments(row: Recorded) -> Any:
+    numbers = (row.mean, row.std, row.least, row.most)
+    return np.array([np.nan if number is None else number for number in numbers])
+
+
+def _errors(one: Any, other: Any) -> tuple[float, float]:
+    """The largest difference, and the norm of all by that of the first."""
+    kind = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
+    one, other = one.astype(kind), other.astype(kind)
+    alike = (one == other) | (np.isnan(one) & np.isnan(other))
+    if not alike.size or alike.all():
+        return 0.0, 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.where(alike, 0, one - other)
+        if not np.isfinite(apart).all():
+            return np.inf, np.inf
+        norm = float(np.linalg.norm(np.where(np.isfinite(one), one, 0)))
+        distance = float(np.linalg.norm(apart))
+    return float(np.abs(apart).max()), distance / norm if norm else np.inf
+
+
+def _is_over(relative: float, allowed: float) -> bool:
+    """Whether tensors whose bytes differ do so by more than is allowed."""
+    return relative > allowed or allowed == 0
+
+
+def _allowed(row: Recorded, other: Recorded) -> float:
+    """The relative difference that is none between types and backends."""
+    if (row.backend, row.dtype) == (other.backend, other.dtype):
+        return 0.0
+    coarser = max(_EPSILONS.get(each.dtype, 0.0) for each in (row, other))
+    return max(_ROUNDINGS * coarser, _ACROSS)
+
+
+def _bytes_equal(one: Any, other: Any) -> bool:
+    alike = one.shape == other.shape and one.dtype == other.dtype
+    return bool(alike and one.tobytes() == other.tobytes())
