@@ -27,7 +27,7 @@ def run(actions, tensors, incompatible_reason=anything_goes):
 
 class TestIndices:
     def check(self, indices, count):
-        return checked_indices(indices, count, what="inputs", where="Tool: f at before_op")
+        return checked_indices(indices, count, (), "inputs", "Tool: f at before_op")
 
     def test_none_is_all(self):
         assert self.check(None, 3) is None

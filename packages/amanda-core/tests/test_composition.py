@@ -3,7 +3,7 @@
 import amanda
 import pytest
 from amanda import Tool
-from amanda._tool import in_order
+from amanda.tool import in_order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

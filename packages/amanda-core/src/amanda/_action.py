@@ -1,4 +1,4 @@
-"""An action: one decision of an analysis routine, and how its routine is run."""
+"""An action is one decision of an analysis routine; here is how its routine is run."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from amanda._tool import Tool, View
 # Says why a substitute cannot stand for the tensor that it replaces, None if it can. The tensor is
 # None where there is nothing to compare with.
 Check: TypeAlias = Callable[[Any, Any], str | None]
+# Which tensors a routine is given: by index or by name, all of them by default.
+Indices: TypeAlias = Iterable[int | str] | None
 
 
 class Point(enum.Enum):
@@ -45,19 +47,14 @@ POINTS = {
 
 
 def name_of(routine: Callable[..., Any]) -> str:
-    """The name of a routine for error messages."""
+    """Return the name of a routine for error messages."""
     return getattr(routine, "__qualname__", None) or repr(routine)
 
 
 def checked_indices(
-    indices: Iterable[int | str] | None,
-    count: int | None,
-    names: Sequence[str] = (),
-    *,
-    what: str,
-    where: str,
+    indices: Indices, count: int | None, names: Sequence[str], what: str, where: str
 ) -> tuple[int, ...] | None:
-    """The index list of an insertion, made non-negative and checked; None for all.
+    """Check the index list of an insertion, and return it without negative indices; None for all.
 
     There are ``count`` tensors to choose from, None while that is not known, by their ``names`` too
     if they have any. Messages say ``what`` the list is called and ``where`` it was given.
@@ -69,17 +66,15 @@ def checked_indices(
         return None
     if isinstance(indices, str) or not hasattr(indices, "__iter__"):
         raise ActionError(f"{where}: {what} is a list of indices; write {what}=[{indices!r}]")
-    chosen: list[int] = []
-    for given in indices:
-        index = checked_index(given, count, names, f"{where}: {what}={given!r}")
-        if index in chosen:
+    chosen = [checked_index(i, count, names, f"{where}: {what}={i!r}") for i in indices]
+    for index in chosen:
+        if chosen.count(index) > 1:
             raise ActionError(f"{where}: {what}={index} is given twice")
-        chosen.append(index)
     return tuple(chosen)
 
 
 def checked_index(given: int | str, count: int | None, names: Sequence[str], said: str) -> int:
-    """An index, or a name out of ``names``, as in :func:`checked_indices`.
+    """Check an index, or a name out of ``names``, as :func:`checked_indices` does, and return it.
 
     ``said`` is what was said and where, for messages.
     """
@@ -129,7 +124,7 @@ def checked_options(
 
 @dataclass(slots=True, eq=False)
 class Action:
-    """A routine inserted at one point of one operator; never changed.
+    """An action is a routine inserted at one point of one operator; it is never changed.
 
     ``indices`` chooses the tensors it is given (all of them for None), in that order. It only
     ``observes`` if its routine is annotated to return None; a driver may then leave out what
@@ -147,9 +142,9 @@ class Action:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     pure: bool = False
     differentiable: bool = False
-    whole: bool = False
     asked: tuple[Ask, ...] = ()
     original: bool = False
+    whole: bool = False
     observes: bool = field(init=False)
     replaces: bool = field(init=False)
 
@@ -159,7 +154,7 @@ class Action:
         self.replaces = self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
 
     def error(self, reason: str, operator: Operator) -> RoutineError:
-        """An error that names this action at an operator."""
+        """Return an error that names this action at an operator."""
         name, routine = self.tool.name, name_of(self.routine)
         return RoutineError(reason, name, routine, operator, self.point.value)
 
@@ -195,11 +190,11 @@ class Action:
             raise self.error(reason, operator) from error
 
     def _chosen(self, count: int) -> Sequence[int]:
-        """The indices of what it selects out of so many tensors."""
+        """Return the indices of what it selects out of so many tensors."""
         return range(count) if self.indices is None else self.indices
 
     def asks(self, tensors: Sequence[Any], forward: Forward) -> dict[Ask, Any]:
-        """What it asks for of the forward side, and what that is.
+        """Return what it asks for of the forward side, and what that is.
 
         Before an operator its inputs are those that the routine before left.
 
@@ -240,7 +235,7 @@ class Action:
     def substituted(
         self, result: Any, like: Sequence[Any], operator: Operator, check: Check
     ) -> Sequence[Any]:
-        """``like`` with what the routine returned in the place of what that stands for."""
+        """Return ``like`` with what the routine returned in the place of what that stands for."""
         if result is None:
             return like
         indices = range(len(like)) if self.replaces else self._chosen(len(like))
@@ -256,7 +251,7 @@ class Action:
         return found
 
     def substitutes(self, result: Any, count: int, operator: Operator) -> Sequence[Any]:
-        """What a routine returned, as ``count`` values of which None stands for "as it was".
+        """Return what a routine returned, as ``count`` values of which None stands for "as it was".
 
         Raises:
             RoutineError: the numbers do not match.

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from amanda._action import Action
 from amanda._engine import Engine
 from amanda._errors import AmandaError, UnsupportedError
-from amanda._forward import NOTHING, Ask, Forward
+from amanda._forward import NOTHING, Forward
 from amanda._interception import ActiveEngine
 from amanda._operator import Execution, Operator
 from amanda._plan import Plan
@@ -24,10 +24,10 @@ Tensors: TypeAlias = Sequence[Any]
 
 @dataclass(eq=False)
 class Call(abc.ABC):
-    """One execution of an operator, carried out as its plan says.
+    """A call is one execution of an operator, carried out as its plan says.
 
-    :meth:`execute` and :meth:`backward` hold S1 and S3: the order of what runs, what the backward
-    sees, and where gradients pass straight through.
+    :meth:`execute` and :meth:`backward` hold the order of what runs, what the backward sees, and
+    where gradients pass straight through: ``docs/semantics.md#s1-order`` and ``#s3-gradients``.
 
     Attributes:
         run: runs the operator on inputs that it is given.
@@ -50,7 +50,7 @@ class Call(abc.ABC):
 
     @abc.abstractmethod
     def straight_through(self, original: Any, substitute: Any) -> Any:
-        """The substitute, with its gradient passing to the original."""
+        """Return the substitute, with its gradient passing to the original."""
 
     def run_action(
         self, action: Action, given: Tensors, like: Tensors, operator: Operator, forward: Forward
@@ -63,11 +63,11 @@ class Call(abc.ABC):
 
     @property
     def active(self) -> ActiveEngine:
-        """What the driver's threads run under, which is paused while any of this runs."""
+        """Return what the driver's threads run under, which is paused while any of this runs."""
         return self.engine.driver.active
 
     def shown(self, **known: Any) -> Execution:
-        """What the analysis routines see of it, with what else is known."""
+        """Return what the analysis routines see of it, with what else is known."""
         return Execution(self.operator, self.inputs, self.input_names, self.attrs, **known)
 
     def execute(self) -> Tensors:
@@ -104,7 +104,7 @@ class Call(abc.ABC):
         outputs: Tensors,
         run: Callable[[Tensors], Tensors],
     ) -> Tensors:
-        """The gradients of its inputs, as the tools want them.
+        """Compute the gradients of its inputs as the tools want them.
 
         Args:
             backward_operator: the one operator that computes them.
@@ -112,37 +112,30 @@ class Call(abc.ABC):
             outputs: what the operator itself gave.
             run: computes the gradients of the inputs.
         """
+        engine, live = self.engine, self.engine.live
         # No tools are active, or it runs inside a routine; or its own scope was left.
-        if self.active.engine is None or not self.engine.open:
+        if self.active.engine is None or not engine.open:
             return run(grads)
         with self.active.paused():
-            return self._gradients(backward_operator, grads, outputs, run)
-
-    def _gradients(
-        self,
-        backward_operator: Operator,
-        grads: Tensors,
-        outputs: Tensors,
-        run: Callable[[Tensors], Tensors],
-    ) -> Tensors:
-        engine, live = self.engine, self.engine.live
-        shown = functools.partial(self.shown, outputs=outputs)
-        # The gradient of the operator as a whole lies around its backward operator.
-        whole = engine.gradient_plan(shown(grad_outputs=grads, grad_inputs=lambda: run(grads)))
-        saw = self.inputs if self.saw is None else self.saw
-        forward = Forward(saw, self.inputs, outputs)
-        grads = self.substituted(live(whole.before), grads, self.operator, forward)
-        shown = functools.partial(shown, backward_operator=backward_operator, grad_outputs=grads)
-        plan = engine.backward_plan(shown())
-        if plan.pending:
-            plan = engine.complete(plan, shown(grad_inputs=run(grads)))
-        grads = self.substituted(live(plan.before), grads, backward_operator)
-        outgoing = run(grads)
-        if plan.replace is not None:
-            replacing = live((plan.replace,))
-            outgoing = self.substituted(replacing, grads, backward_operator, like=outgoing)
-        outgoing = self.substituted(live(plan.after), outgoing, backward_operator)
-        return self.substituted(live(whole.after), outgoing, self.operator, forward)
+            shown = functools.partial(self.shown, outputs=outputs)
+            # The gradient of the operator as a whole lies around its backward operator.
+            whole = engine.gradient_plan(shown(grad_outputs=grads, grad_inputs=lambda: run(grads)))
+            saw = self.inputs if self.saw is None else self.saw
+            forward = Forward(saw, self.inputs, outputs)
+            grads = self.substituted(live(whole.before), grads, self.operator, forward)
+            shown = functools.partial(
+                shown, backward_operator=backward_operator, grad_outputs=grads
+            )
+            plan = engine.backward_plan(shown())
+            if plan.pending:
+                plan = engine.complete(plan, shown(grad_inputs=run(grads)))
+            grads = self.substituted(live(plan.before), grads, backward_operator)
+            outgoing = run(grads)
+            if plan.replace is not None:
+                replacing = live((plan.replace,))
+                outgoing = self.substituted(replacing, grads, backward_operator, like=outgoing)
+            outgoing = self.substituted(live(plan.after), outgoing, backward_operator)
+            return self.substituted(live(whole.after), outgoing, self.operator, forward)
 
     def substituted(
         self,
@@ -152,7 +145,7 @@ class Call(abc.ABC):
         forward: Forward = NOTHING,
         like: Tensors | None = None,
     ) -> Tensors:
-        """What routines make of tensors, linked to what it stands for.
+        """Run routines on tensors, and link what they return to what it stands for.
 
         Args:
             actions: what is run, one after the other.
@@ -175,7 +168,7 @@ class Call(abc.ABC):
 
 
 class StagedCall(Call):
-    """One execution of an operator, which may be one on placeholders while a function is staged.
+    """A staged call is an execution that may run on placeholders, while a function is staged.
 
     Pure routines are called then, and become part of what is staged. All others are called back by
     it at each of its executions.
@@ -183,7 +176,7 @@ class StagedCall(Call):
 
     @abc.abstractmethod
     def is_staged(self, tensors: Tensors) -> bool:
-        """Whether a routine that is given these tensors has to wait until what is staged runs."""
+        """Tell whether a routine that takes these tensors has to wait for what is staged to run."""
 
     @abc.abstractmethod
     def call_back(self, call: Callable[..., Tensors], given: Tensors, like: Tensors) -> Tensors:
@@ -204,43 +197,36 @@ class StagedCall(Call):
         self, action: Action, given: Tensors, like: Tensors, operator: Operator, forward: Forward
     ) -> Tensors:
         """Run the routine of an action, now or at each execution of what is staged."""
-        asked = action.asks(given, forward)
+        run, asked = super().run_action, action.asks(given, forward)
         placed = (*given, *like, *asked.values())
         tensors = [tensor for tensor in placed if tensor is not None]
         if action.pure or not self.is_staged(tensors):
-            return super().run_action(action, given, like, operator, forward)
+            return run(action, given, like, operator, forward)
         if action.differentiable:
             raise self.refused(action, operator, "differentiated in what is staged")
 
         wanted = [] if action.observes else [tensor for tensor in like if tensor is not None]
-        call = functools.partial(self._called_back, action, given, like, operator, tuple(asked))
-        results = iter(self.call_back(call, tensors, wanted))
-        return like if action.observes else [t if t is None else next(results) for t in like]
+        asks = tuple(asked)  # which is kept with the program, not the placeholders
 
-    def _called_back(
-        self,
-        action: Action,
-        given: Tensors,
-        like: Tensors,
-        operator: Operator,
-        asks: tuple[Ask, ...],
-        *tensors: Any,
-    ) -> Tensors:
-        """Run a routine on what placeholders stand for, in an execution of what was staged."""
-        rest = iter(tensors)
-        now_given = [None if placeholder is None else next(rest) for placeholder in given]
-        now_like = [None if placeholder is None else next(rest) for placeholder in like]
-        forward = Forward.of(dict(zip(asks, rest, strict=True)), self.run)
-        try:
-            found = super().run_action(action, now_given, now_like, operator, forward)
-            for placeholder, result in zip(like, found, strict=True):
-                if placeholder is None and result is not None:
-                    reason = "gave a gradient where none flowed when this was staged"
-                    raise action.error(reason, operator)
-        except AmandaError as error:
-            self.engine.failure = error
-            raise
-        return [] if action.observes else [result for result in found if result is not None]
+        def called_back(*concrete: Any) -> Tensors:
+            """Run the routine on what placeholders stand for, in an execution of the program."""
+            rest = iter(concrete)
+            now_given = [None if placeholder is None else next(rest) for placeholder in given]
+            now_like = [None if placeholder is None else next(rest) for placeholder in like]
+            now_forward = Forward.of(dict(zip(asks, rest, strict=True)), self.run)
+            try:
+                found = run(action, now_given, now_like, operator, now_forward)
+                for placeholder, result in zip(like, found, strict=True):
+                    if placeholder is None and result is not None:
+                        reason = "gave a gradient where none flowed when this was staged"
+                        raise action.error(reason, operator)
+            except AmandaError as error:
+                self.engine.failure = error
+                raise
+            return [] if action.observes else [result for result in found if result is not None]
+
+        results = iter(self.call_back(called_back, tensors, wanted))
+        return like if action.observes else [t if t is None else next(results) for t in like]
 
     @staticmethod
     def raise_failure(engine: Engine) -> None:
@@ -250,7 +236,7 @@ class StagedCall(Call):
             raise failure from failure.__cause__
 
     def refused(self, action: Action, operator: Operator, what: str) -> UnsupportedError:
-        """The error for a host routine with which something cannot be done."""
+        """Return the error for a host routine with which something cannot be done."""
         return UnsupportedError(
             f"{action.tool.name}: a routine of {operator.named} cannot be {what}, since it runs on "
             "the host; insert it with pure=True if it is a function of tensors"

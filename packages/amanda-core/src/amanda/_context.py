@@ -1,33 +1,29 @@
-"""The context: what an analysis routine sees of an operator, and where it says what to insert."""
+"""The context of an operator is where an analysis routine says what to insert."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from amanda._action import POINTS, Action, Point, checked_indices, checked_options, name_of
+from amanda._action import POINTS, Action, Indices, Point, checked_indices, checked_options, name_of
 from amanda._errors import ActionError, UnsupportedError
 from amanda._forward import Ask
 from amanda._operator import Execution
 from amanda._published import PublishedMethods
 from amanda._tool import View
 
-# What a routine is, and which tensors it is given: by index or by name, all of them by default.
 Routine: TypeAlias = Callable[..., Any]
-Indices: TypeAlias = Iterable[int | str] | None
 
 
 class OpContext(PublishedMethods):
-    """An operator as its analysis routines see it.
+    """The context shows an operator to its analysis routines, and takes what they insert.
 
     It is also a dict, which lives as long as the operator within the outermost scope and is
     shared by all tools and by the forward and backward side: a place for what one routine
     leaves for another. What is one tool's own belongs into :meth:`state`. The tensors can be
     looked at only during an analysis routine, so that nothing keeps them alive.
     """
-
-    __slots__ = ()
 
     def insert_before_op(
         self,
@@ -54,9 +50,7 @@ class OpContext(PublishedMethods):
             **kwargs: passed on to the routine.
         """
         asked = {"inputs": with_inputs, "given": with_given}
-        self._insert(
-            Point.BEFORE_OP, routine, inputs, "inputs", pure, kwargs, differentiable, asked
-        )
+        self._insert(Point.BEFORE_OP, routine, inputs, kwargs, pure, differentiable, asked)
 
     def insert_after_op(
         self,
@@ -85,9 +79,7 @@ class OpContext(PublishedMethods):
             **kwargs: passed on to the routine.
         """
         asked = {"inputs": with_inputs, "given": with_given}
-        self._insert(
-            Point.AFTER_OP, routine, outputs, "outputs", pure, kwargs, differentiable, asked
-        )
+        self._insert(Point.AFTER_OP, routine, outputs, kwargs, pure, differentiable, asked)
 
     def replace_op(
         self,
@@ -113,37 +105,26 @@ class OpContext(PublishedMethods):
             differentiable: as there.
             **kwargs: passed on to the routine.
         """
-        self._insert(
-            Point.REPLACE_OP,
-            routine,
-            inputs,
-            "inputs",
-            pure,
-            kwargs,
-            differentiable,
-            original=original,
-        )
+        point = Point.REPLACE_OP
+        self._insert(point, routine, inputs, kwargs, pure, differentiable, original=original)
 
     def insert_before_backward_op(
         self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_outputs, **kwargs)`` before each run of the backward operator."""
-        point = Point.BEFORE_BACKWARD_OP
-        self._insert(point, routine, grad_outputs, "grad_outputs", pure, kwargs)
+        self._insert(Point.BEFORE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
 
     def insert_after_backward_op(
         self, routine: Routine, grad_inputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_inputs, **kwargs)`` after each run of the backward operator."""
-        point = Point.AFTER_BACKWARD_OP
-        self._insert(point, routine, grad_inputs, "grad_inputs", pure, kwargs)
+        self._insert(Point.AFTER_BACKWARD_OP, routine, grad_inputs, kwargs, pure)
 
     def replace_backward_op(
         self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Have ``routine(*grad_outputs, **kwargs)`` give what the backward operator returns."""
-        point = Point.REPLACE_BACKWARD_OP
-        self._insert(point, routine, grad_outputs, "grad_outputs", pure, kwargs)
+        self._insert(Point.REPLACE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
 
     def insert_on_grad_outputs(
         self,
@@ -171,9 +152,8 @@ class OpContext(PublishedMethods):
             pure: as for ``insert_before_op``.
             **kwargs: passed on to the routine.
         """
-        point = Point.ON_GRAD_OUTPUTS
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
-        self._insert(point, routine, outputs, "outputs", pure, kwargs, asked=asked)
+        self._insert(Point.ON_GRAD_OUTPUTS, routine, outputs, kwargs, pure, asked=asked)
 
     def insert_on_grad_inputs(
         self,
@@ -190,48 +170,25 @@ class OpContext(PublishedMethods):
 
         See ``insert_on_grad_outputs``; ``inputs`` says of which inputs.
         """
-        point = Point.ON_GRAD_INPUTS
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
-        self._insert(point, routine, inputs, "inputs", pure, kwargs, asked=asked)
-
-    def _asked(self, lists: Mapping[str, Indices], where: str) -> tuple[Ask, ...]:
-        """What an insertion asks for of the forward side, by the lists of indices of each kind."""
-        execution = self._now.execution
-        asked: list[Ask] = []
-        for what, indices in lists.items():
-            tensors = execution.outputs if what == "outputs" else execution.inputs
-            names = execution.output_names if what == "outputs" else execution.input_names
-            chosen = checked_indices(
-                indices,
-                None if tensors is None else len(tensors),
-                names,
-                what=f"with_{what}",
-                where=where,
-            )
-            if chosen is None and tensors is None:
-                raise ActionError(f"{where}: with_{what} has to list indices, {_NOT_YET}")
-            every = range(len(tensors or ())) if chosen is None else chosen
-            asked += (Ask(what, index) for index in every)  # type: ignore[arg-type]
-        return tuple(asked)
+        self._insert(Point.ON_GRAD_INPUTS, routine, inputs, kwargs, pure, asked=asked)
 
     def _insert(
         self,
         point: Point,
         routine: Routine,
         indices: Indices,
-        what: str,
-        pure: bool,
         kwargs: Mapping[str, Any],
+        pure: bool,
         differentiable: bool = False,
         asked: Mapping[str, Indices] = MappingProxyType({}),
         original: bool = False,
     ) -> None:
         """Check what is to be inserted, and have the analysis take it.
 
-        ``what`` is the name of the parameter that has the indices. What is ``asked`` for of the
-        forward side are indices too, by the kind of what they choose.
+        What is ``asked`` for of the forward side are indices too, by the kind of what they choose.
         """
-        now = self._now
+        now, option = self._now, _CHOOSES.get(point, "inputs")
         where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
         if not callable(routine):
             raise ActionError(f"{where}: the routine is not callable")
@@ -242,23 +199,33 @@ class OpContext(PublishedMethods):
                 f"{where}: an analysis of {now.view.value} inserts at {allowed}; register the "
                 f"analysis routine with {_REGISTRATION[inserting]}"
             )
-        count = _count(now.execution, point)
-        names = {"inputs": now.execution.input_names, "outputs": now.execution.output_names}
-        chosen = checked_indices(indices, count, names.get(what, ()), what=what, where=where)
+        count, names = _choices(now.execution, option)
+        chosen = checked_indices(indices, count, names, option, where)
         if kwargs:
-            checked_options(routine, kwargs, (what, *_OPTIONS), where)
+            checked_options(routine, kwargs, (option, *_OPTIONS), where)
+        asks: list[Ask] = []
+        for kind, wanted in asked.items():
+            count, names = _choices(now.execution, kind)
+            every = checked_indices(wanted, count, names, f"with_{kind}", where)
+            if every is None and count is None:
+                raise ActionError(f"{where}: with_{kind} has to list indices, {_NOT_YET}")
+            every = tuple(range(count or 0)) if every is None else every
+            asks += (Ask(kind, index) for index in every)  # type: ignore[arg-type]
         action = Action(
-            *(point, routine, now.tool, chosen, kwargs, pure, differentiable),
-            asked=self._asked(asked, where),
-            original=original,
+            point, routine, now.tool, chosen, kwargs, pure, differentiable, tuple(asks), original
         )
         now.insert(action)
 
 
-_OPTIONS = (
-    *("pure", "differentiable", "original"),
-    *("with_inputs", "with_given", "with_outputs"),
-)
+# What the indices of an insertion choose from, as its parameter is called; of the others: inputs.
+_CHOOSES = {
+    Point.AFTER_OP: "outputs",
+    Point.ON_GRAD_OUTPUTS: "outputs",
+    Point.BEFORE_BACKWARD_OP: "grad_outputs",
+    Point.REPLACE_BACKWARD_OP: "grad_outputs",
+    Point.AFTER_BACKWARD_OP: "grad_inputs",
+}
+_OPTIONS = ("pure", "differentiable", "original", "with_inputs", "with_given", "with_outputs")
 
 _REGISTRATION = {
     View.FORWARD: "add_inst_for_op",
@@ -272,15 +239,12 @@ _NOT_YET = (
 )
 
 
-def _count(execution: Execution, point: Point) -> int | None:
-    """How many tensors a routine at ``point`` may select from, None while it is not known."""
+def _choices(execution: Execution, kind: str) -> tuple[int | None, Sequence[str]]:
+    """Return how many tensors of a kind there are, None while that is unknown, and their names."""
     grads = execution.grad_inputs  # that a function tells are those of a gradient as a whole
-    tensors = {
-        Point.BEFORE_OP: execution.inputs,
-        Point.REPLACE_OP: execution.inputs,
-        Point.AFTER_OP: execution.outputs,
-        Point.AFTER_BACKWARD_OP: execution.inputs if callable(grads) else grads,
-        Point.ON_GRAD_INPUTS: execution.inputs,
-        Point.ON_GRAD_OUTPUTS: execution.grad_outputs or execution.outputs,
-    }.get(point, execution.grad_outputs)
-    return None if tensors is None else len(tensors)
+    tensors, names = {
+        "outputs": (execution.grad_outputs or execution.outputs, execution.output_names),
+        "grad_outputs": (execution.grad_outputs, ()),
+        "grad_inputs": (execution.inputs if callable(grads) else grads, ()),
+    }.get(kind, (execution.inputs, execution.input_names))
+    return None if tensors is None else len(tensors), names

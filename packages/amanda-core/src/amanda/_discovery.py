@@ -38,7 +38,7 @@ def warn_once(message: str) -> None:
 
 
 def entry_points_of(group: str) -> list[EntryPoint]:
-    """The entry points of a group; packages whose cannot be read are named in a warning."""
+    """List the entry points of a group; a package whose cannot be read is named in a warning."""
     from importlib.metadata import distributions, entry_points
 
     try:
@@ -57,7 +57,7 @@ def entry_points_of(group: str) -> list[EntryPoint]:
 
 
 class Announcement:
-    """What an installed package says of the driver in it.
+    """An announcement is what an installed package says of the driver in it.
 
     Attributes:
         framework: the import name of the framework, which is the backend's name too.
@@ -76,7 +76,7 @@ class Announcement:
         self.package = self.module if distribution is None else distribution.name
 
     def load(self) -> Driver:
-        """The driver.
+        """Load the driver.
 
         Raises:
             MissingDriverError: from whatever keeps it from being loaded.
@@ -94,28 +94,28 @@ class Announcement:
 
 
 def announced() -> list[Announcement]:
-    """The drivers that are installed, whether or not their framework is."""
+    """List the drivers that are installed, whether or not their framework is."""
     return [Announcement(entry) for entry in entry_points_of("amanda.drivers")]
 
 
 @functools.cache
 def _announced_at_first() -> dict[str, Announcement]:
-    """Those that were installed when this was first asked, by framework."""
+    """List, by framework, the drivers that were installed when this was first asked."""
     return {a.framework: a for a in reversed(announced())}
 
 
 def install_hint(framework: str) -> str | None:
-    """What to install to have a driver for a framework; None where nobody is known to make one."""
+    """Tell how to install a driver for a framework; None where nobody is known to make one."""
     return _HINTS.get(framework)
 
 
 def frameworks() -> list[str]:
-    """Import names of the frameworks that have a driver, installed or not."""
+    """List the import names of the frameworks that have a driver, installed or not."""
     return list(dict.fromkeys([*_HINTS, *_announced_at_first()]))
 
 
 def native_vocabularies() -> set[str]:
-    """Vocabularies that are some backend's own, whether or not its driver is loaded."""
+    """List the vocabularies that are some backend's own, whether or not its driver is loaded."""
     spoken = {announcement.vocabulary for announcement in _announced_at_first().values()}
     return spoken | {driver.vocabulary for driver in known_drivers()} | _HINTS.keys()
 
@@ -138,12 +138,12 @@ def unregister_driver(driver: Driver) -> None:
 
 
 def known_drivers() -> list[Driver]:
-    """Drivers that are loaded already."""
+    """List the drivers that are loaded already."""
     return list(dict.fromkeys(_drivers.values()))
 
 
 def loaded_drivers() -> list[Driver]:
-    """Drivers of the frameworks that are imported.
+    """Load the drivers of the frameworks that are imported, and list all that are loaded.
 
     A framework without one is named in a warning, once.
 
@@ -175,7 +175,7 @@ def leave_out(driver: Driver, failure: Exception) -> None:
 
 
 class ImportWatch:
-    """Calls ``then`` when a framework with a driver has been imported; a context manager."""
+    """An import watch calls ``then`` when a framework with a driver has been imported."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then

@@ -1,4 +1,4 @@
-"""What makes one framework's execution mode obey the tools.
+"""A driver makes one framework's execution mode obey the tools.
 
 A driver reports to an :class:`amanda.driving.Engine` what runs, and carries out the plans that it
 answers with. How drivers are found is said in :mod:`amanda.driving`.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TensorInfo(NamedTuple):
-    """What there is to know of a tensor beside its elements.
+    """A tensor's info is what there is to know of it beside its elements.
 
     Attributes:
         shape: a size is None where it is not known yet, as in a graph, or not one number, as that
@@ -49,7 +49,7 @@ class TensorInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parameter:
-    """A parameter of a model.
+    """A parameter of a model is told by what the framework keeps of it.
 
     Attributes:
         source: what the framework keeps of it as long as the model lives: the same object whenever
@@ -64,7 +64,7 @@ class Parameter:
 
 
 class Driver(abc.ABC):
-    """Base class of drivers.
+    """A driver makes one framework's execution mode obey the tools; this is the base class of all.
 
     Attributes:
         backend: the backend's name, which is the import name of its framework.
@@ -84,7 +84,7 @@ class Driver(abc.ABC):
     @property
     @abc.abstractmethod
     def xp(self) -> Any:
-        """Array namespace (Python array API) for the backend's tensors."""
+        """Return the array namespace (Python array API) for the backend's tensors."""
 
     @abc.abstractmethod
     def activate(self, engine: Engine | None) -> None:
@@ -110,7 +110,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def value(self, tensor: Any) -> Any:
-        """A tensor, or what :meth:`variable` gave, as a NumPy array.
+        """Return a tensor, or what :meth:`variable` gave, as a NumPy array.
 
         It is asked of what analysis routines see, and of what routines are given.
 
@@ -119,12 +119,12 @@ class Driver(abc.ABC):
         """
 
     def from_numpy(self, array: Any, like: Any) -> Any:
-        """A tensor with the values of a NumPy array, of the type and on the device of another."""
+        """Make a tensor of a NumPy array, with the type of another tensor and on its device."""
         return self.xp.astype(self.xp.asarray(array), like.dtype)
 
     @abc.abstractmethod
     def describe(self, tensor: Any) -> TensorInfo:
-        """What there is to know of a tensor beside its elements.
+        """Tell what there is to know of a tensor beside its elements.
 
         It is asked about all that tools are shown or given, during analysis, in routines and
         wherever else they are kept, and reads no elements.
@@ -132,11 +132,11 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def variable(self, initial: Any, execution: Execution) -> Any:
-        """State that routines may read and that a tool may ``.assign()``."""
+        """Make state that routines may read and that a tool may ``.assign()``."""
 
     @abc.abstractmethod
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        """Why ``substitute`` cannot stand for ``original``; None if it can.
+        """Tell why ``substitute`` cannot stand for ``original``; None if it can.
 
         ``original`` is None where there is nothing to compare with: there was no gradient, or
         the routine is differentiable, and may return any tensor.
@@ -145,8 +145,7 @@ class Driver(abc.ABC):
     # Parameters: the driver tells one step, and core follows the way
 
     def is_parameter_itself(self, found: Any) -> bool:
-        """Whether something is a parameter itself, rather than what was read, cast or viewed of
-        one.
+        """Tell whether something is a parameter itself, rather than read, cast or viewed of one.
 
         Args:
             found: a tensor, or what :meth:`read_from` gave.
@@ -154,7 +153,8 @@ class Driver(abc.ABC):
         return False
 
     def read_from(self, found: Any) -> Any:
-        """What something was read, cast or viewed of, directly; None if it was made otherwise.
+        """Return what something was read, cast or viewed of, directly; None if it was made
+        otherwise.
 
         That may be anything which leads to a parameter: a tensor, or a node of a graph.
 
@@ -164,7 +164,7 @@ class Driver(abc.ABC):
         return None
 
     def parameter_info(self, found: Any, tensor: Any) -> Parameter | None:
-        """What tools are told of a parameter; None if it is none after all.
+        """Return what tools are told of a parameter; None if it is none after all.
 
         Args:
             found: the parameter itself.
@@ -173,13 +173,13 @@ class Driver(abc.ABC):
         return None
 
     def parameter_behind(self, tensor: Any) -> Any:
-        """The parameter itself that a tensor leads to; None if it leads to none."""
+        """Follow a tensor to the parameter itself that it leads to; None if it leads to none."""
         while tensor is not None and not self.is_parameter_itself(tensor):
             tensor = self.read_from(tensor)
         return tensor
 
     def parameter(self, tensor: Any) -> Parameter | None:
-        """The parameter of the model that a tensor is, or a read, cast, view or handle of one.
+        """Tell the parameter of the model that a tensor is, or a read, cast, view or handle of.
 
         None if it is none of these.
         """
@@ -187,7 +187,7 @@ class Driver(abc.ABC):
         return None if found is None else self.parameter_info(found, tensor)
 
     def is_parameter(self, tensor: Any) -> bool:
-        """Whether a tensor has the elements of a parameter: is one, or a read, cast or view."""
+        """Tell whether a tensor has the elements of a parameter: is a read, cast or view of one."""
         return self.parameter(tensor) is not None
 
     def stored(self, tensor: Any) -> Stored | None:
@@ -198,7 +198,7 @@ class Driver(abc.ABC):
         return None
 
     def at_rest(self) -> contextlib.AbstractContextManager[object]:
-        """A block in which parameters are read and written, and routines run on their values."""
+        """Open a block in which parameters are read and written and routines run on values."""
         return contextlib.nullcontext()
 
     def synchronize(self, device: str) -> None:  # noqa: B027
@@ -209,7 +209,7 @@ class Driver(abc.ABC):
         """
 
     def allocated(self, device: str) -> int | None:
-        """Bytes of an accelerator's memory in use by tensors; None for the host.
+        """Tell how many bytes of an accelerator's memory tensors use; None for the host.
 
         Args:
             device: as :meth:`describe` names it.
@@ -217,7 +217,7 @@ class Driver(abc.ABC):
         return None
 
     def gather(self, value: Any, timeout: float = 60) -> Sequence[Any] | None:
-        """What every process of the program gives, in the first one; None in the others.
+        """Bring what every process of the program gives to the first one; None in the others.
 
         Args:
             value: plain values, as JSON has them.
@@ -229,21 +229,22 @@ class Driver(abc.ABC):
         return [value]
 
     def purpose(self, operator: Operator) -> str:
-        """What an operator that is being analyzed is there for, as far as the driver can tell.
+        """Tell what an operator that is being analyzed is there for, as far as the driver can tell.
 
         ``model``, ``initialization`` of its parameters, ``data`` (loading of it), or ``optimizer``.
         """
         return "model"
 
     def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
-        """The modules around an operator that is being analyzed: path and class, outermost first.
+        """List the modules around an operator that is being analyzed: path and class, outermost
+        first.
 
         Empty where the driver knows no classes; the operator's scope has the paths.
         """
         return ()
 
     def model(self, operator: Operator) -> object | None:
-        """The model that an operator that is being analyzed is in, as the object that it is.
+        """Return the model that an operator that is being analyzed is in, as the object that it is.
 
         Two models may have equal scopes, and tools that tell by module know them apart by this.
         None where the driver cannot tell, and for an operator in no model.
@@ -251,7 +252,7 @@ class Driver(abc.ABC):
         return None
 
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
-        """A tensor as an analysis routine sees it that speaks a vocabulary of another layout.
+        """Turn a tensor for an analysis routine that speaks a vocabulary of another layout.
 
         Args:
             tensor: what the backend shows.
@@ -260,11 +261,11 @@ class Driver(abc.ABC):
         return layout(tensor)
 
     def whole(self, gradient: Any) -> Any:
-        """A gradient as an analysis routine sees it to whose routines it is given ``whole``."""
+        """Return a gradient as routines see it that are given it ``whole``."""
         return gradient
 
     def unseen(self) -> str | None:
-        """Why tools saw nothing of operators that ran in their scopes, and the way out.
+        """Tell why tools saw nothing of operators that ran in their scopes, and the way out.
 
         None if there were none of these, as far as the driver can tell.
         """
@@ -279,19 +280,18 @@ class Driver(abc.ABC):
         """
 
     def canonical_type(self, type: str) -> str:
-        """A type as ``operator.type`` spells it, for another name that the framework has for it."""
+        """Spell a type as ``operator.type`` does, given any name that the framework has for it."""
         return type
 
     def alike(self, types: Collection[str]) -> Collection[str]:
-        """For those of these types that the backend does not have, types of its own that may be
-        meant.
+        """Return the backend's types that may be meant by those of these that it does not have.
 
         They are watched, so that a misspelt type can be told from one that does not run.
         """
         return ()
 
     def backward_names(self, type: str) -> Collection[str]:
-        """Names by which a tool may want backward operators of a type."""
+        """List the names by which a tool may want backward operators of a type."""
         return (type,)
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:

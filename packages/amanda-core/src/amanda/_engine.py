@@ -1,4 +1,4 @@
-"""The engine: asks the tools once about each operator, caches and composes what they decide.
+"""The engine asks the tools once about each operator, caches and composes what they decide.
 
 Data flows one way: the framework runs an operator, its driver asks the engine for the plan, and
 carries it out. An engine serves one driver, one thread and one set of active tools.
@@ -12,25 +12,25 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from amanda._action import Action, Check
+from amanda._analysis import Analysis
+from amanda._audience import Audience
 from amanda._context import OpContext
 from amanda._driver import Driver
 from amanda._errors import AmandaError, UnsupportedError
 from amanda._forward import NOTHING, Forward
-from amanda._observation import Analysis
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._permanent import note
 from amanda._plan import Decisions, Plan, Record
 from amanda._producers import InputProducers
-from amanda._selection import Selection, select
+from amanda._selection import Selection
 from amanda._tool import Subscription, Tool, View
 from amanda._unmatched import Scope
-from amanda._vocabulary import context_map
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
-class Engine:
-    """The active tools of one thread, as one driver sees them.
+class Engine(Audience):
+    """An engine keeps what the active tools of one thread decided, for one driver to carry out.
 
     A driver calls, with interception paused wherever tools' code runs:
 
@@ -46,10 +46,6 @@ class Engine:
         records: what is known of the operators, by ``operator.serial``.
         contexts: their contexts, shared by the engines of a scope and those within it.
         caching: whether what is decided is kept.
-        wanted: types of forward operators that must be intercepted; None for all.
-        filters_scopes: whether all tools look at operators, or modules, of some scopes alone.
-        wants_modules: whether any tool looks at modules.
-        context_maps: those to the vocabularies that tools speak and the backend does not.
         failure: the error of a routine that was called back, to be raised where it is heard.
     """
 
@@ -61,46 +57,22 @@ class Engine:
         scope: Scope,
         contexts: ByOperator[OpContext],
     ) -> None:
-        self.driver = driver
+        super().__init__(driver, subscriptions, owners, scope)
         self.caching = True
         self.contexts = contexts
         self.records: ByOperator[Record] = ByOperator()
-        spoken = {s.tool.vocabulary or "" for s in subscriptions} - {"", driver.vocabulary}
-        self.context_maps = {v: context_map(driver.vocabulary, v) for v in sorted(spoken)}
-        self._selections = [self._select(subscription) for subscription in subscriptions]
-        self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
-        known = [s.forward | s.near for s in self._selections if s.forward is not None]
-        every = len(known) < len(subscriptions)
-        self.wanted = None if every else frozenset[str]().union(*known)
-        self.wants_modules = any(s.view is View.MODULE for s in subscriptions)
-        self.filters_scopes = all(s.scopes is not None for s in subscriptions)
-        self._owners = owners
-        self._scope = scope
-        self._scopes = {scope, *owners.values()}
-        self._inside: dict[str, Engine | None] = {}
-        self._within: dict[str, bool] = {}
-        self._classes: dict[str, bool] = {}
-        self._modules: dict[tuple[str, str], bool] = {}
-        self._parts: dict[tuple[Subscription, ...], Engine] = {}
         self.failure: AmandaError | None = None
+        self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
+        self._inside: dict[str, Engine | None] = {}
+        self._parts: dict[tuple[Subscription, ...], Engine] = {}
         self._stamp = object()
         self._lock = threading.RLock()
         _engines.add(self)
 
-    def _select(self, subscription: Subscription) -> Selection:
-        translating = self.context_maps.get(subscription.tool.vocabulary or "")
-        if translating is None or subscription.view is View.MODULE:
-            return select(subscription, self.driver)
-        return translating.select(subscription, self.driver)
-
-    # What is wanted
-
-    def wants(self, type: str) -> bool:
-        """Whether forward operators of this type must be intercepted."""
-        return self.wanted is None or type in self.wanted
+    # What runs inside
 
     def inside(self, type: str) -> Engine | None:
-        """The engine for operators that run inside one of this type; None when nobody looks.
+        """Return the engine for operators that run inside one of this type; None when nobody looks.
 
         A tool that wants an operator takes it as one; only tools that do not want it look inside.
         Which ones want an operator that was analyzed is known better: see :attr:`Plan.inside`.
@@ -111,37 +83,8 @@ class Engine:
                 self._inside[type] = self._without(satisfied)
         return self._inside[type]
 
-    def wants_class(self, type: str) -> bool:
-        """Whether any tool looks at modules of a class, one of which is being called."""
-        if type not in self._classes:
-            for scope in self._scopes:
-                scope.classes.add(type)
-            self._classes[type] = any(s.has_class(type) for s in self._selections)
-        return self._classes[type]
-
-    def wants_module(self, type: str, path: str) -> bool:
-        """Whether any tool looks at a module of a class at a path, which is being called."""
-        module = type, path
-        if module not in self._modules:
-            for scope in self._scopes:
-                scope.paths.add(path)
-            of_class = self.wants_class(type)
-            wanted = of_class and any(s.has_module(type, path) for s in self._selections)
-            self._modules[module] = wanted
-        return self._modules[module]
-
-    def looks_within(self, scope: str) -> bool:
-        """Whether any tool may want an operator or module in a scope of the model, or within it.
-
-        Where none does, a driver need not intercept anything.
-        """
-        if scope not in self._within:
-            self._saw(self.driver.vocabulary, scope)
-            self._within[scope] = any(s.reaches(scope) for s in self._selections)
-        return self._within[scope]
-
     def _without(self, tools: Collection[Tool], scope: str = "") -> Engine | None:
-        """The engine of all other tools, for a scope of a model; None if none of them looks."""
+        """Return the engine of all other tools in a scope of a model; None if none looks."""
         within = (s.subscription for s in self._selections if s.reaches(scope))
         rest = tuple(s for s in within if s.tool not in tools)
         if not rest or len(rest) == len(self._rank):
@@ -155,12 +98,12 @@ class Engine:
     # Plans
 
     def plan(self, operator: Operator) -> Plan | None:
-        """The plan for an operator, or backward operator, that was analyzed before."""
+        """Return the plan for an operator, or backward operator, that was analyzed before."""
         record = self.records.get(operator.serial)
         return None if record is None else record.plan
 
     def known_gradient_plan(self, operator: Operator) -> Plan | None:
-        """The plan for the gradient of an operator if it was analyzed before."""
+        """Return the plan for the gradient of an operator if it was analyzed before."""
         record = self.records.get(operator.serial)
         return None if record is None else record.gradient
 
@@ -177,12 +120,13 @@ class Engine:
             return self._asked(View.MODULE if is_module else View.FORWARD, execution)
 
     def backward_plan(self, execution: Execution) -> Plan:
-        """The plan for a backward operator, analyzed at its first execution."""
+        """Return the plan for a backward operator, which is analyzed at its first execution."""
         plan = self.plan(execution.runs)
         return self._asked(View.BACKWARD, execution) if plan is None else plan
 
     def gradient_plan(self, execution: Execution) -> Plan:
-        """The plan for the gradient of an operator as a whole, analyzed at its first backward."""
+        """Return the plan for the gradient of an operator as a whole, analyzed at its first
+        backward."""
         plan = self.known_gradient_plan(execution.operator)
         return self._asked(View.GRADIENT, execution) if plan is None else plan
 
@@ -217,22 +161,11 @@ class Engine:
             tensors = action.run(tensors, replaced, operator, check, forward)
         return tensors
 
-    def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Those of ``actions`` whose tools are still active."""
-        if self._scope.open:
-            return actions
-        return tuple(a for a in actions if self._owners[a.tool].open)
-
-    @property
-    def open(self) -> bool:
-        """Whether any of the tools is still active."""
-        return any(scope.open for scope in self._scopes)
-
     # Caching
 
     @property
     def stamp(self) -> object:
-        """The same object as long as what was made by plans, such as a program, may be used again.
+        """Return the same object as long as what was made by plans, such as a program, may be used.
 
         It is another one once plans were dropped, maybe by another thread, and each time while
         nothing is kept.
@@ -240,7 +173,7 @@ class Engine:
         return self._stamp if self.caching else object()
 
     def set_caching(self, caching: bool) -> None:
-        """Whether to keep what is decided from now on, and to use what was kept before."""
+        """Say whether to keep what is decided from now on, and to use what was kept before."""
         self.caching = caching
         if not caching:  # decisions stay, and are used again once caching is back on
             self._drop_plans()
@@ -265,7 +198,7 @@ class Engine:
     # Inside
 
     def _asked(self, view: View, execution: Execution) -> Plan:
-        """A plan by all who look at an operator in a way, but for those that wait for more."""
+        """Make a plan by all who look at an operator in a way, but for those that wait for more."""
         with self._lock:
             operator, about = execution.operator, execution.runs
             if self._record(operator).parameters is None:  # it ran outside of the scope
@@ -307,12 +240,10 @@ class Engine:
         return plan
 
     def _looking(self, view: View, operator: Operator) -> list[Selection]:
-        """Those that look at an operator in a way."""
-        there, known = self._selections, self._record(operator).translations
-        return [s for s in there if s.view is view and s.looks_at(operator, known)]
+        return self.looking(view, operator, self._record(operator).translations)
 
     def _producers(self, operator: Operator) -> dict[Tool, InputProducers]:
-        """Where to tell what makes the inputs of an operator, by the tools that want to know."""
+        """Return where to note what makes an operator's inputs, by the tools that want to know."""
         looking = self._looking(View.FORWARD, operator)
         tools = [s.tool for s in looking if s.subscription.require_producers]
         if tools and not self.driver.tells_producers:
@@ -325,16 +256,10 @@ class Engine:
         return {tool: context._producers_for(tool) for tool in tools}
 
     def _context(self, operator: Operator) -> OpContext:
-        context = self.contexts.get(operator.serial)
-        if context is None:
-            context = OpContext(operator, self.driver)
-            self.contexts.keep(operator, context)
-        return context
+        return self.contexts.of(operator, lambda: OpContext(operator, self.driver))
 
     def _record(self, operator: Operator) -> Record:
-        if operator.serial not in self.records:
-            self.records.keep(operator, Record())
-        return self.records[operator.serial]
+        return self.records.of(operator, Record)
 
     def _look_at(self, execution: Execution) -> None:
         """Note what can be told of an operator on its forward side alone."""
@@ -351,11 +276,6 @@ class Engine:
             self._saw(driver.vocabulary, operator.scope, operator.type)
         for vocabulary, translation in record.translations.items():
             self._saw(vocabulary, operator.scope, *translation.types)
-
-    def _saw(self, vocabulary: str, where: str, *types: str) -> None:
-        for scope in self._scopes:
-            scope.seen.setdefault(vocabulary, set()).update(types)
-            scope.places.add(where)
 
     def _decide(self, selections: Iterable[Selection], execution: Execution) -> Decisions:
         """Ask each subscription, or take what it decided before and has not been forgotten.

@@ -1,4 +1,4 @@
-"""The errors of Amanda. Every message names what happened, where, and the way out.
+"""Amanda's errors are these; every message names what happened, where, and the way out.
 
 AmandaError
 ├── RoutineError
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class AmandaError(Exception):
-    """Base class of every error that Amanda raises."""
+    """Every error that Amanda raises is one of these."""
 
 
 class AmandaWarning(UserWarning):
-    """Category of every warning of Amanda's: of what tools do not see or do otherwise."""
+    """Every warning of Amanda's is one of these: of what tools do not see or do otherwise."""
 
 
 class RoutineError(AmandaError):

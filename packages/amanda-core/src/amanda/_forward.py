@@ -1,4 +1,4 @@
-"""The forward side of an execution, of which routines may ask for more than is at their point."""
+"""Routines may ask for more of an execution's forward side than is at their point."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ ByIndex: TypeAlias = Sequence[Any] | Mapping[int, Any]
 
 @dataclass(slots=True, frozen=True)
 class Ask:
-    """One tensor of the forward side that a routine is given after those at its point.
+    """An ask is for one tensor of the forward side, which a routine is given after those at its
+    point.
 
     Attributes:
         what: which of the tensors of :class:`Forward`.
@@ -25,7 +26,7 @@ class Ask:
 
 @dataclass(slots=True, eq=False)
 class Forward:
-    """What routines may ask for of the execution of an operator.
+    """The forward side of an execution is what routines may ask for.
 
     Attributes:
         inputs: what the operator ran on: the inputs with what routines before it have returned.
@@ -45,14 +46,14 @@ class Forward:
         asked: Mapping[Ask, Any],
         run: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
     ) -> Forward:
-        """One that has nothing but some tensors that were asked for."""
+        """Make one that has nothing but some tensors that were asked for."""
         tensors: dict[str, dict[int, Any]] = {"inputs": {}, "given": {}, "outputs": {}}
         for ask, tensor in asked.items():
             tensors[ask.what][ask.index] = tensor
         return cls(**tensors, run=run)
 
     def tensor(self, ask: Ask) -> Any:
-        """The tensor that is asked for.
+        """Return the tensor that is asked for.
 
         Raises:
             LookupError: there is none.
@@ -67,7 +68,7 @@ NOTHING = Forward()
 def original(
     run: Callable[[Sequence[Any]], Sequence[Any]], tensors: Sequence[Any], chosen: Sequence[int]
 ) -> Callable[..., Any]:
-    """The operator itself, as the routine that replaces it may call it.
+    """Make the operator itself callable for the routine that replaces it.
 
     Args:
         run: see :attr:`Forward.run`.

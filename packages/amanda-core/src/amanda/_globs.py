@@ -1,4 +1,4 @@
-"""Which scopes a glob selects: the paths of modules, and the name scopes of graphs."""
+"""Globs select scopes: the paths of modules, and the name scopes of graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEPARATORS = "./"
 
 @functools.lru_cache(maxsize=4096)
 def selects(glob: str, scope: str) -> bool:
-    """Whether a glob matches a scope, or one that it lies in.
+    """Tell whether a glob matches a scope, or one that it lies in.
 
     ``*`` stands for any text, also across separators. The empty glob is for what lies in no scope.
     """
@@ -24,7 +24,7 @@ def selects(glob: str, scope: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def may_select_within(glob: str, scope: str) -> bool:
-    """Whether there may be a scope within this one that a glob selects.
+    """Tell whether there may be a scope within this one that a glob selects.
 
     That is so where some beginning of the glob matches the path as far as it goes; the outermost
     scope, whose path is empty, has all others within it.
@@ -36,7 +36,7 @@ def may_select_within(glob: str, scope: str) -> bool:
 
 
 def meant(glob: str, scopes: Collection[str]) -> str | None:
-    """What may be meant by a glob that selects none of these scopes.
+    """Guess what is meant by a glob that selects none of these scopes.
 
     That is the same with the separators of another backend, or within a scope that was left out.
     """

@@ -14,7 +14,8 @@ _INHERITED = object()  # stands for an attribute that a class has from another o
 
 
 class ActiveEngine(threading.local):
-    """What a driver's threads run under, each its own; nobody sees what the code of tools runs.
+    """An active engine is what each of a driver's threads runs under, unless the code of tools
+    does.
 
     Attributes:
         engine: that of the current thread, which is to be told of what runs; None for nobody.
@@ -71,7 +72,7 @@ class ActiveEngine(threading.local):
 
 
 class Patches:
-    """Attributes of a framework that have other values while anyone holds them.
+    """Patches give attributes of a framework other values while anyone holds them.
 
     Args:
         patches: gives for each attribute its owner, its name and its value, when they are needed.

@@ -1,76 +1,19 @@
-"""What an analysis routine sees of an operator, and the state that is kept for it."""
+"""An observation is what an analysis routine sees of an operator, and the state kept for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from amanda._action import Action, checked_index, name_of
+from amanda._action import checked_index, name_of
+from amanda._analysis import Analysis, Layouts, as_numpy_has_it
 from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._errors import ActionError, AmandaError, RoutineError, ValueUnavailableError
-from amanda._operator import Execution, Operator
+from amanda._operator import Operator
 from amanda._producers import InputProducers, Producers
 from amanda._routine import call, running_tool
 from amanda._tool import Tool, View
-
-
-class Layouts(NamedTuple):
-    """In which layouts a tool sees tensors, for each input and output; None, or none, as they are.
-
-    A layout has ``to_canonical(array, xp)``, which turns what the backend has, and
-    ``to_native(array, xp)``, which turns it back.
-    """
-
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Analysis:
-    """One call of one analysis routine: what it may look at, and what it has inserted so far.
-
-    ``parameters`` says of each input whether it is a parameter of the model.
-    """
-
-    driver: Driver
-    tool: Tool
-    view: View
-    execution: Execution
-    parameters: Sequence[bool]
-    actions: list[Action] = field(default_factory=list, init=False)
-
-    def value(self, index: int) -> Any:
-        """An input as a NumPy array."""
-        return as_numpy_has_it(self.driver.value(self.execution.inputs[index]))
-
-    def parameter(self, index: int) -> Parameter | None:
-        """The parameter that an input is or comes from; None if it is none."""
-        return self.driver.parameter(self.execution.inputs[index])
-
-    def native_input(self, index: int) -> int:
-        """Which of the inputs of the backend's operator an input is."""
-        return index
-
-    @property
-    def layouts(self) -> Layouts:
-        """How the inputs and outputs are turned from what the backend has."""
-        return Layouts((), ())
-
-    def insert(self, action: Action) -> None:
-        """Take an action; its indices are those of ``execution``."""
-        self.driver.check_action(self.execution, action)
-        self.actions.append(action)
-
-
-def as_numpy_has_it(array: Any) -> Any:
-    """An array of a type that NumPy itself has; others are registered with it by packages."""
-    if array.dtype.isbuiltin != 2:
-        return array
-    name = array.dtype.name
-    return array.astype("float32" if "float" in name else "uint8" if "u" in name else "int8")
-
 
 # The types of what flows through operators, and what schemas call it that takes more than that.
 _FLOWING = ("float", "bfloat", "complex")
@@ -80,11 +23,7 @@ _LATER = "known before it runs; register the analysis routine with require_outpu
 
 
 class Observation(dict[str, Any]):
-    """What an analysis routine sees of an operator, and the state that is kept for it."""
-
-    __slots__ = (
-        *("_analysis", "_driver", "_operator", "_producers", "_shown", "_states", "_variables"),
-    )
+    """An observation is what an analysis routine sees of an operator, and the state kept for it."""
 
     def __init__(self, operator: Operator, driver: Driver) -> None:
         super().__init__()
@@ -101,7 +40,7 @@ class Observation(dict[str, Any]):
 
     @property
     def op(self) -> Operator:
-        """The forward operator, also on the backward side.
+        """Return the forward operator, also on the backward side.
 
         It is in the vocabulary of the tool whose analysis or routine asks. Outside of all routines
         it is what all tools were shown alike, or else the backend's own.
@@ -116,39 +55,39 @@ class Observation(dict[str, Any]):
 
     @property
     def op_id(self) -> str:
-        """Id of the forward operator."""
+        """Return the id of the forward operator."""
         return self._operator.id
 
     @property
     def backward_op(self) -> Operator | None:
-        """The backward operator; None on the forward side and for a gradient as a whole."""
+        """Return the backward operator; None on the forward side and for a gradient as a whole."""
         operator = self._now.execution.backward_operator
         return None if operator is None else operator.snapshot()
 
     @property
     def backward_op_id(self) -> str | None:
-        """Id of the backward operator, if there is one."""
+        """Return the id of the backward operator, if there is one."""
         backward_op = self.backward_op
         return None if backward_op is None else backward_op.id
 
     def is_forward(self) -> bool:
-        """Whether this is the analysis of a forward operator or of a module."""
+        """Tell whether this is the analysis of a forward operator or of a module."""
         return not self.is_backward()
 
     def is_backward(self) -> bool:
-        """Whether this is the analysis of a backward operator or of a gradient as a whole."""
+        """Tell whether this is the analysis of a backward operator or of a gradient as a whole."""
         return self._now.view in (View.BACKWARD, View.GRADIENT)
 
     # What it is given and gives
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """The tensors that the forward operator is given, in schema order, lists flattened."""
+        """Return the tensors that the forward operator takes, in schema order, lists flattened."""
         return self._now.execution.inputs
 
     @property
     def input_names(self) -> Sequence[str]:
-        """The schema's names of the inputs; elements of a list are ``tensors[0]`` and so on.
+        """Return the schema's names of the inputs; elements of a list are ``tensors[0]`` and so on.
 
         Those of a module are its arguments' names, with the keys and indices that lead to what is
         in a tree: ``past_key_values.0``.
@@ -157,12 +96,12 @@ class Observation(dict[str, Any]):
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """The arguments that are no tensors, as plain Python values; absent tensors as None."""
+        """Return the arguments that are no tensors, as Python values; absent tensors as None."""
         return self._now.execution.attrs
 
     @property
     def outputs(self) -> Sequence[Any]:
-        """The tensors that the forward operator returned.
+        """Return the tensors that the forward operator returned.
 
         Raises:
             ValueUnavailableError: it has not run yet; register with ``require_outputs=True``.
@@ -171,7 +110,7 @@ class Observation(dict[str, Any]):
 
     @property
     def output_names(self) -> Sequence[str]:
-        """Where in what a module returned its outputs are: ``last_hidden_state``, ``attentions.0``.
+        """Tell where in what a module returned its outputs are: ``attentions.0``.
 
         A single one is ``output``, and those of a tuple or list ``output.0`` and so on. Empty
         before it has run, and for an operator.
@@ -180,8 +119,8 @@ class Observation(dict[str, Any]):
 
     @property
     def grad_outputs(self) -> Sequence[Any]:
-        """Gradients that come in, None where none flows; aligned with the outputs for a gradient
-        as a whole, with what the backward operator takes otherwise.
+        """Return the gradients that come in, None where none flows; aligned with the outputs for a
+        gradient as a whole, with what the backward operator takes otherwise.
 
         Raises:
             ValueUnavailableError: on the forward side.
@@ -191,8 +130,8 @@ class Observation(dict[str, Any]):
 
     @property
     def grad_inputs(self) -> Sequence[Any]:
-        """Gradients that go out, None where none flows; aligned with the inputs for a gradient as
-        a whole, with what the backward operator returns otherwise.
+        """Return the gradients that go out, None where none flows; aligned with the inputs for a
+        gradient as a whole, with what the backward operator returns otherwise.
 
         Raises:
             ValueUnavailableError: on the forward side, or before a backward operator has run;
@@ -204,7 +143,8 @@ class Observation(dict[str, Any]):
         return self._known(execution.grad_inputs, f"its input gradients are not {_LATER}")
 
     def input(self, name: str) -> Any:
-        """The input of that name, a list of tensors for a list or tree, None if it is absent.
+        """Return the input of that name, a list of tensors for a list or tree, None if it is
+        absent.
 
         Raises:
             ValueUnavailableError: the operator has no input of that name.
@@ -221,7 +161,7 @@ class Observation(dict[str, Any]):
         raise ValueUnavailableError(f"{self.op_id} has no input {name!r}; it has {names}")
 
     def value(self, index: int | str) -> Any:
-        """The input of that index or name as a NumPy array, if it is known during the analysis.
+        """Return an input, by index or name, as a NumPy array, if it is known during the analysis.
 
         Raises:
             ValueUnavailableError: it is known only at execution.
@@ -234,18 +174,18 @@ class Observation(dict[str, Any]):
             raise ValueUnavailableError(f"{where}: {error}") from error
 
     def parameter(self, index: int | str) -> Parameter | None:
-        """The parameter of the model that the input of that index or name is, or a read, cast,
-        view or handle of; None if it is none of these."""
+        """Tell the parameter of the model that an input is, or a read, cast, view or handle of;
+        None if it is none of these."""
         return self._now.parameter(self._position(index))
 
     @property
     def layouts(self) -> Layouts:
-        """How what is shown is turned from what the backend has, for a tool that follows a tensor
-        from one operator to another."""
+        """Tell how what is shown is turned from what the backend has, for a tool that follows a
+        tensor from one operator to another."""
         return self._now.layouts
 
     def producers(self, index: int | str) -> Producers:
-        """The outputs of operators that the input of that index or name is, so far.
+        """Return the outputs of operators that an input, by index or name, has been so far.
 
         That is told across what no operator is seen of: what a framework aliases for itself, and
         the identities, calls, branches and loops of graphs. What writes to a tensor in place, or to
@@ -266,18 +206,18 @@ class Observation(dict[str, Any]):
 
     @property
     def parameters(self) -> list[int]:
-        """Indices of the inputs that are parameters of the model, also through reads, casts,
-        transposes and views of them."""
+        """List the indices of the inputs that are parameters of the model, also through reads,
+        casts, transposes and views of them."""
         return [i for i, is_parameter in enumerate(self._now.parameters) if is_parameter]
 
     @property
     def weight_index(self) -> int | None:
-        """The first of :attr:`parameters`; None if there are none."""
+        """Return the first of :attr:`parameters`; None if there are none."""
         return next(iter(self.parameters), None)
 
     @property
     def activation(self) -> int | None:
-        """Index of the input that flows through the operator; None if there is none, or several.
+        """Return the index of the input that flows through the operator; None for none, or several.
 
         It is the only input of floating-point or complex numbers that is no parameter, where a
         tensor without axes does not count beside one that has some. An operator with parameters
@@ -294,17 +234,18 @@ class Observation(dict[str, Any]):
 
     @property
     def weight(self) -> int | None:
-        """Same as :attr:`weight_index`, by the name that it had first."""
+        """Return :attr:`weight_index`, by the name that it had first."""
         return self.weight_index
 
     # What a routine may use
 
     def describe(self, tensor: Any) -> TensorInfo:
-        """Shape, dtype, size in bytes and device of a tensor; also in a routine."""
+        """Tell shape, dtype, size in bytes and device of a tensor; also in a routine."""
         return self._driver.describe(tensor)
 
     def numpy(self, tensor: Any) -> Any:
-        """The value of a tensor, or of a :meth:`variable`, as a NumPy array; also in a routine.
+        """Return the value of a tensor, or of a :meth:`variable`, as a NumPy array; also in a
+        routine.
 
         Types that NumPy lacks are cast to one of its own that has all their values: bfloat16 and
         those of 8 bits to float32, integers of 4 bits to those of 8. ``describe`` tells the
@@ -317,7 +258,7 @@ class Observation(dict[str, Any]):
         return as_numpy_has_it(self._driver.value(tensor))
 
     def from_numpy(self, array: Any, like: Any) -> Any:
-        """A tensor with the values of a NumPy array, of the type and on the device of another.
+        """Make a tensor with the values of a NumPy array, of the type and on the device of another.
 
         It is what a host routine may return in place of ``like``, whose :meth:`numpy` it was.
         """
@@ -325,16 +266,17 @@ class Observation(dict[str, Any]):
 
     @property
     def driver(self) -> Driver:
-        """The driver, which tells more of tensors and devices; also in a routine."""
+        """Return the driver, which tells more of tensors and devices; also in a routine."""
         return self._driver
 
     @property
     def xp(self) -> Any:
-        """Array namespace (Python array API) for the backend's tensors; also in a routine."""
+        """Return the array namespace (Python array API) for the backend's tensors; also in a
+        routine."""
         return self._driver.xp
 
     def state(self, tool: Tool) -> dict[str, Any]:
-        """What a tool keeps at this operator, which no other tool gets to see by accident.
+        """Return what a tool keeps at this operator, which no other tool gets to see by accident.
 
         It lives as long as the context and the tool do, and is there in routines too, on the
         forward and on the backward side.
@@ -342,7 +284,7 @@ class Observation(dict[str, Any]):
         return self._states.setdefault(tool, {})
 
     def variable(self, name: str, initial: Any) -> Any:
-        """State of this tool at this operator, which routines read and the tool may ``.assign()``.
+        """Return state of this tool at this operator, which routines read and it may ``.assign()``.
 
         The same name gives the same variable again, whatever ``initial`` then is.
         """

@@ -1,4 +1,4 @@
-"""The operator, one place in a model that runs many times, and one execution of it."""
+"""An operator is one place in a model that runs many times; an execution is one such run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from amanda._globs import selects
+
 if TYPE_CHECKING:  # which makes operators
     from amanda._places import Source
 
@@ -18,7 +20,7 @@ _serials = itertools.count()
 
 @dataclass(eq=False, kw_only=True)
 class Operator:
-    """A static operator, made by a driver the first time it meets that place in the model.
+    """An operator is static, made by a driver the first time it meets that place in the model.
 
     Attributes:
         id: stable and unique string, ``scope/type``, with ``#2`` for a second one.
@@ -50,7 +52,7 @@ class Operator:
 
     @property
     def source(self) -> Source | None:
-        """File and line of the program's code that runs it, or that made its node of a graph.
+        """Tell file and line of the program's code that runs it, or that made its node of a graph.
 
         That is the nearest line that leads to it and is in no framework. None where nobody can
         tell, as of what was loaded from a file.
@@ -59,19 +61,18 @@ class Operator:
 
     @property
     def named(self) -> str:
-        """Its id and its source, for messages."""
+        """Return its id and its source, for messages."""
         source = self.source
         return repr(self.id) if source is None else f"{self.id!r} ({source})"
 
     def within(self, *globs: str) -> bool:
-        """Whether its scope is selected by one of some globs, as :meth:`Tool.add_inst_for_op`
+        """Tell whether its scope is selected by one of some globs, as :meth:`Tool.add_inst_for_op`
         takes them."""
-        from amanda._selection import selects  # which is about operators
-
         return any(selects(glob, self.scope) for glob in globs)
 
     def snapshot(self) -> Operator:
-        """An equal operator for tools to keep; it does not keep alive what is tied to this one."""
+        """Make an equal operator for tools to keep; it does not keep alive what is tied to this
+        one."""
         return copy.copy(self)
 
     def __eq__(self, other: object) -> bool:
@@ -82,7 +83,7 @@ class Operator:
 
     @property
     def __name__(self) -> str:
-        """The bare type, without the namespace of a custom operator."""
+        """Return the bare type, without the namespace of a custom operator."""
         return self.type.rpartition("::")[2]
 
     def __repr__(self) -> str:
@@ -90,13 +91,17 @@ class Operator:
 
 
 class ByOperator(dict[int, _T], Generic[_T]):
-    """A dict keyed by ``operator.serial`` that forgets an operator when it is gone."""
-
-    __slots__ = ("__weakref__", "_alive")
+    """This dict is keyed by ``operator.serial``, and forgets an operator when it is gone."""
 
     def __init__(self) -> None:
         super().__init__()
         self._alive: dict[int, weakref.ref[Operator]] = {}
+
+    def of(self, operator: Operator, make: Callable[[], _T]) -> _T:
+        """Return what is kept for an operator, which is made where there is nothing yet."""
+        if operator.serial not in self:
+            self.keep(operator, make())
+        return self[operator.serial]
 
     def keep(self, operator: Operator, value: _T) -> None:
         """Keep ``value`` for as long as ``operator`` lives."""
@@ -116,7 +121,7 @@ class ByOperator(dict[int, _T], Generic[_T]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Execution:
-    """What a driver shows of one execution for analysis; all tensors are the backend's own.
+    """An execution is shown by a driver for analysis; all tensors are the backend's own.
 
     ``grad_inputs`` may be a function: it is called if a routine asks, when the backend can only
     tell by computing them.
@@ -134,5 +139,6 @@ class Execution:
 
     @property
     def runs(self) -> Operator:
-        """The operator that runs: the backward operator if there is one, else the forward one."""
+        """Return the operator that runs: the backward operator if there is one, else the forward
+        one."""
         return self.backward_operator or self.operator

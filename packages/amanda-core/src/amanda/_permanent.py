@@ -1,4 +1,4 @@
-"""Writing what a tool makes of parameters into the model, so that this needs no tool."""
+"""What a tool makes of parameters is written into the model here, so that this needs no tool."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
 
 
 class Stored(abc.ABC):
-    """Where the model keeps what an operator is given: in a parameter, or in a part of one.
+    """A model keeps what an operator is given in a parameter, or in a part of one, which this
+    tells.
 
     It does not keep the parameter alive.
     """
 
     @abc.abstractmethod
     def source(self, model: Any) -> Any:
-        """The parameter, as ``Parameter.source`` has it, if ``model`` has it; else None."""
+        """Return the parameter, as ``Parameter.source`` has it, if ``model`` has it; else None."""
 
     @abc.abstractmethod
     def read(self, model: Any) -> Any:
-        """What the operator is given, as a tensor of its own.
+        """Return what the operator is given, as a tensor of its own.
 
         Raises:
             UnsupportedError: it is not known how that comes from the parameter.
@@ -42,7 +43,7 @@ class Stored(abc.ABC):
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """What a tool saw of the parameters that an operator is given, and what it makes of them.
+    """A use is what a tool saw of an operator's parameters, and what it makes of them.
 
     ``stored`` has the inputs that are parameters, by index; ``decided`` what each subscription of
     the tool inserted ahead of or after the operator that may change what is computed.
@@ -55,7 +56,7 @@ class Use:
     decided: dict[Subscription, Sequence[Action]] = field(default_factory=dict)
 
     def actions(self, tool: Tool) -> Iterator[Action]:
-        """What changes the parameters, in order.
+        """List what changes the parameters, in order.
 
         Raises:
             UnsupportedError: there is something that depends on more than these.
@@ -74,7 +75,7 @@ class Use:
                 yield action
 
     def computed(self, tool: Tool, model: Any) -> Iterator[Computed]:
-        """What the tool makes of each parameter, if these are of the model."""
+        """Compute what the tool makes of each parameter, if these are of the model."""
         actions = list(self.actions(tool))
         places = {i: place for i, place in self.stored.items() if place is not None}
         if len(places) < len(self.stored):
@@ -95,13 +96,13 @@ class Use:
             yield Computed(self.operator, place, given[index], tensors[index])
 
     def concerns(self, model: Any, sources: set[int]) -> bool:
-        """Whether one of its parameters is one of these, by the ids of their sources."""
+        """Tell whether one of its parameters is one of these, by the ids of their sources."""
         places = self.stored.values()
         return any(place is not None and id(place.source(model)) in sources for place in places)
 
 
 class Computed(NamedTuple):
-    """What an operator is to be given, where the model has another value, or the same."""
+    """This is what an operator is to be given, where the model has another value, or the same."""
 
     operator: Operator
     stored: Stored
@@ -155,7 +156,7 @@ def make_permanent(tool: Tool, model: Any) -> list[str]:
 
 
 def _written(tool: Tool, model: Any, driver: Driver, uses: Sequence[Use]) -> list[str]:
-    """The ids of the operators of which parameters were replaced, once that is in the model."""
+    """Replace parameters in the model, and return the ids of the operators that are given these."""
     acting = [use for use in uses if any(use.decided.values())]
     found = [computed for use in acting for computed in use.computed(tool, model)]
     replaced = [computed for computed in found if computed.tensor is not computed.given]

@@ -22,7 +22,7 @@ _TYPED = ("<stdin>", "<string>", "<ipython-input", "<python-input")
 
 
 class Source(NamedTuple):
-    """A line of the program; ``file`` as Python knows it, ``line`` counted from 1."""
+    """A source is a line of the program; ``file`` as Python knows it, ``line`` counted from 1."""
 
     file: str
     line: int
@@ -32,7 +32,7 @@ class Source(NamedTuple):
 
 
 def calling_source(modules: Iterable[str]) -> Source | None:
-    """The line of the program that led to where this is called; None if none of it did.
+    """Find the line of the program that led to where this is called; None if none of it did.
 
     Args:
         modules: names of the packages and modules of the framework and the driver, whose lines
@@ -46,7 +46,7 @@ def calling_source(modules: Iterable[str]) -> Source | None:
 
 
 def places_of(modules: Iterable[str]) -> tuple[str, ...]:
-    """Directories of packages, and files of modules, that are imported; and those of Amanda."""
+    """List directories of packages and files of modules that are imported, and Amanda's."""
     found = (sys.modules.get(name) for name in ("amanda", *modules))
     files = ((getattr(module, "__file__", None), hasattr(module, "__path__")) for module in found)
     return tuple(
@@ -56,7 +56,7 @@ def places_of(modules: Iterable[str]) -> tuple[str, ...]:
 
 @functools.cache
 def is_program(file: str, places: tuple[str, ...]) -> bool:
-    """Whether a file is the program's: it is not in these places, and not Python's."""
+    """Tell whether a file is the program's: it is not in these places, and not Python's."""
     if file.startswith("<"):
         return file.startswith(_TYPED)
     if file.startswith(_STANDARD_LIBRARY) and not any(part in file for part in _INSTALLED):
@@ -65,7 +65,8 @@ def is_program(file: str, places: tuple[str, ...]) -> bool:
 
 
 def calling_instructions(modules: Iterable[str]) -> tuple[tuple[CodeType, int], ...]:
-    """The instructions that led from the program to where this is called, as codes and offsets.
+    """List the instructions that led from the program to where this is called, as codes and
+    offsets.
 
     The program's own is the last one, at the line that :func:`calling_source` tells.
     """
@@ -79,7 +80,7 @@ def calling_instructions(modules: Iterable[str]) -> tuple[tuple[CodeType, int], 
 
 
 class Ids:
-    """The ids of living operators, told apart by numbers: ``a/add``, ``a/add#2``, ``a/add#3``.
+    """Ids tell living operators apart by numbers: ``a/add``, ``a/add#2``, ``a/add#3``.
 
     A number is free again when the operator that had it is gone.
     """
@@ -92,7 +93,8 @@ class Ids:
         return id in self._holders
 
     def free(self, stem: str, first: int = 1, taken: Container[str] = ()) -> str:
-        """The id for a scope and type, as its first is called, that has the lowest free number.
+        """Return the id for a scope and type, as its first is called, that has the lowest free
+        number.
 
         It has a number from ``first`` on, and is none of those that others have ``taken``.
         """
@@ -118,18 +120,18 @@ class Ids:
 
 
 def numbered(stem: str, number: int) -> str:
-    """The id of the operator that is that one of its scope and type."""
+    """Return the id of the operator that is that one of its scope and type."""
     return stem if number == 1 else f"{stem}#{number}"
 
 
 def _parts(id: str) -> tuple[str, int]:
-    """What :func:`numbered` made an id of."""
+    """Return what :func:`numbered` made an id of."""
     stem, _, number = id.rpartition("#")
     return (stem, int(number)) if number.isdecimal() and stem else (id, 1)
 
 
 class Operators:
-    """The operators met so far, told apart by where in the program they are called.
+    """Operators are told apart by where in the program they are called, and kept as they are met.
 
     Args:
         backend: that of the driver.
@@ -146,7 +148,7 @@ class Operators:
         self._lock = threading.Lock()
 
     def at(self, part: object | None, scope: str, type: str, run: object = None) -> Operator:
-        """The operator that is being called, made when it is first met.
+        """Return the operator that is being called, which is made when it is first met.
 
         Args:
             part: the model, or part of one, as long as which it lives; None for what is in none,
@@ -167,7 +169,7 @@ class Operators:
             return known[key]
 
     def backward(self, operator: Operator, suffix: str) -> Operator:
-        """The one backward operator of an operator, whose type has ``suffix`` behind it."""
+        """Return the one backward operator of an operator, whose type has ``suffix`` behind it."""
         with self._lock:
             if operator not in self._backward:
                 self._backward[operator] = self._new(
@@ -176,7 +178,7 @@ class Operators:
             return self._backward[operator]
 
     def _turn(self, place: Hashable, run: object) -> int:
-        """How often a place was passed before in a run."""
+        """Count how often a place was passed before in a run."""
         if run is None:
             return 0
         passed = self._turns.setdefault(run, {})

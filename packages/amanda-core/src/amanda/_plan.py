@@ -1,4 +1,4 @@
-"""Plans: what the tools decided about an operator, in the order in which it is carried out."""
+"""A plan is what the tools decided about an operator, in the order in which it is carried out."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Decisions: TypeAlias = tuple[tuple[int, Action], ...]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Plan:
-    """What to do at the executions of an operator.
+    """A plan is what to do at the executions of an operator.
 
     That may be a backward operator. Of the gradient of an operator as a whole ``before`` is what to
     run on the gradients of its outputs, and ``after`` on those of its inputs.
 
     Attributes:
-        before, replace, after: what to run, in the order of S1.
+        before, replace, after: what to run, in order (``docs/semantics.md#s1-order``).
         pending: analyses that wait for the outputs of the first execution; show them to
             :meth:`Engine.complete`.
         backward: whether a tool wants to see the operator's backward operators.
@@ -77,7 +77,7 @@ class Plan:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What an engine knows of an operator, or backward operator, as long as that lives.
+    """A record is what an engine knows of an operator, or backward operator, as long as that lives.
 
     Attributes:
         plan: what to do at its executions; None where that is still to be decided.
@@ -95,7 +95,7 @@ class Record:
 
 
 def _at(point: Point, decisions: Decisions, after: bool = False) -> tuple[Action, ...]:
-    """The actions at a point, in the order of S1; innermost tools are next to the operator."""
+    """Return the actions at a point, in order; innermost tools are next to the operator."""
     ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))
     return tuple(action for _, action in ranked if action.point is point)
 

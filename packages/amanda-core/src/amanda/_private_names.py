@@ -1,4 +1,4 @@
-"""The names that a driver uses of its framework though the framework does not document them.
+"""A driver looks up here the names of its framework that this does not document.
 
 Such a name may be gone in another version. Each driver looks up all that it uses in one module of
 its own when it is loaded, so that a version that lacks one is refused then, by name.

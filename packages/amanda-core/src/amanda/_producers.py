@@ -1,4 +1,4 @@
-"""What makes the inputs of an operator: the edges of a model, told as they are found."""
+"""What makes the inputs of an operator, the edges of a model, is told as it is found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from amanda._operator import Operator
 
 
 class Producer(NamedTuple):
-    """One output of an operator, which makes an input of another.
+    """A producer is one output of an operator, which makes an input of another.
 
     Attributes:
         operator: the operator, in its backend's vocabulary.
@@ -21,7 +21,7 @@ class Producer(NamedTuple):
 
 
 class Producers(Collection[Producer]):
-    """The outputs that one input of an operator has been so far, in the order they were met.
+    """Producers are the outputs that one input of an operator has been so far, as they were met.
 
     It grows where a driver meets others at a later execution, as in the second turn of a loop. It
     is empty where the input comes from no operator that the tool sees: a parameter, a constant, or
@@ -53,7 +53,7 @@ class Producers(Collection[Producer]):
 
 
 class InputProducers(dict[int, Producers]):
-    """The producers of each input of one operator, by its index, for one tool."""
+    """These are the producers of each input of one operator, by its index, for one tool."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""The names of the system that was published in 2024, kept so that its tools run.
+"""The names of the system that was published in 2024 are kept, so that its tools run.
 
 ``amanda.tool.apply`` is one too; it is in :mod:`amanda.tool`.
 """
@@ -25,14 +25,12 @@ _ENTRIES = ("op", "backward_op", "inputs", "outputs", "grad_outputs", "grad_inpu
 
 
 def published_backend(backend: str) -> str:
-    """What the published system calls a backend."""
+    """Return what the published system calls a backend."""
     return _BACKENDS.get(backend, backend)
 
 
 class PublishedMethods(Observation):
-    """The methods, and the entries, by which its contexts showed an operator."""
-
-    __slots__ = ()
+    """A context shows an operator by these methods and entries too, as the published one did."""
 
     def __missing__(self, key: str) -> Any:
         """``ctx["op"]`` and its like are what the context shows, unless a tool has set them."""
@@ -42,37 +40,37 @@ class PublishedMethods(Observation):
 
     @property
     def namespace(self) -> str:
-        """The backend, as mapping rules name it: ``pytorch``, ``tensorflow``."""
+        """Return the backend as mapping rules name it: ``pytorch``, ``tensorflow``."""
         return published_backend(self.op.backend)
 
     def get_op(self) -> Operator:
-        """Same as :attr:`op`."""
+        """Return :attr:`op`."""
         return self.op
 
     def get_op_id(self) -> str:
-        """Same as :attr:`op_id`."""
+        """Return :attr:`op_id`."""
         return self.op_id
 
     def get_backward_op(self) -> Operator | None:
-        """Same as :attr:`backward_op`."""
+        """Return :attr:`backward_op`."""
         return self.backward_op
 
     def get_backward_op_id(self) -> str | None:
-        """Same as :attr:`backward_op_id`."""
+        """Return :attr:`backward_op_id`."""
         return self.backward_op_id
 
     def get_inputs(self) -> Sequence[Any]:
-        """Same as :attr:`inputs`."""
+        """Return :attr:`inputs`."""
         return self.inputs
 
     def get_outputs(self) -> Sequence[Any]:
-        """Same as :attr:`outputs`."""
+        """Return :attr:`outputs`."""
         return self.outputs
 
     def get_grad_outputs(self) -> Sequence[Any]:
-        """Same as :attr:`grad_outputs`."""
+        """Return :attr:`grad_outputs`."""
         return self.grad_outputs
 
     def get_grad_inputs(self) -> Sequence[Any]:
-        """Same as :attr:`grad_inputs`."""
+        """Return :attr:`grad_inputs`."""
         return self.grad_inputs

@@ -16,7 +16,7 @@ Restore: TypeAlias = Callable[[], None]
 
 
 class _Thread(threading.local):
-    """What a thread is running.
+    """Each thread notes what it is running.
 
     Attributes:
         running: the tool whose routine that is, and what makes active again, when the routine
@@ -53,11 +53,11 @@ def in_routine_first(set_aside: Callable[[], Restore]) -> None:
 
 
 def running_tool() -> Tool | None:
-    """The tool whose routine this thread is running; None in none."""
+    """Return the tool whose routine this thread is running; None in none."""
     return _thread.running[0]
 
 
 def in_routine() -> bool:
-    """Whether this thread is running a routine that has not opened a scope of its own."""
+    """Tell whether this thread is running a routine that has not opened a scope of its own."""
     tool, restore = _thread.running
     return tool is not None and restore is None

@@ -1,11 +1,11 @@
-"""Scopes: which tools are active in a thread."""
+"""Scopes say which tools are active in a thread."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,17 +13,17 @@ from amanda._context import OpContext
 from amanda._discovery import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
 from amanda._engine import Engine
-from amanda._errors import AmandaError
+from amanda._errors import AmandaError, DependencyCycleError
 from amanda._operator import ByOperator
 from amanda._routine import in_routine_first
-from amanda._tool import Tool, View, in_order
+from amanda._tool import Tool, View
 from amanda._unmatched import Scope, warn_of_unmatched
 from amanda._vocabulary import check_sees, is_understood
 
 
 @dataclass(slots=True, eq=False)
 class _State:
-    """What is active in a thread; never changed, only exchanged for another.
+    """A state is what is active in a thread; it is never changed, only exchanged for another.
 
     States that differ in their switches alone share the engines.
     """
@@ -37,15 +37,13 @@ class _State:
     engines: dict[Driver, Engine | None] = field(default_factory=dict)
 
     def engine(self, driver: Driver) -> Engine | None:
-        """The engine for a driver, None when no tool is active on it."""
+        """Return the engine for a driver, None when no tool is active on it."""
         if driver not in self.engines:
             understood = [tool for tool in self.tools if is_understood(tool, driver)]
             every = (s for tool in understood for s in tool.subscriptions)
-            subscriptions = [s for s in every if s.view is not View.MODULE or driver.has_modules]
-            self.engines[driver] = None
-            if subscriptions:
-                made = Engine(driver, subscriptions, self.owners, self.scope, self.contexts)
-                self.engines[driver] = made
+            seen = [s for s in every if s.view is not View.MODULE or driver.has_modules]
+            around = self.owners, self.scope, self.contexts
+            self.engines[driver] = Engine(driver, seen, *around) if seen else None
         engine = self.engines[driver]
         if engine is not None:
             engine.set_caching(self.caching)
@@ -54,7 +52,7 @@ class _State:
 
 @dataclass(slots=True, eq=False)
 class _Layer:
-    """A block that was entered: how it changes what is active, and what was before it."""
+    """A layer is a block that was entered: how it changes the state, and the state before it."""
 
     change: Callable[[_State], _State]
     before: _State
@@ -121,6 +119,46 @@ def apply(*tools: Tool) -> Iterator[None]:
     warn_of_unmatched((t for t, owner in owners.items() if owner is scope), scope, known_drivers())
 
 
+def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
+    """List tools with all they depend on, each once, dependencies first.
+
+    Args:
+        roots: tools in the order in which they were applied.
+        present: tools active already; they come first and serve as dependencies.
+
+    Raises:
+        DependencyCycleError: naming the tools along the cycle.
+    """
+    order: list[Tool] = list(present)
+    path: list[Tool] = []
+    shared: dict[type[Tool], Tool] = {}
+    instances = [*present, *roots]
+    for tool in instances:  # which grows by all that they depend on
+        shared.setdefault(type(tool), tool)
+        instances += (t for t in tool.direct_dependencies() if t not in instances)
+
+    def visit(tool: Tool) -> None:
+        if tool in path:
+            cycle = [*path[path.index(tool) :], tool]
+            raise DependencyCycleError([t.name for t in cycle])
+        if tool in order:
+            return
+        path.append(tool)
+        for dependency in tool.dependencies:
+            if isinstance(dependency, type):
+                if dependency not in shared:
+                    shared[dependency] = dependency()
+                tool._built[dependency] = shared[dependency]
+        for known in tool.direct_dependencies():
+            visit(known)
+        path.pop()
+        order.append(tool)
+
+    for root in roots:
+        visit(root)
+    return order
+
+
 @contextlib.contextmanager
 def enabled() -> Iterator[None]:
     """Have the active tools at work again within a ``disabled()`` block."""
@@ -136,7 +174,7 @@ def disabled() -> Iterator[None]:
 
 
 def is_enabled() -> bool:
-    """Whether the active tools of this thread are at work."""
+    """Tell whether the active tools of this thread are at work."""
     return _thread.state.enabled
 
 
@@ -155,7 +193,7 @@ def cache_disabled() -> Iterator[None]:
 
 
 def is_cache_enabled() -> bool:
-    """Whether what analysis routines decide is kept."""
+    """Tell whether what analysis routines decide is kept."""
     return _thread.state.caching
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # whose maps select
 
 @dataclass(slots=True, eq=False)
 class Selection:
-    """What a subscription looks at on one backend.
+    """A selection is what a subscription looks at on one backend.
 
     Attributes:
         view: how it looks at the operators there.
@@ -35,30 +35,30 @@ class Selection:
 
     @property
     def tool(self) -> Tool:
-        """The tool whose subscription it is."""
+        """Return the tool whose subscription it is."""
         return self.subscription.tool
 
     def takes(self, type: str) -> bool:
-        """Whether a forward operator of a type of the backend may be one that it selects."""
+        """Tell whether a forward operator of a type of the backend may be one that it selects."""
         return self.forward is None or type in self.forward
 
     def reaches(self, scope: str) -> bool:
-        """Whether it may select operators of a scope, or of one within it."""
+        """Tell whether it may select operators of a scope, or of one within it."""
         globs = self.subscription.scopes
         return globs is None or any(selects(g, scope) or may_select_within(g, scope) for g in globs)
 
     def has_class(self, type: str) -> bool:
-        """Whether it selects calls of modules of a class."""
+        """Tell whether it selects calls of modules of a class."""
         return self.view is View.MODULE and (self.types is None or type in self.types)
 
     def has_module(self, type: str, path: str) -> bool:
-        """Whether it selects calls of a module of a class at a path."""
+        """Tell whether it selects calls of a module of a class at a path."""
         globs = self.subscription.scopes
         there = globs is None or any(fnmatchcase(path, glob) for glob in globs)
         return there and self.has_class(type)
 
     def wants(self, operator: Operator, translations: Mapping[str, Translation]) -> bool:
-        """Whether it selects an operator, by type and scope, in the vocabulary of its tool."""
+        """Tell whether it selects an operator, by type and scope, in the vocabulary of its tool."""
         globs, vocabulary = self.subscription.scopes, self.tool.vocabulary
         if operator.only_in not in (None, vocabulary) or not self.takes(operator.type):
             return False
@@ -70,7 +70,7 @@ class Selection:
         return not self.types.isdisjoint(translation.types)
 
     def looks_at(self, operator: Operator, translations: Mapping[str, Translation]) -> bool:
-        """Whether its tool sees an operator, which may be a module, or a part of a composite."""
+        """Tell whether its tool sees an operator, maybe a module or a part of a composite."""
         if operator.is_module:
             return self.has_module(operator.type, operator.scope)
         if self.view is View.MODULE or self.tool.vocabulary in operator.part_in:
@@ -81,7 +81,7 @@ class Selection:
 
 
 def select(subscription: Subscription, driver: Driver) -> Selection:
-    """What a subscription looks at whose tool speaks the backend's own vocabulary.
+    """Make the selection of a subscription whose tool speaks the backend's own vocabulary.
 
     So does each that looks at modules, which are the same in every vocabulary.
     """

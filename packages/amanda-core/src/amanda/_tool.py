@@ -1,14 +1,14 @@
-"""A tool: analysis routines and their state."""
+"""A tool has analysis routines and their state."""
 
 from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from amanda._errors import AmandaError, DependencyCycleError
+from amanda._errors import AmandaError
 from amanda._operator import ByOperator
 
 if TYPE_CHECKING:
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 _ToolT = TypeVar("_ToolT", bound="Tool")
 Analyze: TypeAlias = "Callable[[OpContext], None]"
+Names: TypeAlias = Iterable[str] | None  # all there are for None
 
 
 class View(enum.Enum):
-    """What a subscription looks at."""
+    """A view is a way in which a subscription looks at what runs."""
 
     FORWARD = "forward operators"
     BACKWARD = "backward operators, each by its own type"
@@ -28,16 +29,9 @@ class View(enum.Enum):
     MODULE = "modules, with their gradients"
 
 
-# What options of operators, and of modules, are called that list something, and what that is.
-_OPTIONS = (
-    (("ops", "operator types"), ("scopes", "scopes")),
-    (("types", "classes of modules"), ("modules", "paths of modules")),
-)
-
-
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """An analysis routine and the operators that it wants.
+    """A subscription is an analysis routine and the operators that it wants.
 
     ``ops`` is None for all types, and ``scopes``, which are globs, for all scopes. Of modules these
     are their classes and paths.
@@ -47,13 +41,13 @@ class Subscription:
     callback: Analyze
     view: View
     ops: frozenset[str] | None
+    scopes: frozenset[str] | None
     require_outputs: bool = False
-    opt_in: bool = False
-    scopes: frozenset[str] | None = None
     require_producers: bool = False
+    opt_in: bool = False
 
     def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
-        """The types that it selects, of those that its tool is restricted to; None for all."""
+        """Return the types that it selects, of those its tool is restricted to; None for all."""
         if self.view is View.MODULE:
             return self.ops
         chosen = [types for types in (self.ops, self.tool.restricted_to) if types is not None]
@@ -62,14 +56,14 @@ class Subscription:
 
 
 class _SetByInit:
-    """Stands for what ``Tool.__init__`` sets, to say so where a subclass has not called it."""
+    """This stands for what ``Tool.__init__`` sets, to say so where a subclass has not called it."""
 
     def __get__(self, tool: Tool | None, cls: type[Tool]) -> Any:
         raise AttributeError(f"{cls.__name__}.__init__ has to call super().__init__() first")
 
 
 class Tool:
-    """Base class of every tool.
+    """A tool looks at operators and inserts routines; this is the base class of all.
 
     A subclass registers analysis routines in its ``__init__`` and is made active by
     :func:`amanda.apply`. What it registers later holds in scopes that are opened after that.
@@ -109,7 +103,7 @@ class Tool:
 
     @functools.cached_property
     def vocabulary(self) -> str | None:
-        """The vocabulary that it speaks, None for that of the backend at hand.
+        """Tell the vocabulary that it speaks, None for that of the backend at hand.
 
         It is found out when it is first asked for, which is when a scope opens.
         """
@@ -119,7 +113,7 @@ class Tool:
 
     @functools.cached_property  # so that a tool may have a name of its own
     def name(self) -> str:
-        """The tool's name in messages: that of its class, unless it is given another."""
+        """Return the tool's name in messages: that of its class, unless it is given another."""
         return type(self).__name__
 
     def add_inst_for_op(
@@ -128,8 +122,8 @@ class Tool:
         backward: bool = False,
         require_outputs: bool = False,
         *,
-        ops: Iterable[str] | None = None,
-        scopes: Iterable[str] | None = None,
+        ops: Names = None,
+        scopes: Names = None,
         opt_in: bool = False,
         require_producers: bool = False,
     ) -> None:
@@ -156,14 +150,14 @@ class Tool:
                 wants all of them.
         """
         view = View.BACKWARD if backward else View.FORWARD
-        self._subscribe(callback, view, ops, scopes, require_outputs, opt_in, require_producers)
+        self._subscribe(callback, view, ops, scopes, require_outputs, require_producers, opt_in)
 
     def add_inst_for_gradient(
         self,
         callback: Analyze,
         *,
-        ops: Iterable[str] | None = None,
-        scopes: Iterable[str] | None = None,
+        ops: Names = None,
+        scopes: Names = None,
     ) -> None:
         """Register an analysis routine for the gradient of an operator as a whole.
 
@@ -182,8 +176,8 @@ class Tool:
         callback: Analyze,
         require_outputs: bool = False,
         *,
-        modules: Iterable[str] | None = None,
-        types: Iterable[str] | None = None,
+        modules: Names = None,
+        types: Names = None,
     ) -> None:
         """Register an analysis routine for modules: layers, blocks, the model as a whole.
 
@@ -220,14 +214,13 @@ class Tool:
         for a class share one, which stays with them for later scopes; see :meth:`dependency`.
         """
         for tool in tools:
-            if not isinstance(tool, Tool) and not (
-                isinstance(tool, type) and issubclass(tool, Tool)
-            ):
+            is_class = isinstance(tool, type) and issubclass(tool, Tool)
+            if not is_class and not isinstance(tool, Tool):
                 raise TypeError(f"{self.name} depends on {tool!r}, which is not a tool")
             self.dependencies.append(tool)
 
     def dependency(self, cls: type[_ToolT]) -> _ToolT:
-        """The tool of class ``cls`` that this one depends on.
+        """Return the tool of class ``cls`` that this one depends on.
 
         Raises:
             AmandaError: there is none, or it is given as a class and no scope has built it yet.
@@ -238,7 +231,7 @@ class Tool:
         raise AmandaError(f"{self.name} has no dependency {cls.__name__} that is built")
 
     def direct_dependencies(self) -> list[Tool]:
-        """The tools that this one asked for, without those that no scope has built yet."""
+        """List the tools that this one asked for, without those that no scope has built yet."""
         tools = [self._built.get(d) if isinstance(d, type) else d for d in self.dependencies]
         return [tool for tool in tools if tool is not None]
 
@@ -304,77 +297,21 @@ class Tool:
         """
 
     def _subscribe(
-        self,
-        callback: Analyze,
-        view: View,
-        ops: Iterable[str] | None,
-        scopes: Iterable[str] | None,
-        require_outputs: bool = False,
-        opt_in: bool = False,
-        require_producers: bool = False,
+        self, callback: Analyze, view: View, ops: Names, scopes: Names, *options: bool
     ) -> None:
+        """Register an analysis routine, with the options of a subscription in their order."""
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
-        of_modules = view is View.MODULE
-        types = self._strings(ops, *_OPTIONS[of_modules][0])
-        globs = self._strings(scopes, *_OPTIONS[of_modules][1])
-        self.subscriptions.append(
-            Subscription(
-                *(self, callback, view, types, require_outputs, opt_in, globs),
-                require_producers=require_producers,
-            )
-        )
+        called = ("types", "modules") if view is View.MODULE else ("ops", "scopes")
+        types, globs = map(self._names, called, (ops, scopes))
+        self.subscriptions.append(Subscription(self, callback, view, types, globs, *options))
 
-    def _strings(
-        self, given: Iterable[str] | None, option: str, what: str
-    ) -> frozenset[str] | None:
-        """What an option lists, which is text that names something; None for all there is."""
+    def _names(self, option: str, given: Names) -> frozenset[str] | None:
+        """Check the names that an option lists, and return them; None for all there are."""
         if isinstance(given, str):
-            raise TypeError(
-                f"{self.name}: {option} is a list of {what}; write {option}=[{given!r}]"
-            )
+            raise TypeError(f"{self.name}: {option} is a list of names; write {option}=[{given!r}]")
         found = None if given is None else frozenset(given)
         for name in found or ():
             if not isinstance(name, str):
-                raise TypeError(f"{self.name}: {option} names {what}, {name!r} is not a name")
+                raise TypeError(f"{self.name}: {option} is a list of names, {name!r} is not a name")
         return found
-
-
-def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
-    """Tools with all they depend on, each once, dependencies first.
-
-    Args:
-        roots: tools in the order in which they were applied.
-        present: tools active already; they come first and serve as dependencies.
-
-    Raises:
-        DependencyCycleError: naming the tools along the cycle.
-    """
-    order: list[Tool] = list(present)
-    path: list[Tool] = []
-    shared: dict[type[Tool], Tool] = {}
-    instances = [*present, *roots]
-    for tool in instances:  # which grows by all that they depend on
-        shared.setdefault(type(tool), tool)
-        instances += (t for t in tool.direct_dependencies() if t not in instances)
-
-    def visit(tool: Tool) -> None:
-        if tool in path:
-            cycle = [*path[path.index(tool) :], tool]
-            raise DependencyCycleError([t.name for t in cycle])
-        if tool in order:
-            return
-        path.append(tool)
-        for dependency in tool.dependencies:
-            if isinstance(dependency, type):
-                if dependency not in shared:
-                    shared[dependency] = dependency()
-                tool._built[dependency] = shared[dependency]
-        for known in tool.direct_dependencies():
-            visit(known)
-        path.pop()
-        order.append(tool)
-
-    for root in roots:
-        visit(root)
-    return order

@@ -1,4 +1,4 @@
-"""Trees of tensors: what modules take and return, in tuples, lists, mappings and dataclasses."""
+"""Trees of tensors are what modules take and return: tuples, lists, mappings and dataclasses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Around: TypeAlias = tuple[int, ...]
 
 
 def leaves(tree: Any, name: str = "", around: _Around = ()) -> Iterator[tuple[str, Any]]:
-    """All that a tree holds, in order, by the name of the tree and the keys that lead there.
+    """List all that a tree holds, in order, by its name and the keys that lead there.
 
     What is no tuple, list, mapping or dataclass is a leaf, and so is an empty one of these.
     """
@@ -25,7 +25,7 @@ def leaves(tree: Any, name: str = "", around: _Around = ()) -> Iterator[tuple[st
 
 
 def tensors_in(tree: Any, is_tensor: IsTensor, around: _Around = ()) -> list[Any]:
-    """The tensors of a tree, in order."""
+    """List the tensors of a tree, in order."""
     if is_tensor(tree):
         return [tree]
     within = (*around, id(tree))
@@ -34,7 +34,7 @@ def tensors_in(tree: Any, is_tensor: IsTensor, around: _Around = ()) -> list[Any
 
 
 def with_tensors_in(tree: Any, tensors: Sequence[Any], is_tensor: IsTensor) -> Any:
-    """A tree with other tensors in the places of those of :func:`tensors_in`.
+    """Copy a tree with other tensors in the places of those of :func:`tensors_in`.
 
     Whatever holds the same tensors as before is the same object, and all else a copy.
     """
@@ -66,7 +66,7 @@ def _with(tree: Any, rest: Iterator[Any], is_tensor: IsTensor, around: _Around) 
 
 
 def _children(tree: Any, around: _Around) -> Sequence[tuple[Any, Any]]:
-    """What a tuple, list, mapping or dataclass holds, with the keys; nothing for anything else."""
+    """List what a tuple, list, mapping or dataclass holds, with the keys; nothing for any other."""
     if id(tree) in around:
         return ()
     if isinstance(tree, (tuple, list)):

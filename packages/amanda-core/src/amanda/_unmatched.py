@@ -1,4 +1,4 @@
-"""What tools select by type or scope and never ran: said once, when a scope is left."""
+"""What tools select by type or scope and never ran is said once, when a scope is left."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from amanda._vocabulary import is_understood, speaks_natively
 
 @dataclass(slots=True, eq=False)
 class Scope:
-    """One ``with amanda.apply(...)`` block; ``open`` until it is left.
+    """A scope is one ``with amanda.apply(...)`` block; it is ``open`` until it is left.
 
     ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
     them. ``places`` has the scopes in the model where operators ran. If tools look at modules,
@@ -70,14 +70,14 @@ def _listed(name: str, near: str | None, tools: Iterable[str]) -> str:
 
 
 def _globs(tool: Tool, places: Collection[str]) -> dict[str, str | None]:
-    """Globs of a tool that selected no scope, each with one that would have."""
+    """Find the globs of a tool that selected no scope, each with one that would have."""
     globs = sorted({glob for s in _of_operators(tool) for glob in s.scopes or ()})
     missing = [glob for glob in globs if not any(selects(glob, place) for place in places)]
     return {glob: meant(glob, places) for glob in missing} if places else {}
 
 
 def _modules(tool: Tool, scope: Scope) -> dict[str, str | None]:
-    """Globs of paths, and classes, of modules of which none was called, with what may be meant."""
+    """Find paths and classes of modules of which none was called, and what may be meant."""
     paths, classes = scope.paths, frozenset(scope.classes)
     subscriptions = [s for s in tool.subscriptions if s.view is View.MODULE] if classes else []
     globs = {glob for s in subscriptions for glob in s.scopes or ()}
@@ -92,7 +92,7 @@ def _of_operators(tool: Tool) -> list[Subscription]:
 
 
 def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
-    """Types that a tool selected and that never ran, each with the nearest that did."""
+    """Find the types that a tool selected and that never ran, each with the nearest that did."""
     wanted: set[str] = set()
     seen: set[str] = set()
     asked: set[str] = set()  # by whoever runs the tool, and not among others that may be there
@@ -117,7 +117,7 @@ def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str
 
 @functools.lru_cache(maxsize=1024)
 def alike(type: str, known: frozenset[str]) -> frozenset[str]:
-    """Types out of ``known`` for which ``type`` may be meant.
+    """Return the types out of ``known`` for which ``type`` may be meant.
 
     Those of another style; if there are none, those spelled almost the same.
     """
@@ -131,7 +131,7 @@ def alike(type: str, known: frozenset[str]) -> frozenset[str]:
 
 
 def in_another_style(type: str, known: Iterable[str]) -> frozenset[str]:
-    """Types that differ by capitals and underscores alone: ``LayerNorm`` and ``layer_norm``."""
+    """Return types that differ by capitals and underscores alone: ``LayerNorm``, ``layer_norm``."""
     return frozenset(name for name in known if _bare(name) == _bare(type))
 
 

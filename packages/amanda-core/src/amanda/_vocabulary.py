@@ -1,4 +1,4 @@
-"""The vocabularies that tools speak: the backend's own, and those that context maps translate to.
+"""Tools speak vocabularies: the backend's own, and those that context maps translate to.
 
 A map announces itself by an entry point in the group ``amanda.context_maps`` whose name is
 ``<backend's vocabulary>:<other vocabulary>`` and whose value is a :class:`ContextMap`; it is
@@ -11,10 +11,10 @@ import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from amanda._analysis import Analysis
 from amanda._discovery import PORTABLE, entry_points_of, native_vocabularies, warn_once
 from amanda._driver import Driver
 from amanda._errors import AmandaError, MissingContextMapError, UnsupportedError
-from amanda._observation import Analysis
 from amanda._operator import Execution
 from amanda._tool import Subscription, Tool, View
 
@@ -25,21 +25,21 @@ _GROUP = "amanda.context_maps"  # of entry points
 
 
 class Translation(Protocol):
-    """What one operator is in another vocabulary."""
+    """A translation is what one operator is in another vocabulary."""
 
     @property
     def types(self) -> Collection[str]:
-        """The types under which tools of that vocabulary select it."""
+        """Return the types under which tools of that vocabulary select it."""
 
     def analysis(self, native: Analysis) -> Analysis:
-        """What a tool of that vocabulary is shown in place of an analysis.
+        """Return what a tool of that vocabulary is shown in place of an analysis.
 
         What it inserts there has to arrive as an insertion into ``native``.
         """
 
 
 class Composite(NamedTuple):
-    """Several operators of a graph that are one in another vocabulary.
+    """A composite is several operators of a graph that are one in another vocabulary.
 
     Attributes:
         type: what the context map calls it among the backend's types; no operator has that type.
@@ -57,30 +57,31 @@ class Composite(NamedTuple):
 
 
 class ContextMap(Protocol):
-    """What has tools of another vocabulary see the operators of a backend."""
+    """A context map has tools of another vocabulary see the operators of a backend."""
 
     def select(self, subscription: Subscription, driver: Driver) -> Selection:
-        """What a subscription of a tool of that vocabulary looks at."""
+        """Tell what a subscription of a tool of that vocabulary looks at."""
 
     def translate(self, execution: Execution, driver: Driver) -> Translation:
-        """What an operator is there, by an execution that shows its forward side."""
+        """Translate an operator, by an execution that shows its forward side."""
 
     def composites(self, graph: Any, driver: Driver) -> Sequence[Composite]:
-        """What is one operator there and several in a graph; no operator is a part of two."""
+        """Find what is one operator there and several in a graph; no operator is a part of two."""
 
     def functions(self) -> Mapping[str, str]:
-        """Python functions of the backend that may be one operator there, and are several here.
+        """List the Python functions of the backend that may be one operator there, and are several
+        here.
 
         Their dotted names, by what the map calls them among the backend's types; no operator has
         such a type.
         """
 
     def is_one(self, execution: Execution, driver: Driver) -> bool:
-        """Whether a call of such a function is one operator there, for its arguments."""
+        """Tell whether a call of such a function is one operator there, for its arguments."""
 
 
 def spoken(namespace: str | None) -> str | None:
-    """The vocabulary that a namespace names; None for that of the backend at hand.
+    """Return the vocabulary that a namespace names; None for that of the backend at hand.
 
     A name that is none of a backend's, and to which no package announces a context map, is one of
     the tool's own.
@@ -97,12 +98,12 @@ def _vocabularies() -> set[str]:
 
 
 def speaks_natively(tool: Tool, driver: Driver) -> bool:
-    """Whether a tool speaks the backend's own vocabulary."""
+    """Tell whether a tool speaks the backend's own vocabulary."""
     return tool.vocabulary in (None, driver.vocabulary)
 
 
 def context_map(backend: str, vocabulary: str) -> ContextMap:
-    """The map from a backend's vocabulary to another one.
+    """Load the map from a backend's vocabulary to another one.
 
     Raises:
         MissingContextMapError: none is installed, or it cannot be loaded.
@@ -115,7 +116,7 @@ def context_map(backend: str, vocabulary: str) -> ContextMap:
 
 @functools.cache
 def _map_or_reason(backend: str, vocabulary: str) -> ContextMap | str:
-    """The map from a backend's vocabulary to another one, or why there is none."""
+    """Load the map from a backend's vocabulary to another one, or say why there is none."""
     name = f"{backend}:{vocabulary}"
     for entry in (e for e in entry_points_of(_GROUP) if e.name == name):
         try:
@@ -129,7 +130,8 @@ def _map_or_reason(backend: str, vocabulary: str) -> ContextMap | str:
 
 
 def is_understood(tool: Tool, driver: Driver) -> bool:
-    """Whether a tool sees the operators of a backend: it speaks as that does, or a map translates.
+    """Tell whether a tool sees the operators of a backend, for it speaks as that does or a map
+    translates.
 
     What speaks the own vocabulary of another backend sees nothing of this one.
     """

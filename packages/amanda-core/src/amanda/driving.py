@@ -1,4 +1,4 @@
-"""What the author of a driver imports: how one framework's execution mode obeys the tools.
+"""The author of a driver imports this: how one framework's execution mode obeys the tools.
 
 A *driver* intercepts the operators of a framework and says which is which; the *engine* asks the
 tools about each of them once, and answers with a *plan*; the driver carries the plan out. Data
@@ -45,8 +45,8 @@ What a driver promises:
   :class:`Forward`, as it was when the operator ran, and holds it only as long as the graph. Through
   that a routine that replaces an operator also runs the ``original``.
 - Where its framework runs operators one by one, :class:`Call` carries their plans out in the order
-  of S1 and with the gradients of S3, given what only the framework can do. Meanwhile it pauses
-  the driver's :class:`ActiveEngine`, which that has as :attr:`Driver.active`.
+  and with the gradients of ``docs/semantics.md``, given what only the framework can do. Meanwhile
+  it pauses the driver's :class:`ActiveEngine`, which that has as :attr:`Driver.active`.
 - Where its framework stages functions (runs them once on placeholders, and then as a program), it
   does all of this while one is staged, by :class:`StagedCall`. What was staged, or else made by
   plans, it uses again only where :attr:`Engine.stamp` is the same.
@@ -77,6 +77,7 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 """
 
 from amanda._action import Action, Point, name_of
+from amanda._analysis import Analysis, Layouts
 from amanda._call import Call, StagedCall
 from amanda._discovery import (
     Announcement,
@@ -92,7 +93,6 @@ from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._engine import Engine
 from amanda._forward import NOTHING, Ask, Forward
 from amanda._interception import ActiveEngine, Patches
-from amanda._observation import Analysis, Layouts
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._permanent import Stored
 from amanda._places import (

@@ -1,6 +1,6 @@
 """``amanda.tool.apply`` is :func:`amanda.apply`, as in the published system."""
 
-from amanda._scope import apply
-from amanda._tool import Tool, in_order
+from amanda._scope import apply, in_order
+from amanda._tool import Tool
 
 __all__ = ["Tool", "apply", "in_order"]
