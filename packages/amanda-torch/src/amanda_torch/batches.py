@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_nothing = contextlib.nullcontext()
+
+
 class Layer(NamedTuple):
     """One wrapping of a tensor by ``vmap``."""
 
@@ -42,9 +45,12 @@ class Batches:
             sorted((layer.level, layer.size) for t in tensors for layer in layers(t))
         )
 
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> contextlib.AbstractContextManager[None]:
         """Where tensors of one sample exist; the backward of a Function is there already."""
+        return self._entered() if self._sizes else _nothing
+
+    @contextlib.contextmanager
+    def _entered(self) -> Iterator[None]:
         with contextlib.ExitStack() as stack:
             for size in self._sizes.values():
                 stack.enter_context(entered_vmap(size, "different"))

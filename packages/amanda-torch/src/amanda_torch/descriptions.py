@@ -18,11 +18,19 @@ from amanda_torch._internals import (
 )
 
 _DENSE = frozenset((torch.strided, torch._mkldnn))  # type: ignore[attr-defined]
+# Types whose strided tensors are told by shape, dtype and device alone, once for all that share
+# them: tools ask about every tensor of every execution.
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
+_KNOWN = 4096
 
 
 def describe(tensor: Tensor) -> TensorInfo:
     """Shape, dtype, size and device of a tensor."""
-    stored, mapped = (tensor, ()) if current_level() is None else _stored(tensor)
+    within = current_level() is not None
+    dense = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
+    if dense and not within:
+        return _plain(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad)
+    stored, mapped = _stored(tensor) if within else (tensor, ())
     is_dense = tensor.layout in _DENSE and not tensor.is_nested
     return TensorInfo(
         _shape(tensor),
@@ -32,6 +40,20 @@ def describe(tensor: Tensor) -> TensorInfo:
         is_dense,
         tensor.requires_grad,
         mapped,
+    )
+
+
+@functools.lru_cache(_KNOWN)
+def _plain(
+    shape: torch.Size, dtype: torch.dtype, device: torch.device, requires_grad: bool
+) -> TensorInfo:
+    nbytes = shape.numel() * dtype.itemsize
+    return TensorInfo(
+        tuple(shape),
+        _dtype_name(dtype),
+        nbytes,
+        _device_name(device),
+        requires_grad=requires_grad,
     )
 
 

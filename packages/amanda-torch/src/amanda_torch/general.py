@@ -84,7 +84,7 @@ class General:
             return call.run(plan.inside)
         _check(plan, operator)
         # a module has parameters, whatever it is given
-        tracked = _is_recording() if plan.whole is not None else _is_tracked(inputs)
+        tracked = _is_recording() if plan.whole is not None else is_tracked(inputs)
         destinations = self._destinations(call, inputs, tracked)
         if tracked and destinations.refused():
             return call.run(plan.inside)
@@ -194,7 +194,7 @@ def _check(plan: Plan, operator: Operator) -> None:
         warn_of_gradient(operator)
 
 
-def _is_tracked(tensors: Sequence[Tensor]) -> bool:
+def is_tracked(tensors: Sequence[Tensor]) -> bool:
     """Whether what is computed from tensors has a gradient, in either mode."""
     return _is_recording() and any(map(carries_gradient, tensors))
 

@@ -55,11 +55,14 @@ class Gradient:
         self.kept = Kept(plan)
         self._passes = Passes()
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether anybody may look at what the operator sends to its inputs."""
+        return self.plan is None or bool(self.plan.after)
+
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The inputs behind the boundary ahead of the operator, unless nobody looks there."""
-        if self.plan is not None and not self.plan.after:
-            return inputs
-        return watched(inputs, self._ahead)
+        """The inputs behind the boundary ahead of the operator."""
+        return watched(inputs, self._ahead) if self.looks_ahead else inputs
 
     def leave(
         self,
@@ -186,8 +189,9 @@ class Gradient:
                     return grads
                 return (*grads[:edge], batches.of_batch(passed, wrapped), *grads[edge + 1 :])
 
-        node.register_prehook(before)
-        if ahead:
+        if self.plan is None or self.plan.before:
+            node.register_prehook(before)
+        if ahead and self.looks_ahead:
             _follow(node, path[:-1]).register_hook(after)
 
     def _execution(

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from amanda_torch._internals import count_modes, is_jit_tracing
 from amanda_torch.call import OPERATOR_ERRORS, Call, run_inside
 from amanda_torch.frames import not_a_call_site
-from amanda_torch.general import General
+from amanda_torch.general import General, is_tracked
 from amanda_torch.routines import Routines
+from amanda_torch.thread import local
 from amanda_torch.tracing import is_tracing
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ def strategy_of(plan: Plan, form: Form, identity: Identity) -> Strategy:
         return Plain(form).run
     if plan.pending and signature.repeatable:
         return Pending(form, identity).run
-    looks_back = plan.backward or plan.gradient or plan.asked
-    if signature.writes or plan.replace or plan.pending or looks_back:
+    if signature.writes or plan.replace or plan.pending or plan.asked:
         return General(plan, form, identity).run
+    if plan.backward or plan.gradient:
+        return LookingBack(plan, form, identity).run
     return Around(plan, form, identity).run
 
 
@@ -97,6 +99,26 @@ class Around:
         outputs = form.signature.outputs_of(result)
         finished = self._after.run(outputs, operator)
         return result if finished is outputs else form.signature.with_outputs(result, finished)
+
+
+@not_a_call_site
+class LookingBack:
+    """Watches the gradient of an operator that writes nowhere, at executions that have one."""
+
+    def __init__(self, plan: Plan, form: Form, identity: Identity) -> None:
+        self._form = form
+        self._watched = General(plan, form, identity)
+        self._unwatched = Around(plan, form, identity)
+
+    def run(
+        self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
+    ) -> Any:
+        """Carry out the plan at one execution."""
+        # Where a gradient is derived from functions, what runs in them may not show that it has it.
+        derived = local.thread.derived is not None
+        if derived or is_tracked(self._form.tensors(args, kwargs)):
+            return self._watched.run(engine, plan, operator, keys, args, kwargs)
+        return self._unwatched.run(engine, plan, operator, keys, args, kwargs)
 
 
 @not_a_call_site

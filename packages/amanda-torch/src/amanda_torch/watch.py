@@ -157,5 +157,7 @@ class Watch(Unwatched):
 
     def _from(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
         self._given = given
-        self._ahead = edges(given) if self._gradient is not None else []
+        gradient, bounded = self._gradient, self._boundary is not None
+        looks = gradient is not None and (gradient.looks_ahead or not bounded)
+        self._ahead = edges(given) if looks else []
         return given
