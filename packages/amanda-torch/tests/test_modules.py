@@ -254,6 +254,15 @@ def test_modules_that_nobody_selects_are_named() -> None:
     assert [operator.scope for operator in tool.analyzed] == ["blocks.0"]
 
 
+def test_globs_of_operators_and_of_modules_stand_side_by_side() -> None:
+    operators, modules = amanda.Tool(), AtModules(modules=["blocks.0"])
+    seen: list[str] = []
+    operators.add_inst_for_op(lambda ctx: seen.append(ctx.op.scope), scopes=["blocks.1.linear"])
+    under([operators, modules], lambda: Blocks()(X))
+    assert seen == ["blocks.1.linear"]
+    assert [operator.scope for operator in modules.analyzed] == ["blocks.0"]
+
+
 def test_portable_tools_see_modules_as_the_backend_has_them() -> None:
     class Portable(amanda.Tool):
         def __init__(self) -> None:

@@ -105,6 +105,35 @@ def test_inputs_that_a_module_writes_to_are_kept_as_they_were() -> None:
     assert torch.equal(seen[1], X * W)
 
 
+# Outputs that are known
+
+
+def test_where_outputs_are_known_their_gradients_may_be_changed_at_once() -> None:
+    class Parts(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"sine": x.sin(), "cosine": x.cos()}
+
+    tool = AtModules(
+        lambda ctx: ctx.insert_on_grad_outputs(
+            lambda grad, x: grad * x, outputs=["cosine"], with_inputs=["x"]
+        ),
+        require_outputs=True,
+    )
+    model, x = Parts(), X.clone().requires_grad_()
+    for _ in range(2):
+        with amanda.apply(tool):
+            parts = model(x)
+            (grad,) = torch.autograd.grad((parts["sine"] + parts["cosine"]).sum(), x)
+        torch.testing.assert_close(grad, X.cos() - X.sin() * X)
+
+
+@pytest.mark.parametrize("at", ["insert_before_op", "replace_op", "insert_on_grad_inputs"])
+def test_what_comes_too_late_is_refused(at: str) -> None:
+    tool = AtModules(lambda ctx: getattr(ctx, at)(lambda x: x), require_outputs=True)
+    with amanda.apply(tool), pytest.raises(amanda.UnsupportedError, match="second time"):
+        nn.Linear(3, 3)(X)
+
+
 # Looking at gradients
 
 

@@ -119,6 +119,12 @@ class General:
             known = shown([t.detach() for t in outputs], names)
             plan = _completed(plan, call, known)
             after = Routines(plan.after)
+            if tracked and watch is UNWATCHED:  # that of a module is decided only now
+                watch = self._watch(plan, call)
+                if watch.kept is not None:
+                    watch.kept.keep(inputs=substituted, given=inputs)
+                    watch.enter(given)
+                    watch.gave(outputs)
         outputs = watch.leave(outputs, shown)
         finished = after.run(outputs, operator, forward)
         watch.done(shown)
@@ -262,11 +268,12 @@ def _replace(
 def _completed(plan: Plan, call: Call, execution: Execution) -> Plan:
     """The plan with what pending analyses decide, now that the operator has run."""
     completed = call.engine.complete(plan, execution)
-    if completed.before != plan.before or completed.replace is not plan.replace:
+    ahead = completed.whole is not None and completed.whole.after
+    if completed.before != plan.before or completed.replace is not plan.replace or ahead:
         raise UnsupportedError(
             f"{call.operator.named}: an analysis with require_outputs=True inserted before or "
-            "instead of an operator that cannot be run a second time; insert after it, or "
-            "analyze without outputs"
+            "instead of an operator that cannot be run a second time, or on the gradients of its "
+            "inputs; insert after it, or analyze without outputs"
         )
     return completed
 
