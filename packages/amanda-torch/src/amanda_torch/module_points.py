@@ -26,7 +26,7 @@ from amanda_torch.targets import Form
 from amanda_torch.thread import NODE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from amanda.driving import Engine
 
@@ -133,7 +133,7 @@ class _ModuleSignature(Signature):
 
     def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
         """The tensors among the arguments, trees flattened."""
-        return tensors_in((args[1:], kwargs), _is_tensor)
+        return _tensors_in((args[1:], kwargs))
 
     def with_tensors(
         self, args: Args, kwargs: Kwargs, tensors: Sequence[Any]
@@ -150,9 +150,10 @@ class _ModuleSignature(Signature):
         """All else that is given, by such names."""
         return {name: leaf for name, leaf in _leaves(args, kwargs) if not _is_tensor(leaf)}
 
-    def outputs_of(self, result: Any) -> list[Tensor]:
-        """The tensors that it returned, trees flattened."""
-        return tensors_in(result, _is_tensor)
+    @property
+    def outputs_of(self) -> Callable[[Any], list[Tensor]]:
+        """Tells the tensors that it returned, trees flattened."""
+        return _tensors_in
 
     def output_names(self, result: Any) -> list[str]:
         """Where in what it returned these are."""
@@ -180,6 +181,10 @@ def _leaves(args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
         yield from leaves(value, name)
     for name, value in kwargs.items():
         yield from leaves(value, name)
+
+
+def _tensors_in(tree: Any) -> list[Tensor]:
+    return tensors_in(tree, _is_tensor)
 
 
 def _is_tensor(value: Any) -> bool:

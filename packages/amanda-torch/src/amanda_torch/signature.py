@@ -104,9 +104,10 @@ class Signature:
             return None
         return tensors[0] if self.returns == 1 else tuple(tensors)
 
-    def outputs_of(self, result: Any) -> list[Tensor]:
-        """The tensors that it returned, lists flattened."""
-        return outputs_of(result)
+    @property
+    def outputs_of(self) -> Callable[[Any], list[Tensor]]:
+        """Tells the tensors that it returned, lists flattened."""
+        return outputs_of
 
     def output_names(self, result: Any) -> list[str]:
         """What these are called; schemas have no names for them."""

@@ -70,6 +70,7 @@ class Around:
         self._identity = identity
         self._before = Routines(plan.before) if plan.before else None
         self._after = Routines(plan.after) if plan.after else None
+        self._outputs_of = form.signature.outputs_of
 
     def run(
         self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
@@ -96,7 +97,7 @@ class Around:
             raise
         if self._after is None:
             return result
-        outputs = form.signature.outputs_of(result)
+        outputs = self._outputs_of(result)
         finished = self._after.run(outputs, operator)
         return result if finished is outputs else form.signature.with_outputs(result, finished)
 

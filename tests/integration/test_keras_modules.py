@@ -1,0 +1,41 @@
+"""A tool that looks at modules sees the same layers of Keras on both backends, and does the same.
+
+``keras_modules_program.py`` runs once for each backend, in a process of its own.
+"""
+
+import json
+
+import keras_process
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    results = {}
+    for backend in ("torch", "tensorflow"):
+        file = tmp_path_factory.mktemp(backend) / "found.json"
+        keras_process.run(backend, "keras_modules_program.py", file)
+        results[backend] = json.loads(file.read_text())
+    return results
+
+
+def test_classes_paths_and_names_of_inputs_are_the_same(found):
+    expected = [
+        ["Dense", "head", ["inputs"]],
+        ["Dense", "open", ["inputs"]],
+        ["Dense", "value", ["inputs"]],
+        ["Functional", "net", ["inputs"]],
+        ["Gate", "gate", ["inputs.value", "inputs.key"]],
+    ]
+    for backend in ("torch", "tensorflow"):
+        assert [json.loads(each) for each in found[backend]["seen"]] == expected
+
+
+def test_outputs_have_the_same_shapes(found):
+    assert found["torch"]["shapes"] == found["tensorflow"]["shapes"]
+
+
+def test_a_changed_gradient_trains_the_same_model(found):
+    for mine, theirs in zip(*(found[b]["weights"] for b in ("torch", "tensorflow")), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
