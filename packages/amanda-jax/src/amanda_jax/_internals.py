@@ -1,4 +1,4 @@
-"""The private names of JAX that the driver uses, looked up when it is loaded and nowhere else."""
+"""This module alone uses private names of JAX, which it looks up when the driver is loaded."""
 
 from typing import Any
 

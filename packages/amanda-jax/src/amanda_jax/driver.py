@@ -1,4 +1,4 @@
-"""The driver object: what tools are active in a thread, and what they ask about tensors."""
+"""The driver is told which tools are active in a thread, and answers them about tensors."""
 
 import contextlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Carrying out what the tools decided, at once or in what is being staged."""
+"""What the tools decided is carried out at once, or becomes part of what is being staged."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Where calls of operators are intercepted.
+"""Calls of operators are intercepted in two places.
 
 All primitives go through ``Primitive.bind``, whatever transformations are at work. A function with
 a derivative of its own, such as ``jax.nn.relu``, is one operator and goes through

@@ -1,4 +1,4 @@
-"""Models, their parameters, and which operator of a model is being called."""
+"""A model is a function whose calls tell its operators and its parameters."""
 
 import functools
 import threading
@@ -29,7 +29,7 @@ class Model:
 
 
 class Run:
-    """One call of a model; what runs in none is in one of no model."""
+    """Stands for one call of a model; what runs in none is in one of no model."""
 
     def __init__(self, model: Model | None) -> None:
         self.model = model

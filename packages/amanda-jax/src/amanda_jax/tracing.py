@@ -1,4 +1,4 @@
-"""What JAX is doing in a thread: it computes, stages a function, or differentiates one."""
+"""JAX computes in a thread, stages a function, or differentiates one; this tells which."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""The private names of TensorFlow that the driver uses, and what for.
+"""This module alone uses private names of TensorFlow, and says what for.
 
 They are looked up here and nowhere else, when the driver is loaded and before it changes anything:
 a version of TensorFlow that lacks one is refused by this name.

@@ -1,4 +1,4 @@
-"""The operators of a graph that are one for tools of another vocabulary.
+"""Several nodes of a graph may be one operator for tools of another vocabulary.
 
 Context maps find them; here they are shown the graph, and each becomes an operator of its own,
 with the places at which what is inserted around it goes.

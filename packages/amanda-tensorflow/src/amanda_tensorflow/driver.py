@@ -1,4 +1,4 @@
-"""The driver: has TensorFlow graphs obey the tools."""
+"""The driver has TensorFlow's graphs obey tools; it is put together here."""
 
 from __future__ import annotations
 

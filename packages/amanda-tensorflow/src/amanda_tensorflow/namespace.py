@@ -1,4 +1,4 @@
-"""The array namespace of TensorFlow's tensors, as the Python array API names things.
+"""The functions of TensorFlow are offered under the names of the Python array API.
 
 It is TensorFlow's NumPy namespace, with what that lacks or what does not work there on tensors
 that are not NumPy-like.

@@ -1,4 +1,4 @@
-"""Which tensors are variables of the model, or what was read, cast or viewed of one."""
+"""TensorFlow tells what a tensor was read, cast or viewed of; core follows that to a variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver changes in TensorFlow: for good, and only while tools are active.
+"""The driver changes TensorFlow in some places for good, in others only while tools are active.
 
 The two tables here are all of it, but for how tracebacks are shortened once an error has left a
 function (:func:`amanda_tensorflow.running.errors.shortening`). What the driver knows of a graph,

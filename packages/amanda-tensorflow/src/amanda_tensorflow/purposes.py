@@ -1,4 +1,4 @@
-"""What operators are there for, by the names that TensorFlow gives them."""
+"""An operator's purpose is told by the names that TensorFlow gives it."""
 
 from __future__ import annotations
 

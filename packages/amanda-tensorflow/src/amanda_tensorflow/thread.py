@@ -1,4 +1,4 @@
-"""What a thread is at: the tools active in it, and what they are looking at."""
+"""Each thread carries the tools active in it, and what they are looking at."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ active = ActiveEngine()
 
 
 class Shown(NamedTuple):
-    """What an analysis routine is looking at, and may ask for the values of.
+    """Holds what an analysis routine is looking at, and may ask for the values of.
 
     Attributes:
         values: what finds out the values of variables and constants.
@@ -49,7 +49,7 @@ class Shown(NamedTuple):
 
 
 class ThreadState:
-    """What a thread is at; within a scope that a routine opens, it begins anew.
+    """Holds what a thread is at; within a scope that a routine opens, it begins anew.
 
     Attributes:
         engine: the tools that were made active, None for none.

@@ -1,4 +1,4 @@
-"""Values that are known before a graph runs: variables, constants, and copies of them."""
+"""The values of variables and constants, and of copies of them, are known before a graph runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private names of PyTorch that the driver uses, and what for.
+"""This module alone uses private names of PyTorch, and says what for.
 
 They are looked up here and nowhere else, when the driver is loaded: a version of PyTorch that
 lacks one is refused by this name.

@@ -1,4 +1,4 @@
-"""What routines ask for of the forward side: tensors as they were when the operator ran.
+"""Routines may ask for tensors of the forward side, and get them as they were when it ran.
 
 For routines after an operator they are those that it was given; what it writes to is copied ahead.
 For routines on its gradient they are kept without their graph, so that they are freed with that of
@@ -47,7 +47,7 @@ def copied(tensors: Sequence[Tensor], places: Iterable[int]) -> Sequence[Tensor]
 
 
 class _Kept:
-    """A tensor of the forward side, without its graph."""
+    """Keeps a tensor of the forward side without its graph."""
 
     __slots__ = ("_layers", "_tensor", "_version")
 
@@ -74,7 +74,7 @@ class _Kept:
 
 
 class Kept:
-    """What is kept of the forward side of one execution for routines on its gradient.
+    """Keeps tensors of the forward side of one execution for routines on its gradient.
 
     Args:
         plan: what they ask for; None while that is not known, when all is kept.

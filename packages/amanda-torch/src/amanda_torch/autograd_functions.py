@@ -1,4 +1,4 @@
-"""Calls of custom autograd Functions, which are no operators for the dispatcher.
+"""Calls of custom autograd Functions are made operators here; the dispatcher knows none of them.
 
 Up to PyTorch 2.14 ``Function.apply`` is Python code that ends in a method of a base class, or,
 under the transforms of ``torch.func``, in a function; both can be exchanged. From 2.15 on it is

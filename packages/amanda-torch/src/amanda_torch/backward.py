@@ -1,4 +1,4 @@
-"""The backward pass: each autograd node by its own type, with the forward operator that made it."""
+"""Tools see each autograd node as a backward operator, with the forward operator that made it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of what runs under ``vmap``, of one sample at a time as the program sees it.
+"""Gradients under ``vmap`` are shown of one sample at a time, as the program sees its tensors.
 
 There autograd works on what ``vmap`` wraps: on whole batches, in nodes that know of no samples.
 """

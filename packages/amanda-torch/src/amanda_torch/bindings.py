@@ -1,4 +1,4 @@
-"""Operators that torch's own Python functions run as well, at half the cost.
+"""Some operators are run by torch's own Python functions, which do the same at half the cost.
 
 Such a function parses arguments without boxing them. For most operators that parser gets from what
 a kernel is given to the same overload with the same arguments. For some it does not, or not with

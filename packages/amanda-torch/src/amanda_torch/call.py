@@ -1,4 +1,4 @@
-"""One execution of an operator under a plan."""
+"""A call holds what one execution of an operator was given, and runs the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activation checkpoints: what is run again is where in the model it was run first."""
+"""Operators that an activation checkpoint runs again are those that ran in the forward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which code is the same place as other code: what was made anew from the same text.
+"""Code that is made anew from the same text is the same place as the code before it.
 
 ``GraphModule.recompile()`` and ``exec`` make it, in each step if they are called there. The first
 one stands for all, for as long as any of them, or an address, holds it.
@@ -21,7 +21,7 @@ _MADE = 4096
 
 
 class Codes:
-    """The code that addresses are made of."""
+    """Tells for each code object the one that stands for it in the addresses of operators."""
 
     def __init__(self) -> None:
         self._from_files: weakref.WeakValueDictionary[object, CodeType]

@@ -1,4 +1,4 @@
-"""The calling contexts of modules: in which model, and through which calls, a module is reached."""
+"""A module's calling context tells in which model, and through which calls, it is reached."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Contexts:
-    """The calling contexts of all modules.
+    """Finds the calling contexts of modules.
 
     Attributes:
         numbering: the ids of their operators.

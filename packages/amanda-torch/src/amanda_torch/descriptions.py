@@ -1,4 +1,4 @@
-"""What tools are told of PyTorch's tensors and devices."""
+"""Tools are told here what PyTorch knows of a tensor or a device."""
 
 from __future__ import annotations
 

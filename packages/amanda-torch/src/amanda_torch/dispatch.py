@@ -1,4 +1,4 @@
-"""Kernels on the interception key: one for each operator that an active tool wants.
+"""Each operator that an active tool wants has a kernel on the interception key.
 
 A type is a base name of ``aten`` (``conv2d``, ``add``, ``relu_``), with all its overloads; an
 operator of another library carries its namespace (``mylib::op``).
@@ -109,7 +109,7 @@ _INTERNAL_NAMESPACES = frozenset(
 
 
 class Interception:
-    """Which types have a kernel: at least all that an engine of some thread wants.
+    """Sees to it that all types have a kernel which an engine of some thread wants.
 
     Kernels stay when the last scope is left, since no thread includes their key any more and the
     next scope then has to make none; they go when that one does not want them.

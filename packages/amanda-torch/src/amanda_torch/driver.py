@@ -1,4 +1,4 @@
-"""The driver for PyTorch eager mode."""
+"""The driver has PyTorch's eager mode obey tools; it is put together here."""
 
 from __future__ import annotations
 

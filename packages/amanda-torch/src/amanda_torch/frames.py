@@ -1,4 +1,4 @@
-"""Which stack frames are call sites of the model, and what functions were given.
+"""Stack frames are told apart here: which are call sites of the model, and what was given to them.
 
 Frames are looked at by the identity of their code, since that is what an address is made of.
 """

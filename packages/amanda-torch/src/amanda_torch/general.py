@@ -1,4 +1,4 @@
-"""Carries out any plan at any operator: what writes, is replaced, or has its gradient watched."""
+"""Any plan is carried out at any operator: one that writes, is replaced, or has a gradient."""
 
 from __future__ import annotations
 

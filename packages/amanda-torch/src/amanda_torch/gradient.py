@@ -1,4 +1,4 @@
-"""The gradient of an operator as a whole, however many autograd nodes compute it.
+"""Tools see the gradient of an operator as a whole, however many autograd nodes compute it.
 
 The operator is put between two boundaries, identities in the autograd graph: the one after it
 sees the gradients of its outputs, all at once, and the one ahead of it the gradients that this

@@ -1,4 +1,4 @@
-"""Operators that take functions: ``torch.cond``, ``scan``, ``flex_attention``.
+"""Operators that take functions, as ``torch.cond`` and ``scan`` do, need care of their own.
 
 They are none for the dispatcher: what their functions run is seen, and they are not operators
 themselves. Run eagerly, PyTorch captures such a function with its compiler before it runs it, to

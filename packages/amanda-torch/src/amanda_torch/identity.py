@@ -1,4 +1,4 @@
-"""Which operator this is: its module, the call sites that lead to it, and, in a loop, its turn.
+"""An operator is known by its module, the call sites that lead to it, and its turn in a loop.
 
 An operator is a place in a model, as an instruction is a place in a program. Its address is the
 calling context of the module it runs in, then the call sites (code object and instruction offset)
@@ -62,7 +62,7 @@ _Module = torch.nn.Module
 
 
 class Identity:
-    """The operators of a process, by the places that run them.
+    """Knows the operators of a process by the places that run them.
 
     Attributes:
         contexts: the calling contexts of modules.

@@ -1,4 +1,4 @@
-"""Operators that write to tensors that the program holds: in place, or with ``out=``.
+"""Operators may write to tensors that the program holds: in place, or with ``out=``.
 
 Such an operator runs on the program's own tensors wherever it can, so that to observe it costs no
 copy and leaves its autograd graph as it is. A routine that replaces its result writes once more to
@@ -25,7 +25,7 @@ _nothing = contextlib.nullcontext()
 
 
 class Nowhere:
-    """Where an operator writes that writes nowhere."""
+    """Stands for the destinations of an operator that writes nowhere."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
@@ -73,7 +73,7 @@ class Nowhere:
 
 
 class Destinations(Nowhere):
-    """The program's tensors that one execution writes its results to.
+    """Holds the program's tensors that one execution writes its results to.
 
     Args:
         signature: that of the operator.

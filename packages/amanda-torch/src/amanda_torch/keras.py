@@ -1,4 +1,4 @@
-"""Keras on PyTorch: what its layers are called, what it runs on stand-ins, and its errors."""
+"""Keras on PyTorch names its layers, calls them on stand-ins, and reports errors in its own way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way of an execution from the dispatcher to what its plan says."""
+"""A kernel takes an execution from the dispatcher to what its plan says."""
 
 from __future__ import annotations
 

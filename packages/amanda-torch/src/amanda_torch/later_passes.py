@@ -1,4 +1,4 @@
-"""An operator's gradient in a later backward pass, told from what else comes to its inputs then.
+"""In a later backward pass an operator's gradient is told from what else comes to its inputs.
 
 A backward pass that is differentiated (``create_graph=True``) leads later ones to what the operator
 has saved: its inputs, its outputs, what it computed in between. What these send to its inputs is

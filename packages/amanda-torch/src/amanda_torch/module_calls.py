@@ -1,4 +1,4 @@
-"""Calls of modules, and of TorchScript, of which the dispatcher tells nothing."""
+"""Calls of modules and of TorchScript are noted here; the dispatcher tells nothing of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of each module: its paths and its calling contexts, for as long as it lives."""
+"""A module's paths and calling contexts are known for as long as it lives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class KnownModule:
-    """What is known of one module.
+    """Holds what is known of one module.
 
     Attributes:
         outside: the context for calls from outside of any module.
@@ -106,7 +106,7 @@ class KnownModule:
 
 
 class KnownModules(dict[int, KnownModule]):
-    """All modules that were met and live, by identity."""
+    """Holds what is known of all living modules, by identity."""
 
     def __init__(self, numbering: Numbering) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What operators are called: the scope and type, and a number for a second one of them."""
+"""Operators are called by their scope and type, and by a number from the second one on."""
 
 from __future__ import annotations
 

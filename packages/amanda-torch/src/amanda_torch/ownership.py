@@ -1,4 +1,4 @@
-"""Whose an operator is: the program's, an optimizer's, or one of torch's own internals."""
+"""An operator belongs to the program, to an optimizer, or to torch's own internals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tensors are parameters of the model, or what was read, cast or viewed of one.
+"""PyTorch tells what a tensor was read, cast or viewed of; core follows that to a parameter.
 
 A view knows its base. Of a cast or a copy autograd knows where it comes from. Where gradients are
 switched off nobody does, and so operators that copy are watched, for tools that speak of weights

@@ -1,4 +1,4 @@
-"""What of PyTorch is exchanged while a scope is open in some thread, and put back afterwards.
+"""Parts of PyTorch are exchanged while a scope is open in some thread, and put back afterwards.
 
 Operators are intercepted at the dispatcher; these patches tell what the dispatcher cannot: which
 module is running, when a backward runs, what an activation checkpoint runs again, and calls of
@@ -51,7 +51,7 @@ def _run_backward(*args: Any, **kwargs: Any) -> Any:
 
 
 class Patches(driving.Patches):
-    """What is changed in PyTorch while any thread has active tools.
+    """Changes PyTorch while any thread has active tools.
 
     Args:
         identity: knows which operators run.

@@ -1,4 +1,4 @@
-"""Where a module is within another one: the path by which its model knows it.
+"""A module's path is the one by which its model knows it.
 
 What wraps a module (a compiled model, DistributedDataParallel, FSDP) is no place in the model, so
 its path is that of the module it wraps.
@@ -26,7 +26,7 @@ _WRAPPERS = (
 
 
 class Paths:
-    """The paths of the modules within one, listed level by level and only as far as is asked.
+    """Lists the paths of the modules within one, level by level and only as far as is asked.
 
     So each module of a model is listed once for the module that calls it, however many there are.
     """

@@ -1,4 +1,4 @@
-"""Gradients that are computed beside those of the program."""
+"""Gradients may be computed beside those of the program, which does not notice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators are there for, by the code that runs them: a model, its parameters, its data."""
+"""An operator's purpose (a model, its parameters, its data) is told by the code that runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routines around an operator: what they return is not differentiated, unless they ask for it."""
+"""Routines around an operator are not differentiated, unless they ask for it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _is_grad_enabled = torch.is_grad_enabled
 
 @not_a_call_site
 class Routines:
-    """The routines of one plan before an operator, or after it.
+    """Runs the routines of one plan before an operator, or after it.
 
     Gradients of what they return pass straight to what it replaces, but for differentiable ones.
     """

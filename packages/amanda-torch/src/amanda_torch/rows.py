@@ -1,4 +1,4 @@
-"""Gradients of which PyTorch has some rows, as those of an embedding with ``sparse=True``."""
+"""PyTorch may have some rows of a gradient alone, as of an embedding with ``sparse=True``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signatures of the operators of the dispatcher, from their schemas."""
+"""The dispatcher's schemas tell how its operators take their arguments."""
 
 from __future__ import annotations
 

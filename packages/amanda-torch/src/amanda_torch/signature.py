@@ -1,4 +1,4 @@
-"""How an operator takes its arguments: which are tensors, which are written to, what it returns."""
+"""A signature tells which arguments are tensors, which are written to, and what is returned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Kwargs = dict[str, Any]
 
 
 class Signature:
-    """Names and kinds of the arguments of one operator.
+    """Tells the names and kinds of the arguments of one operator.
 
     Attributes:
         written: positions of the arguments that the operator writes its results to.

@@ -1,4 +1,4 @@
-"""Where in the program's code an operator is called."""
+"""The line of the program that calls an operator is found here."""
 
 from __future__ import annotations
 

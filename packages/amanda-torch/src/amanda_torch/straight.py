@@ -1,4 +1,4 @@
-"""Substitution that gradients pass straight through, or past a watch."""
+"""Gradients pass straight through a substitute to what it replaced, or past a watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How plans are carried out: each by the least that it needs, chosen once per plan and form.
+"""Each plan is carried out by the least that it needs, chosen once per plan and form.
 
 Core's ``Call`` states the same order for frameworks whose operators return new tensors and are
 differentiated by whoever runs them. Here an operator may write to what it is given, autograd sees

@@ -1,4 +1,4 @@
-"""What may stand for a tensor of the program."""
+"""A substitute has to fit the tensor of the program that it stands for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel stands in front of, and the forms in which that is given its arguments."""
+"""A kernel stands in front of a target, which is given its arguments in few forms."""
 
 from __future__ import annotations
 

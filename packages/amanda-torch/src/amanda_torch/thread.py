@@ -1,4 +1,4 @@
-"""What each thread carries: the active tools, and where in the model it is.
+"""Each thread carries the active tools, and where in the model it is.
 
 Whether operators are seen is not kept here, as core's ``ActiveEngine`` does, but by the dispatcher:
 a key that a thread includes, which the threads of a backward take over from the one that starts it.
@@ -45,7 +45,7 @@ NODE = 3
 
 
 class ThreadState:
-    """State of one thread.
+    """Holds the state of one thread.
 
     Attributes:
         engine: the tools that see the operators that run now, None for none.

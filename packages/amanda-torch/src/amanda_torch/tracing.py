@@ -1,4 +1,4 @@
-"""Tensors that stand for others while a program is traced; operators on them are left alone."""
+"""Operators on tensors that stand for others, while a program is traced, are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tensors hold, as NumPy arrays, also within transforms of ``torch.func``."""
+"""Tensors are read as NumPy arrays, also within transforms of ``torch.func``."""
 
 from __future__ import annotations
 

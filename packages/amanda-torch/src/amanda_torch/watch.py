@@ -1,4 +1,4 @@
-"""What sees the gradient of one execution: as a whole, or by its backward operators."""
+"""A watch sees the gradient of one execution, as a whole or by its backward operators."""
 
 from __future__ import annotations
 

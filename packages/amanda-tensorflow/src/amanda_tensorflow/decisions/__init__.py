@@ -1,4 +1,4 @@
-"""What the tools decide about the operators behind one call.
+"""The tools are asked here about the operators behind one call, and decide.
 
 The engine is asked about every operator in every frame, and about its gradient. What comes back
 is a list of stages: routines that run together at one point of one operator. The list tells all

@@ -1,4 +1,4 @@
-"""What routines ask for of the forward side: which tensors those are in a graph."""
+"""Routines ask for tensors of the forward side; this tells which those are in a graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tools are asked about: all operators behind one call."""
+"""Tools are asked about all operators behind one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions with a custom gradient, and what tools may do to their operators.
+"""Tools may do less to the operators of a function that has a custom gradient.
 
 A custom gradient stands for the gradient of all that its function runs. It is right for what tools
 make of them (S3) where that is the same function of other inputs, or of another result: then it

@@ -1,4 +1,4 @@
-"""What the tools decide about forward operators, and about composites of them."""
+"""The tools decide about forward operators, and about composites of them."""
 
 from __future__ import annotations
 

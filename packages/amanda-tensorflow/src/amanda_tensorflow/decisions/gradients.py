@@ -1,4 +1,4 @@
-"""What the tools decide about gradients: as a whole, and about the operators that compute them."""
+"""The tools decide about gradients as a whole, and about the operators that compute them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools decided about one operator or gradient, as stages."""
+"""What the tools decided about one operator or gradient is made into stages."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a call runs: frames of nodes, which operators they are, and which gradients they compute."""
+"""A call runs frames of nodes; this tells which operators they are, or compute the gradients of."""

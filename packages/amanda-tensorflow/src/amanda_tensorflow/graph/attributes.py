@@ -1,4 +1,4 @@
-"""The attributes of a node as plain Python values."""
+"""The attributes of a node are read as plain Python values."""
 
 from __future__ import annotations
 

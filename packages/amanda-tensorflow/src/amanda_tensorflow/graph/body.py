@@ -1,4 +1,4 @@
-"""The body of a function, or what a session runs, as NodeDefs that can be edited.
+"""The body of a function, or what a session runs, is held as NodeDefs that can be edited.
 
 A tensor is named as in a GraphDef, always with its index: ``node:0``; an argument is a tensor
 ``argument:0``.
@@ -46,7 +46,7 @@ class UnknownOpError(LookupError):
 
 
 class Body:
-    """NodeDefs, by name, with the arguments that come in and the tensors that go out.
+    """Holds NodeDefs by name, with the arguments that come in and the tensors that go out.
 
     Args:
         nodes, arguments, outputs, controls: see the attributes.

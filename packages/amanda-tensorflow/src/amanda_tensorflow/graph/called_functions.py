@@ -1,4 +1,4 @@
-"""The functions that nodes call: which attributes name them, and where they are defined."""
+"""Nodes call functions, which their attributes name and which are defined in various places."""
 
 from __future__ import annotations
 

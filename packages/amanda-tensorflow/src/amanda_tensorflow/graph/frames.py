@@ -1,4 +1,4 @@
-"""A call and all that it calls: one frame for each function body at each place that calls it.
+"""A frame is a function body at one place that calls it; a call and all it calls are a tree.
 
 A function that is called from two places has two frames, so that each can be edited on its own
 and a value's way from frame to frame is never ambiguous. New values travel by

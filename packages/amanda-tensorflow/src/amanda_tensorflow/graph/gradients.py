@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Gradients:
-    """Which nodes of a graph compute gradients, and of which operators.
+    """Nodes of a graph that compute gradients are found here, with the operators these are of.
 
     Attributes:
         calls: the gradient functions that made nodes.

@@ -1,4 +1,4 @@
-"""Which forward operator a gradient belongs to, by names: for graphs that nobody noted.
+"""Names tell which forward operator a gradient belongs to, in graphs that nobody noted.
 
 ``tf.gradients`` puts the gradient of ``a/MatMul`` into the scope ``gradients/a/MatMul_grad``. A
 tape keeps only the scope around the operator, ``gradient_tape/a``; there the tensors that are read

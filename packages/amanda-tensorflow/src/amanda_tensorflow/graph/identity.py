@@ -1,4 +1,4 @@
-"""Which operator a node is: its id, its scope, and the same operator again in another graph.
+"""A node is an operator with an id and a scope, and may be the same one as in another graph.
 
 The train, eval and predict functions of one model, and each of its retraced versions, are graphs
 of their own that hold the same layers. A node is the operator of an earlier graph when it has the
@@ -39,7 +39,7 @@ class _Known:
 
 
 class Identities:
-    """The operators of all graphs that are alive."""
+    """Knows the operators of all graphs that are alive."""
 
     def __init__(self) -> None:
         self._by_place: dict[str, tuple[_Known, ...]] = {}

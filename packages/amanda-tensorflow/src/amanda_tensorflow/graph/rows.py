@@ -1,4 +1,4 @@
-"""Gradients of which TensorFlow has some rows (``IndexedSlices``), such as those of embeddings.
+"""TensorFlow may have some rows of a gradient alone (``IndexedSlices``), as of an embedding.
 
 Tools that speak TensorFlow's vocabulary are given the rows, the others the whole gradient, as they
 are on backends that have no rows.

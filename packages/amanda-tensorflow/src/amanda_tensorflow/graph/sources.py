@@ -1,4 +1,4 @@
-"""Where in the program's code a node was made."""
+"""The line of the program that made a node is found here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that hold state of their own, which a copy of the node would not have.
+"""Some nodes hold state of their own, which a copy of the node would not have.
 
 A session keeps the state of a queue, table, iterator or random stream with its node. A copy would
 begin with an empty queue or at the start of the stream, unless there is a name under which it finds

@@ -1,4 +1,4 @@
-"""What is known of a graph that TensorFlow does not keep with it.
+"""Notes hold what is known of a graph and TensorFlow does not keep with it.
 
 The notes are taken while a graph is built, by the functions of TensorFlow that
 :mod:`amanda_tensorflow.patches` wraps. They are attributes of the graph, so that they live exactly
@@ -69,7 +69,7 @@ _numbers_of_graphs = itertools.count()
 
 @dataclass(slots=True, eq=False)
 class Notes:
-    """What is known of one graph.
+    """Holds what is known of one graph.
 
     Attributes:
         number: one that no other graph ever has.

@@ -1,4 +1,4 @@
-"""Forward code that runs in the backward pass, noted while graphs are built.
+"""Forward code that runs in the backward pass is noted while graphs are built.
 
 A custom gradient is a function of the program's own, and what it runs may be forward code once
 more, as all that ``tf.recompute_grad`` wraps. Such nodes are operators of the model, and what is

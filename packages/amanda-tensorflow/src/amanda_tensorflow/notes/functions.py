@@ -1,4 +1,4 @@
-"""Notes of which Python function a graph was traced from, taken while it is traced.
+"""The Python function that a graph is traced from is noted meanwhile.
 
 A function that is traced again, for arguments of another shape or in another mode, has the same
 operators.

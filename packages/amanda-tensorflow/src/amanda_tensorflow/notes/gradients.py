@@ -1,4 +1,4 @@
-"""Notes of which operator each gradient belongs to, taken while gradients are built.
+"""The operator that a gradient belongs to is noted while gradients are built.
 
 Names do not tell it. TensorFlow looks up the gradient function of an operator in a registry, both
 for ``tf.gradients`` and for tapes; each call of such a function is noted, with the gradients that

@@ -1,4 +1,4 @@
-"""Name scopes: how each was opened, noted while graphs are built, and what the program called it.
+"""The program's name for a name scope is noted while graphs are built, and how it was opened.
 
 TensorFlow makes the names of scopes unique by numbers: the layer ``hidden`` is in the scope
 ``hidden_1`` where the graph has a ``hidden`` already. Noted is by which name, and in which scope, a

@@ -1,4 +1,4 @@
-"""The same node once more, with another version of what it takes."""
+"""A node may be added once more, with another version of what it takes."""
 
 from __future__ import annotations
 

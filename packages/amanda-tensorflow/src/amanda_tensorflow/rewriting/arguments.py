@@ -1,4 +1,4 @@
-"""New arguments of what is rewritten: what routines have captured, and versions of tensors."""
+"""What is rewritten gets new arguments: what routines have captured, and versions of tensors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Stashed(NamedTuple):
 
 
 class Arguments:
-    """The new arguments of an outermost frame.
+    """Holds the new arguments of an outermost frame.
 
     Attributes:
         sources: where the values for them come from, in order.

@@ -1,4 +1,4 @@
-"""What has to stay under XLA when a function leaves it.
+"""Some nodes have to stay under XLA when their function leaves it.
 
 A function that calls back into Python cannot be compiled as a whole. Most of its operators run as
 well without XLA, but some have no other kernel on this machine, or one that refuses their layout,

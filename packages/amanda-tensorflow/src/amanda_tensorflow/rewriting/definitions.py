@@ -1,4 +1,4 @@
-"""Definitions of rewritten functions, and where they are registered to be called."""
+"""Rewritten functions are defined here, and registered where they are called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is inserted into one frame, and what its tensors are after that."""
+"""Edits hold what is inserted into one frame, and what its tensors are after that."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _needed(node: Any) -> set[str]:
 
 
 class Edits:
-    """What is inserted into one frame.
+    """Holds what is inserted into one frame.
 
     Attributes:
         after: what an output of a node is once the routines after it have run.

@@ -1,4 +1,4 @@
-"""Inserts stages around composites: groups of nodes that are one operator for some tools."""
+"""Stages are inserted around composites: groups of nodes that are one operator for some tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inserts stages into frames.
+"""The rewriter inserts stages into frames.
 
 Every node that reads a tensor is given the version of it that S3 says: an operator and its own
 gradient the substituted inputs, its own gradient the original outputs, and everybody else the

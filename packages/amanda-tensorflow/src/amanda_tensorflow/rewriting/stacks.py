@@ -1,4 +1,4 @@
-"""The stacks by which a loop of version 1 hands tensors to the loop of its gradient."""
+"""A loop of version 1 hands tensors to the loop of its gradient by stacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator in a loop takes in each turn for a tensor that no turn changes.
+"""An operator in a loop may take another version in each turn of a tensor that no turn changes.
 
 The backward loop takes such a tensor from outside, as the forward loop does, and not from a list
 that the forward loop fills. Where a tool substitutes it for an operator, each turn may have another

@@ -1,4 +1,4 @@
-"""Another version of a tensor, brought to where a gradient needs it.
+"""Versions of a tensor are brought to where gradients need them.
 
 The gradient of an operator may sit in another frame than the operator: in the backward function
 of a pair, or in the backward loop of a loop. The tensors it takes have come there by arguments,

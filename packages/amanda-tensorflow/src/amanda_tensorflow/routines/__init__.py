@@ -1,1 +1,1 @@
-"""The routines of tools, made ready to run in a graph: as nodes that call Python, or functions."""
+"""Routines are made ready to run in a graph, as nodes that call Python or as functions."""

@@ -1,4 +1,4 @@
-"""Running one routine of a tool, host or pure, in TensorFlow's terms."""
+"""One routine of a tool, host or pure, is run in TensorFlow's terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host routines: what nodes of a graph call back in Python."""
+"""Host routines are called back by nodes of a graph."""
 
 from __future__ import annotations
 

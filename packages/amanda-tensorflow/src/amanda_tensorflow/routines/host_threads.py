@@ -1,4 +1,4 @@
-"""TensorFlow's threads that run operators, each held by the host routine that it is running.
+"""A host routine holds the thread of TensorFlow's that runs it.
 
 There are only so many of them. A routine that opens a scope waits for what runs in it, which needs
 such a thread too.

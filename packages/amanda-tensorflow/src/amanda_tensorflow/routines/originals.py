@@ -1,4 +1,4 @@
-"""The operator itself, for a routine that replaces it and wants to run it."""
+"""A routine that replaces an operator may run the operator itself."""
 
 from __future__ import annotations
 

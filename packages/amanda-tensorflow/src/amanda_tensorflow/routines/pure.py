@@ -1,4 +1,4 @@
-"""Pure routines, traced to functions that nodes of a graph call; TensorFlow inlines them."""
+"""Pure routines are traced to functions that nodes of a graph call and TensorFlow inlines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LARGE = 1024  # bytes
 
 
 class PureRoutine:
-    """A stage's routines, traced to a function.
+    """Holds a stage's routines as the function that they were traced to.
 
     Attributes:
         changed: positions of the tensors that the function returns.

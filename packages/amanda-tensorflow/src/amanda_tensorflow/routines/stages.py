@@ -1,4 +1,4 @@
-"""Stages: routines that run together at one point of one operator."""
+"""A stage is the routines that run together at one point of one operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RESOURCE = "the variable or resource that the operator works on cannot be repla
 
 
 class Spec(NamedTuple):
-    """What is known of a tensor while its graph does not run."""
+    """Tells what is known of a tensor while its graph does not run."""
 
     dtype: Any
     shape: Any
@@ -64,7 +64,7 @@ class Asked(NamedTuple):
 
 
 class Stage:
-    """Routines that run together at one point of one operator.
+    """Runs the routines that run together at one point of one operator.
 
     Attributes:
         frame: number of the frame that it is in.

@@ -1,4 +1,4 @@
-"""What a routine may return in place of a tensor."""
+"""A routine may return what fits in place of a tensor."""
 
 from __future__ import annotations
 

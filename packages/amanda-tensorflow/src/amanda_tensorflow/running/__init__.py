@@ -1,1 +1,1 @@
-"""The front ends, which run rewritten copies of functions and of what sessions are asked for."""
+"""The front ends run rewritten copies of functions and of what sessions are asked for."""

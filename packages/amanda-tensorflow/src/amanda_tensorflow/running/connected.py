@@ -1,4 +1,4 @@
-"""Runs of a session in which tensors of its graph are connected in another way.
+"""A session may run with tensors of its graph connected in another way.
 
 A session's graph cannot be changed once it has run. But a session can be told, for each thing that
 it is asked to run, to give the readers of one tensor the value of another one.

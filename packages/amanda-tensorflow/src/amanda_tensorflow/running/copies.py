@@ -1,4 +1,4 @@
-"""Rewritten copies of what a program calls, and which of them are kept.
+"""What a program calls is rewritten into copies, of which some are kept.
 
 A program's functions and graphs are never changed. What tools insert routines into is rewritten
 into a copy, and that runs instead: for a function another function, for a session other nodes in
@@ -66,7 +66,7 @@ AnyCopy = TypeVar("AnyCopy", bound=Copy)
 
 @dataclass(slots=True, eq=False)
 class InUse(Generic[AnyCopy]):
-    """What tools have decided about something that is called.
+    """Holds what tools have decided about something that is called.
 
     Attributes:
         copy: what runs instead; None where nothing is to be done.
@@ -80,7 +80,7 @@ class InUse(Generic[AnyCopy]):
 
 
 class Copies(Generic[AnyCopy]):
-    """The copies of one function, or of what one graph runs for one request.
+    """Keeps the copies of one function, or of what one graph runs for one request.
 
     The copy that active tools use is kept as long as they are active, and so are the copies that
     were used last.

@@ -1,4 +1,4 @@
-"""Errors that leave what is run: those of routines with their causes, others as without tools.
+"""Errors of routines reach the program with their causes, and all others as without tools.
 
 TensorFlow turns the exception of a host routine into an error of its own, and names in others the
 nodes and functions that were added. It shortens the tracebacks of errors, as Keras does: for that

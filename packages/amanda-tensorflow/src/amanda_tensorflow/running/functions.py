@@ -1,4 +1,4 @@
-"""The front end for tf.function: runs a rewritten copy of each function that is called.
+"""The front end for tf.function runs a rewritten copy of each function that is called.
 
 Every call of a traced function that runs, its forward and its backward under a tape included,
 goes through ``AtomicFunction.call_flat``.

@@ -1,4 +1,4 @@
-"""What runs in place of what a program calls: the same for functions and for sessions."""
+"""What a program calls is exchanged for a rewritten copy, for functions and sessions alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that hold state inside the functions that a session's graph calls.
+"""Some nodes hold state inside the functions that a session's graph calls.
 
 A session puts the bodies of branches into its graph before it runs it, and keeps the state of
 their nodes under the names that they get there, with numbers in them. To learn those names the
@@ -68,7 +68,7 @@ class Held(NamedTuple):
 
 
 class Below:
-    """The nodes that hold state below the copied nodes of a graph.
+    """Finds the nodes that hold state below the copied nodes of a graph.
 
     Attributes:
         held: those whose originals can run.

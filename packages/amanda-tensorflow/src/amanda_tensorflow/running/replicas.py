@@ -1,4 +1,4 @@
-"""Replicas of a strategy: threads that do a part of the work of the one that starts them."""
+"""Replicas of a strategy are threads that do a part of the work of the one that starts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of nodes that a session runs, imported into its graph beside the originals."""
+"""Nodes that a session runs are copied, and imported into its graph beside the originals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SCOPE = "amanda_copy_"
 
 
 class CopiedNodes:
-    """Which nodes have to be copied: those that are new or changed, and all that depend on them.
+    """Tells which nodes to copy: those that are new or changed, and all that depend on them.
 
     A node that holds state of its own is not to be replaced by a copy. Where its inputs are what
     they were, it stays as it is. Otherwise its copy stands only for its place: when the session

@@ -1,4 +1,4 @@
-"""The front end for sessions: runs rewritten copies of nodes beside the originals.
+"""The front end for sessions runs rewritten copies of nodes beside the originals.
 
 A session cannot take back nodes that it has run, and its variables live inside it. But it can be
 extended. What depends on an inserted routine is imported a second time into the same graph, next to
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class SessionCopy(Copy):
-    """Rewritten copies of what a session is asked to run.
+    """Holds rewritten copies of what a session is asked to run.
 
     Args:
         root: what it runs, which is edited.
@@ -136,7 +136,7 @@ class SessionCopy(Copy):
 
 @dataclass(slots=True, eq=False)
 class _InGraph:
-    """What sessions have run under tools in one graph.
+    """Holds what sessions have run under tools in one graph.
 
     Attributes:
         last: the id of the last node when its operators were identified.
@@ -152,7 +152,7 @@ class _InGraph:
 
 
 class Request(Runnable[SessionCopy]):
-    """What a session is asked to run, by names."""
+    """Holds what a session is asked to run, by names."""
 
     def __init__(
         self, session: Any, feeds: Mapping[Any, Any], fetches: Sequence[Any], targets: Sequence[Any]

@@ -1,4 +1,4 @@
-"""Versions of tensors that a forward function hands to the backward function of its gradient.
+"""A forward function hands versions of tensors to the backward function of its gradient.
 
 A function that is called under a tape returns intermediate tensors, and these very objects are
 arguments of its backward function. Where that needs another version of one, it travels beside the
@@ -26,7 +26,7 @@ _alive: set[int] = set()  # by identity; a count would be wrong once threads rac
 
 
 class _Versions(dict["Wanted", Any]):
-    """Other versions of a tensor, by the operators whose gradients need them."""
+    """Holds other versions of a tensor, by the operators whose gradients need them."""
 
     def __init__(self) -> None:
         super().__init__()

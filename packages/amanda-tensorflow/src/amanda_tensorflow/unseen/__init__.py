@@ -1,4 +1,4 @@
-"""What active tools did not see, which is said once in each scope."""
+"""What active tools did not see is said once in each scope."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_THE_PROGRAM = ("amanda", "amanda_tensorflow", "contextlib", "functools", "k
 
 @dataclass(slots=True, eq=False)
 class Met:
-    """What the tools of one scope have met.
+    """Holds what the tools of one scope have met.
 
     Attributes:
         graphs: whether they saw a graph.
@@ -46,7 +46,7 @@ class Met:
 
 
 class Unseen:
-    """What was not seen in the scopes so far.
+    """Holds what was not seen in the scopes so far.
 
     Attributes:
         reason: why, None as long as there was nothing.

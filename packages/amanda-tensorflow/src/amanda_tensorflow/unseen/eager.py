@@ -1,4 +1,4 @@
-"""Operators that TensorFlow runs one by one: tools see graphs, and nothing of these."""
+"""Operators that TensorFlow runs one by one are noticed here; tools see graphs alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that run where tools do not see them, as those of tf.data pipelines do."""
+"""Functions that run where tools do not see them, as in tf.data pipelines, are noticed here."""
 
 from __future__ import annotations
 
