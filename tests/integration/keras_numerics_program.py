@@ -10,7 +10,7 @@ import sys
 import amanda
 import keras
 import numpy as np
-from amanda_tools import Faults, NanWatch, Record, campaign
+from amanda_tools import Faults, Kernels, NanWatch, Record, campaign
 from keras import layers
 
 FOLDER = pathlib.Path(sys.argv[1])
@@ -86,6 +86,14 @@ def nonfinite():
     return {"scope": row.scope, "made": row.made, "of": row.of, "source": row.source}
 
 
+def kernels():
+    """How often each layer had its device do something in three steps of training."""
+    net, tool = model(), Kernels()
+    with amanda.apply(tool):
+        net.fit(X, np.zeros((3, 5)), epochs=3, verbose=0)
+    return {f"{row.operator} {row.direction}": row.launches for row in tool.rows()}
+
+
 class Inverse(layers.Layer):
     def call(self, x):
         return 1.0 / x  # where it goes wrong
@@ -94,4 +102,5 @@ class Inverse(layers.Layer):
 if __name__ == "__main__":
     record()
     found = {"faults": faults(), "trials": trials(), "nonfinite": nonfinite()}
+    found["kernels"] = kernels()
     (FOLDER / "found.json").write_text(json.dumps(found))

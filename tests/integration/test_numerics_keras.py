@@ -60,6 +60,16 @@ def test_the_operator_that_makes_an_infinity_is_named(found, backend):
         assert "# where it goes wrong" in program.readlines()[int(line) - 1]
 
 
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_kernels_are_joined_to_layers(found, backend):
+    launches = found[backend]["kernels"]
+    for layer in ("net/conv/", "net/dense/"):
+        for direction in ("forward", "backward"):
+            counts = [n for k, n in launches.items() if layer in k and k.endswith(direction)]
+            assert counts
+            assert all(count % 3 == 0 for count in counts)  # of three steps
+
+
 class TestCompare:
     def test_finds_no_difference_between_the_backends(self, folders):
         found = compare_records(*(folders[b] / "same.npz" for b in ("torch", "tensorflow")))

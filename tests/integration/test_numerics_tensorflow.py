@@ -6,7 +6,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from amanda_tools import NanWatch, compare
+from amanda_tools import Kernels, NanWatch, compare
 
 
 def watched(run, **options):
@@ -113,3 +113,39 @@ class TestCompare:
         other = compare(session(tf.float32, weight), session(tf.float16, weight + 0.1))
         assert other.first().type == "MatMul"
         assert line_of(other.first()).endswith("# the second")
+
+
+class TestKernels:
+    def test_are_joined_to_operators_in_loops_and_functions(self):
+        @tf.function
+        def inner(x):
+            return tf.nn.relu(x @ x)
+
+        @tf.function
+        def outer(x):
+            for _ in tf.range(3):
+                x = tf.tanh(x)
+            return tf.reduce_sum(inner(x))
+
+        tool = Kernels()
+        with amanda.apply(tool):
+            for _ in range(2):
+                outer(tf.ones((8, 8)))
+        launches = {row.type: row.launches for row in tool.rows()}
+        assert launches["Tanh"] == 6  # in each turn of each call
+        assert launches["MatMul"] == launches["Sum"] == 2
+        assert all(row.time > 0 and row.device == "cpu" for row in tool.rows() if row.time)
+
+    def test_of_a_session_and_its_gradients(self):
+        graph = tf.Graph()
+        with graph.as_default():
+            x = tf.compat.v1.placeholder(tf.float32, (4, 4))
+            y = tf.reduce_sum(tf.linalg.matmul(x, x, transpose_b=True))
+            grad = tf.gradients(y, x)[0]
+        tool = Kernels()
+        with tf.compat.v1.Session(graph=graph) as session, amanda.apply(tool):
+            session.run([y, grad], {x: np.ones((4, 4))})
+        products = [row for row in tool.rows() if row.type == "MatMul"]
+        assert {row.direction for row in products} == {"forward", "backward"}
+        (operator,) = {row.operator for row in products}
+        assert operator.startswith("MatMul")

@@ -11,6 +11,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from amanda._errors import UnsupportedError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from amanda._interception import ActiveEngine
     from amanda._operator import Execution, Operator
     from amanda._permanent import Stored
+    from amanda._profiling import Profiler
 
 
 class TensorInfo(NamedTuple):
@@ -227,6 +230,14 @@ class Driver(abc.ABC):
             the values in the order of ranks; that of this process if there is no other.
         """
         return [value]
+
+    def profiler(self) -> Profiler:
+        """The framework's own profiler.
+
+        Raises:
+            UnsupportedError: there is none, or it cannot be had.
+        """
+        raise UnsupportedError(f"the driver of {self.backend} knows no profiler; use profile")
 
     def purpose(self, operator: Operator) -> str:
         """Tell what an operator that is being analyzed is there for, as far as the driver can tell.

@@ -59,6 +59,7 @@ What a driver promises:
   looks at, across all that it does not. A driver that does so says so (``tells_producers``).
 - It tells where its framework keeps a parameter, as a :class:`Stored` (:meth:`Driver.stored`), so
   that what a tool makes of it can be made permanent, in a block of :meth:`Driver.at_rest`.
+- It may lend the framework's own profiler to tools (:meth:`Driver.profiler`, a :class:`Profiler`).
 - It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
   :func:`calling_source` when it makes one, as :class:`Operators` does, or by what a graph keeps of
   its nodes, of which :func:`is_program` tells the program's own lines.
@@ -108,6 +109,7 @@ from amanda._places import (
 from amanda._plan import Plan
 from amanda._private_names import PrivateNames, versions_tested
 from amanda._producers import InputProducers, Producer, Producers
+from amanda._profiling import Kernel, Profiler
 from amanda._routine import in_routine
 from amanda._selection import Selection
 from amanda._tool import Subscription, View
@@ -122,10 +124,12 @@ __all__ += ["NOTHING", "Ask", "Forward"]
 __all__ += ["leaves", "tensors_in", "with_tensors_in"]
 __all__ += [
     "InputProducers",
+    "Kernel",
     "Layouts",
     "Parameter",
     "Producer",
     "Producers",
+    "Profiler",
     "Source",
     "Stored",
     "TensorInfo",

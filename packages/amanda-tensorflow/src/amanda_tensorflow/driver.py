@@ -14,6 +14,7 @@ from amanda_tensorflow.graph.layers import layers_around
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import shown_whole
 from amanda_tensorflow.permanent import StoredVariable
+from amanda_tensorflow.profiler import TensorFlowProfiler
 from amanda_tensorflow.purposes import purpose
 from amanda_tensorflow.routines.host_threads import Waiting
 from amanda_tensorflow.routines.substitutes import incompatible_reason
@@ -155,6 +156,10 @@ class TensorFlowDriver(Driver):
     def at_rest(self) -> AbstractContextManager[object]:
         """A block outside of all graphs."""
         return outside_of_graphs()
+
+    def profiler(self) -> TensorFlowProfiler:
+        """``tf.profiler``."""
+        return TensorFlowProfiler()
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the names that TensorFlow gives it."""

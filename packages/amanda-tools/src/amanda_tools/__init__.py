@@ -7,6 +7,7 @@ from amanda_tools.faults import Fault, Faults
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops
 from amanda_tools.graph import Edge, Graph, Network, Node
+from amanda_tools.kernels import Kernels, OperatorKernel
 from amanda_tools.merge_files import merge_files
 from amanda_tools.merging import Merged, RankNumber, gathered
 from amanda_tools.nonfinite import NanWatch, NonFinite
@@ -34,6 +35,7 @@ __all__ = [
     "Findings",
     "Flops",
     "Graph",
+    "Kernels",
     "Merged",
     "ModuleSummary",
     "NanWatch",
@@ -41,6 +43,7 @@ __all__ = [
     "Node",
     "NonFinite",
     "OperatorFlops",
+    "OperatorKernel",
     "OperatorProfile",
     "OperatorRow",
     "Operators",

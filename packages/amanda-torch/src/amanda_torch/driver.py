@@ -21,6 +21,7 @@ from amanda_torch.mapped_functions import MappedFunctions
 from amanda_torch.parameters import is_parameter_itself, read_from
 from amanda_torch.patches import Patches
 from amanda_torch.permanent import StoredParameter
+from amanda_torch.profiler import TorchProfiler
 from amanda_torch.purposes import purpose
 from amanda_torch.script import run_as_written
 from amanda_torch.substitutes import incompatible
@@ -205,6 +206,10 @@ class TorchDriver(amanda.Driver):
     def gather(self, value: Any, timeout: float = 60) -> Sequence[Any] | None:
         """What every process of the group gives, or else those that ``torchrun`` started."""
         return processes.gather(value, timeout)
+
+    def profiler(self) -> TorchProfiler:
+        """``torch.profiler``."""
+        return TorchProfiler()
 
     def whole(self, gradient: Any) -> Any:
         """A gradient with all its rows, if it is a sparse one."""
