@@ -39,7 +39,7 @@ DRIVER_AUTHORS = [
     *("Subscription", "calling_source", "is_program", "places_of"),
     *("TensorInfo", "Translation", "View", "alike", "announced", "calling_instructions"),
     *("context_map", "entry_points_of", "frameworks", "in_routine", "install_hint"),
-    *("leaves", "tensors_in", "with_tensors_in"),
+    *("Kernel", "Profiler", "leaves", "tensors_in", "with_tensors_in"),
     *("known_drivers", "name_of", "numbered", "register_driver", "unregister_driver"),
     "versions_tested",
 ]
