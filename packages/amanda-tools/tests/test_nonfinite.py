@@ -97,6 +97,8 @@ def test_names_the_line_in_torchscript():
     scripted = torch.jit.script(repeated)
     row = watched(lambda: scripted(torch.full((3,), 20.0))).first()
     assert (row.made, line_of(row)) == ("nan", "x = torch.log(x)")
+    with pytest.raises(amanda.RoutineError, match="makes 3 NaN of finite inputs"):
+        watched(lambda: scripted(torch.full((3,), 20.0)), stop=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])

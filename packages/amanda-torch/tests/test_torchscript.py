@@ -8,7 +8,7 @@ import amanda
 import pytest
 import silero_vad
 import torch
-from amanda.testing.probes import Record, before
+from amanda.testing.probes import Record, before, fail
 from plain_models import perceptron
 from torch import Tensor, nn
 from watching import GradientWatch, everything, types
@@ -288,3 +288,41 @@ def test_whether_torchscript_optimizes_is_as_before_a_scope(optimized: bool) -> 
                 assert optimizes() is optimized
             assert not optimizes()
         assert optimizes() is optimized
+
+
+@script
+@pytest.mark.parametrize("as_module", [False, True])
+def test_an_error_of_a_routine_comes_out_as_it_is(as_module: bool) -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.relu().neg()
+
+    scripted = torch.jit.script(Model() if as_module else negative)
+    outer = torch.jit.script(nn.Sequential(scripted)) if as_module else scripted
+    cause = KeyError("of the tool")
+    with amanda.apply(fail("neg", cause)):
+        with pytest.raises(amanda.RoutineError, match="neg") as raised:
+            outer(X)
+        assert raised.value.__cause__ is cause
+    assert torch.equal(outer(X), -X.relu())
+
+
+@script
+def test_an_error_of_the_script_stays_its_own() -> None:
+    scripted = torch.jit.script(refuses)
+    with pytest.raises(torch.jit.Error) as plain:
+        scripted(X)
+    with amanda.apply(Record()), pytest.raises(torch.jit.Error) as under:
+        scripted(X)
+    assert str(under.value) == str(plain.value)
+
+
+def negative(x: Tensor) -> Tensor:
+    return x.relu().neg()
+
+
+def refuses(x: Tensor) -> Tensor:
+    y = x.relu()
+    if y.sum() > 0:
+        raise ValueError("no")
+    return y

@@ -5,6 +5,8 @@ from __future__ import annotations
 from sys import _getframe as getframe
 from typing import TYPE_CHECKING, Any
 
+from amanda import AmandaError
+
 from amanda_torch._internals import count_function_modes, set_key_included
 from amanda_torch.call import Call, run_inside
 from amanda_torch.frames import not_a_call_site
@@ -60,6 +62,10 @@ def make_kernel(identity: Identity, type: str, resolve: Callable[[], Target]) ->
                 if carry_out is not None:
                     return carry_out(engine, plan, operator, keys, args, kwargs)
             return _carry_out(engine, identity, operator, form, keys, args, kwargs)
+        except AmandaError as error:
+            if thread.raised is not None:
+                thread.raised.append(error)
+            raise
         finally:
             set_key_included(KEY, thread.engine is not None)
 

@@ -11,7 +11,7 @@ from torch.compiler import is_dynamo_compiling
 from amanda_torch._internals import ScriptMethod, is_key_included
 from amanda_torch.frames import calls_a_module, runs_compiled
 from amanda_torch.module_points import call_module
-from amanda_torch.script import prepare
+from amanda_torch.script import prepare, run_compiled
 from amanda_torch.thread import KEY, intercept, local
 
 if TYPE_CHECKING:
@@ -69,10 +69,10 @@ def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _script(self, *args, **kwargs)
     prepare(thread, self, args)
     if thread.visits is not None:
-        return _script(self, *args, **kwargs)
+        return run_compiled(thread, _script, self, *args, **kwargs)
     thread.visits = {}
     try:
-        return _script(self, *args, **kwargs)
+        return run_compiled(thread, _script, self, *args, **kwargs)
     finally:
         thread.visits = None
 
@@ -80,9 +80,10 @@ def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
 @runs_compiled
 def _script_method_call(self: Any, *args: Any, **kwargs: Any) -> Any:
     thread = local.thread
-    if thread.engine is not None:
-        prepare(thread, self, args)
-    return _script_method(self, *args, **kwargs)
+    if thread.engine is None:
+        return _script_method(self, *args, **kwargs)
+    prepare(thread, self, args)
+    return run_compiled(thread, _script_method, self, *args, **kwargs)
 
 
 PATCHES: list[Patch] = [

@@ -11,12 +11,13 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-from amanda import AmandaWarning
+from amanda import AmandaError, AmandaWarning
 
 from amanda_torch._internals import ModuleDict, script_optimizes, set_script_optimizes
+from amanda_torch.frames import runs_compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from amanda_torch.thread import ThreadState
 
@@ -75,6 +76,21 @@ def prepare(thread: ThreadState, function: Any, args: tuple[Any, ...]) -> None:
             AmandaWarning,
             stacklevel=3,
         )
+
+
+@runs_compiled
+def run_compiled(thread: ThreadState, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call what TorchScript compiled; an error of a tool comes out of it as it is."""
+    outer, thread.raised = thread.raised, []
+    try:
+        return run(*args, **kwargs)
+    except RuntimeError as error:
+        if not thread.raised or isinstance(error, AmandaError):
+            raise
+        raised = thread.raised[-1]
+        raise raised from raised.__cause__
+    finally:
+        thread.raised = outer
 
 
 def _unseen_in(graph: Any) -> set[str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import CodeType
 
+    from amanda import AmandaError
     from amanda.driving import ByOperator, Engine
 
     from amanda_torch.frames import Way
@@ -62,6 +63,8 @@ class ThreadState:
         script_optimizes: whether TorchScript optimized what it runs before tools were active;
             None when none are.
         scripts: what was called of TorchScript since then.
+        raised: errors of tools within the TorchScript that is running, which makes text of them;
+            None where none is running.
         capturing: whether what runs once the function of an operator is captured is to be seen.
         derived: the operator that takes functions whose own gradient is being recorded, if any.
         known: whether a scope was entered or a backward started in this thread: autograd's own
@@ -79,6 +82,7 @@ class ThreadState:
         "known",
         "origin",
         "outside",
+        "raised",
         "resumed",
         "script_optimizes",
         "scripts",
@@ -100,6 +104,7 @@ class ThreadState:
         self.script_optimizes: bool | None = None
         self.capturing = False
         self.derived: str | None = None
+        self.raised: list[AmandaError] | None = None
         self.scripts: weakref.WeakSet[Any] = weakref.WeakSet()
         self.known = False
 
