@@ -63,7 +63,7 @@ class TensorFlowDriver(Driver):
         instrumenter = Instrumenter(self._unseen, pipelines, self._layers)
         functions, sessions = Functions(instrumenter, self._failed), Sessions(instrumenter)
         self._patches = Patches(
-            lambda: patches.while_active(functions, sessions, self._eager, pipelines, self._layers)
+            lambda: patches.while_active(functions, sessions, self._eager, pipelines)
         )
         stashed.hold_while_alive(self._patches)
 

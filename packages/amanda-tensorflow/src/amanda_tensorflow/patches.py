@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from amanda_tensorflow.running.functions import Functions
     from amanda_tensorflow.running.sessions import Sessions
     from amanda_tensorflow.unseen.eager import EagerOperators
-    from amanda_tensorflow.unseen.layers import UnseenLayers
     from amanda_tensorflow.unseen.pipelines import Pipelines
 
     Change = tuple[Any, str, Callable[[Any], Any]]
@@ -84,14 +83,14 @@ def _replacements(changes: Iterable[Change]) -> Iterator[tuple[Any, str, Any]]:
         yield owner, name, change(getattr(owner, name))
 
 
-def _layers(change: Callable[[Any], Any]) -> Iterator[Change]:
+def _layers() -> Iterator[Change]:
     """What calls layers of Keras, which TensorFlow imports if it is there."""
     module = sys.modules.get("keras.src.layers.layer")
     if module is not None:
-        yield module.Layer, "__call__", change
+        yield module.Layer, "__call__", layers.noting_layers
 
 
-_for_good = Patches(lambda: _replacements([*_FOR_GOOD, *_layers(layers.noting_layers)]))
+_for_good = Patches(lambda: _replacements([*_FOR_GOOD, *_layers()]))
 
 
 def install() -> None:
@@ -100,11 +99,7 @@ def install() -> None:
 
 
 def while_active(
-    calls: Functions,
-    sessions: Sessions,
-    eager: EagerOperators,
-    pipelines: Pipelines,
-    unseen: UnseenLayers,
+    calls: Functions, sessions: Sessions, eager: EagerOperators, pipelines: Pipelines
 ) -> Iterator[tuple[Any, str, Any]]:
     """What is changed while any thread has active tools."""
     session, replica = session_lib.BaseSession, mirrored_run._MirroredReplicaThread
@@ -120,12 +115,11 @@ def while_active(
             # The threads of a strategy run under the tools of the one that starts them.
             (replica, "start", replicas.starting),
             (replica, "run", replicas.running),
-            # It is noticed what tools do not see: operators and layers that run eagerly, models of
-            # Keras that are told to, and functions that pipelines of data run.
+            # It is noticed what tools do not see: operators that run eagerly, models of Keras that
+            # are told to, and functions that pipelines of data run.
             (pywrap_tfe, "TFE_Py_FastPathExecute", eager.noticing_operators),
             (pywrap_tfe, "TFE_Py_FastPathExecute", pipelines.noticing_reductions),
             *_trainers(eager),
-            *_layers(unseen.noticing_layers),
             *_shapes(),
             (iterator_ops.OwnedIterator, "_create_iterator", pipelines.noticing_datasets_at(1)),
             (dataset_ops.DatasetV2, "reduce", pipelines.noticing_datasets_at(0)),

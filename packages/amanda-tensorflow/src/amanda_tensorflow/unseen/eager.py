@@ -89,7 +89,9 @@ class EagerOperators:
 
     def _notice(self, operator: str, engine: Engine) -> None:
         met = self._unseen.met_by(engine)
-        if met.told_of_eager or operator in OPT_IN or not engine.wants(operator):
+        in_layers = engine.wants_modules and operator.startswith(OF_MODELS)
+        wanted = in_layers or engine.wants(operator)
+        if met.told_of_eager or operator in OPT_IN or not wanted:
             return
         if _is_on_the_side():
             return

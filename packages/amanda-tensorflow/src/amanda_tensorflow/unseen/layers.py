@@ -1,28 +1,19 @@
-"""Layers that tools do not see: called eagerly, or in graphs of which nobody has noted any."""
+"""Layers that tools do not see, in graphs of which nobody has noted any."""
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import tensorflow as tf
-from amanda.driving import leaves
-
-from amanda_tensorflow._internals import context, func_graph
+from amanda_tensorflow._internals import func_graph
 from amanda_tensorflow.notes import notes_of
-from amanda_tensorflow.thread import active
 from amanda_tensorflow.unseen import OF_MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from amanda.driving import Engine
 
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.unseen import Unseen
 
-_VALUES = (tf.__internal__.EagerTensor, np.ndarray)
 _WAY_OUT = (
     "import amanda_tensorflow before the graph is built, and call layers of Keras, or tf.Modules "
     "whose __call__ is decorated by tf.Module.with_name_scope, or register with add_inst_for_op"
@@ -67,30 +58,4 @@ class UnseenLayers:
             self._unseen.tell(
                 f"tools see no layers in {met.without_layers!r}, where none was called that the "
                 f"driver knows of; {_WAY_OUT}"
-            )
-
-    def noticing_layers(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``Layer.__call__`` of Keras: a layer that is called eagerly."""
-
-        @functools.wraps(call)
-        def noticing(layer: Any, *args: Any, **kwargs: Any) -> Any:
-            engine = active.engine
-            if engine is not None and engine.wants_modules and context.executing_eagerly():
-                self._notice(layer, (args, kwargs), engine)
-            return call(layer, *args, **kwargs)
-
-        return noticing
-
-    def _notice(self, layer: Any, given: Any, engine: Engine) -> None:
-        met = self._unseen.met_by(engine)
-        if met.told_of_layers:
-            return
-        kinds = {type(leaf) for _, leaf in leaves(given)}
-        symbolic = any(kind.__name__ == "KerasTensor" for kind in kinds)  # a model is being built
-        if not symbolic and any(issubclass(kind, _VALUES) for kind in kinds):
-            met.told_of_layers = True
-            self._unseen.tell(
-                f"tools see the layers of TensorFlow's graphs, and nothing of {layer.name!r} "
-                f"({type(layer).__name__}) and others that are called eagerly; call them in a "
-                "tf.function, and a Keras model by its predict, evaluate or fit"
             )
