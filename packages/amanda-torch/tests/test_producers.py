@@ -95,6 +95,10 @@ class TestOfValues:
         found = edges(lambda: Twice.apply(X.clone()).relu())
         assert {e for e in found if "Twice" in e} == {"clone > Twice.x", "Twice > relu.self"}
 
+    def test_of_modules_that_are_gone(self):
+        found = edges(lambda: nn.Softmax(1)(X.exp()).sin())
+        assert found == {"exp > softmax.self", "softmax > sin.self"}
+
     def test_within_vmap(self):
         found = edges(lambda: torch.vmap(lambda x: x.exp().sin())(X).cos())
         assert found == {"exp > sin.self", "sin > cos.self"}

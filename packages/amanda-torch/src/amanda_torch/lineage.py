@@ -43,14 +43,14 @@ class Event(NamedTuple):
     """An operator that gave a tensor or wrote to one.
 
     Attributes:
-        operator: a weak reference to it.
+        operator: a snapshot of it, since a module may be gone before what it gave is.
         output: which of its outputs that is.
         extent: where the tensor lies in its memory.
         object: the number of the object that it was.
         wrote: whether the contents are the operator's; else it gave a view of them.
     """
 
-    operator: weakref.ref[Operator]
+    operator: Operator
     output: int
     extent: Extent
     object: int
@@ -62,7 +62,7 @@ class Event(NamedTuple):
 
     def repeats(self, other: Event) -> bool:
         """Whether another one is of the same operator and place."""
-        same = self.operator is other.operator and self.output == other.output
+        same = self.operator == other.operator and self.output == other.output
         return same and self.extent == other.extent
 
 
@@ -116,8 +116,8 @@ class Lineage:
     def __init__(self) -> None:
         self._memories: dict[int, _Memory] = {}
         self._alive = 64  # how many there were when those that are gone were last looked for
-        self._references: weakref.WeakKeyDictionary[Operator, weakref.ref[Operator]]
-        self._references = weakref.WeakKeyDictionary()
+        self._snapshots: weakref.WeakKeyDictionary[Operator, Operator]
+        self._snapshots = weakref.WeakKeyDictionary()
         self._lock = threading.Lock()
 
     def makers(self, tensor: Tensor) -> list[tuple[Operator, int]]:
@@ -130,9 +130,8 @@ class Lineage:
             memory = self._memories.get(storage._cdata)
             if memory is None or memory.reference.expired():
                 return []
-            events = list(memory.makers(id(tensor), extent_of(tensor)))
-        operators = ((event.operator(), event.output) for event in events)
-        return [(operator, output) for operator, output in operators if operator is not None]
+            events = memory.makers(id(tensor), extent_of(tensor))
+            return [(event.operator, event.output) for event in events]
 
     def ran(
         self, operator: Operator, given: frozenset[int], outputs: Sequence[Any], written: set[int]
@@ -146,7 +145,9 @@ class Lineage:
             written: the numbers of those that it wrote to.
         """
         with self._lock:
-            reference = self._references.setdefault(operator, weakref.ref(operator))
+            snapshot = self._snapshots.get(operator)
+            if snapshot is None:
+                snapshot = self._snapshots[operator] = operator.snapshot()
             for index, output in enumerate(outputs):
                 found = _storage(output)
                 if found is None:
@@ -154,7 +155,7 @@ class Lineage:
                 storage, tensor = found
                 made = storage._cdata not in given
                 wrote = made or id(output) in written
-                event = Event(reference, index, extent_of(tensor), id(tensor), wrote)
+                event = Event(snapshot, index, extent_of(tensor), id(tensor), wrote)
                 self._memory(storage, made).add(event)
 
     def _memory(self, storage: Any, made: bool) -> _Memory:

@@ -11,7 +11,7 @@ from amanda_tools.graph.dot import dot
 from amanda_tools.graph.picture import svg
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import amanda
 
@@ -26,6 +26,7 @@ PLUMBING = frozenset(
         *("Bitcast", "Snapshot", "EnsureShape", "ExpandDims", "StopGradient", "PreventGradient"),
         *("view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"),
         *("expand_as", "contiguous", "clone", "to", "type_as", "alias", "detach"),
+        *("resolve_conj", "resolve_neg"),
     ]
 )
 
@@ -139,12 +140,13 @@ class Network:
         """The ids of the operators that take what an operator makes."""
         return list(dict.fromkeys(edge.consumer for edge in self.consumers(op)))
 
-    def without(self, types: Collection[str] = PLUMBING) -> Network:
+    def without(self, types: Iterable[str] = PLUMBING) -> Network:
         """The network without operators of some types: edges lead past them.
 
         What comes out of one is taken to come from all that it is given.
         """
-        nodes = {id: node for id, node in self.nodes.items() if node.type not in types}
+        types = frozenset(types)
+        nodes = {id: n for id, n in self.nodes.items() if types.isdisjoint(_names(n.type))}
         edges: dict[tuple[str, int, str, int], Edge] = {}
         for edge in self.edges:
             if edge.consumer in nodes:
@@ -219,7 +221,7 @@ class Network:
     def _passes(self, id: str, output: int) -> list[Edge]:
         """The edges into a node that is left out from which an output of it comes."""
         type = self.nodes[id].type
-        if type in PLUMBING:  # what else it takes is a shape
+        if not PLUMBING.isdisjoint(_names(type)):  # what else it takes is a shape
             return self.producers(id, output if type == "IdentityN" else 0)
         return self.producers(id)
 
@@ -230,3 +232,8 @@ class Network:
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise LookupError(f"no operator {id!r} is in the graph{hint}")
         return id
+
+
+def _names(type: str) -> set[str]:
+    """A type, also without the vocabulary in front that a portable one has of a backend."""
+    return {type, type.rpartition("::")[2]}
