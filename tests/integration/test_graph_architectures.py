@@ -59,3 +59,14 @@ def test_of_a_keras_model_are_those_of_its_graph():
                 edges.add((numbers[tensor.op.name], tensor.value_index, consumer, index))
     assert numbered(graph) == edges
     assert len(edges) > 50
+
+
+def test_of_a_loop_past_the_lists_that_carry_its_tensors():
+    call = tf.function(lambda x: tf.cos(tf.map_fn(tf.sin, tf.exp(x))))
+    graph = Graph()
+    with amanda.apply(graph):
+        call(tf.ones((3, 2)))
+    (sin,) = (id for id, node in graph.nodes.items() if node.type == "Sin")
+    shown = graph.without()
+    assert [shown.nodes[id].type for id in shown.predecessors(sin)] == ["Exp"]
+    assert [shown.nodes[id].type for id in shown.successors(sin)] == ["Cos"]

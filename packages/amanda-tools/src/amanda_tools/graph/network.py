@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 
 AnOperator: TypeAlias = "str | amanda.Operator | amanda.OpContext"
 
-# Types that pass on what they are given: views, copies, casts and identities, in all vocabularies.
+# Types that pass on what they are given: views, copies, casts, identities and lists of tensors, in
+# all vocabularies.
 PLUMBING = frozenset(
     [
         *("Identity", "IdentityN", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Expand"),
         *("Bitcast", "Snapshot", "EnsureShape", "ExpandDims", "StopGradient", "PreventGradient"),
         *("view", "view_as", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand"),
         *("expand_as", "contiguous", "clone", "to", "type_as", "alias", "detach"),
-        *("resolve_conj", "resolve_neg"),
+        *("resolve_conj", "resolve_neg", "TensorListFromTensor", "TensorListStack"),
+        *("TensorListGetItem", "TensorListSetItem", "TensorListPushBack", "TensorListPopBack"),
     ]
 )
+# Of those the inputs that they pass on; all others pass on the first one.
+_TAKEN = {"TensorListSetItem": (0, 2), "TensorListPushBack": (0, 1)}
 
 
 @dataclass(frozen=True)
@@ -221,8 +225,9 @@ class Network:
     def _passes(self, id: str, output: int) -> list[Edge]:
         """The edges into a node that is left out from which an output of it comes."""
         type = self.nodes[id].type
-        if not PLUMBING.isdisjoint(_names(type)):  # what else it takes is a shape
-            return self.producers(id, output if type == "IdentityN" else 0)
+        for name in _names(type) & PLUMBING:  # what else it takes is a shape or an index
+            taken = _TAKEN.get(name, (output if name == "IdentityN" else 0,))
+            return [edge for input in taken for edge in self.producers(id, input)]
         return self.producers(id)
 
     def _id(self, op: AnOperator) -> str:
