@@ -2,8 +2,9 @@
 
 import numpy as np
 from amanda import Driver, Operator, TensorInfo, Tool
+from amanda._audience import Active
 from amanda._unmatched import Scope
-from amanda.driving import ByOperator, Engine, Execution
+from amanda.driving import Engine, Execution
 
 
 class FakeDriver(Driver):
@@ -51,5 +52,5 @@ def engine(*tools, driver=None, scope=None):
     """The engine for tools that a scope has made active."""
     scope = scope or Scope()
     subscriptions = [s for tool in tools for s in tool.subscriptions]
-    owners = dict.fromkeys(tools, scope)
-    return Engine(driver or FakeDriver(), subscriptions, owners, scope, ByOperator())
+    active = Active(dict.fromkeys(tools, scope), scope)
+    return Engine(driver or FakeDriver(), subscriptions, active)

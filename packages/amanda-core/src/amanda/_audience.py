@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from amanda._action import Action
+from amanda._context import OpContext
 from amanda._driver import Driver
-from amanda._operator import Operator
+from amanda._operator import ByOperator, Operator
 from amanda._selection import Selection, select
 from amanda._tool import Subscription, Tool, View
 from amanda._unmatched import Scope
 from amanda._vocabulary import Translation, context_map
+
+
+@dataclass(slots=True, eq=False)
+class Active:
+    """These tools are active, with what their routines share.
+
+    Attributes:
+        owners: for each tool, the scope that made it active.
+        scope: the innermost one.
+        contexts: those of operators, shared by the engines of a scope and those within it.
+    """
+
+    owners: Mapping[Tool, Scope] = field(default_factory=dict)
+    scope: Scope = field(default_factory=Scope)
+    contexts: ByOperator[OpContext] = field(default_factory=ByOperator)
 
 
 class Audience:
@@ -26,16 +43,11 @@ class Audience:
     Args:
         driver: the backend's.
         subscriptions: those of the tools, in the order in which they decide.
-        owners: for each tool, the scope that made it active.
-        scope: the innermost one.
+        active: the tools.
     """
 
     def __init__(
-        self,
-        driver: Driver,
-        subscriptions: Sequence[Subscription],
-        owners: Mapping[Tool, Scope],
-        scope: Scope,
+        self, driver: Driver, subscriptions: Sequence[Subscription], active: Active
     ) -> None:
         self.driver = driver
         spoken = {s.tool.vocabulary or "" for s in subscriptions} - {"", driver.vocabulary}
@@ -46,9 +58,8 @@ class Audience:
         self.wanted = None if every else frozenset[str]().union(*known)
         self.wants_modules = any(s.view is View.MODULE for s in subscriptions)
         self.filters_scopes = all(s.scopes is not None for s in subscriptions)
-        self._owners = owners
-        self._scope = scope
-        self._scopes = {scope, *owners.values()}
+        self._active = active
+        self._scopes = {active.scope, *active.owners.values()}
         self._within: dict[str, bool] = {}
         self._classes: dict[str, bool] = {}
         self._modules: dict[tuple[str, str], bool] = {}
@@ -103,9 +114,9 @@ class Audience:
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Return those of ``actions`` whose tools are still active."""
-        if self._scope.open:
+        if self._active.scope.open:
             return actions
-        return tuple(action for action in actions if self._owners[action.tool].open)
+        return tuple(action for action in actions if self._active.owners[action.tool].open)
 
     @property
     def open(self) -> bool:

@@ -23,6 +23,22 @@ class OpContext(PublishedMethods):
     shared by all tools and by the forward and backward side: a place for what one routine
     leaves for another. What is one tool's own belongs into :meth:`state`. The tensors can be
     looked at only during an analysis routine, so that nothing keeps them alive.
+
+    Every insertion takes a routine, and the indices or names of the tensors that it is given, all
+    of them by default. It returns None, one tensor, or as many as it was given; one annotated
+    ``-> None`` is held to that, and the driver may spare what substituting takes. It is given the
+    program's own tensors: to change one, it returns another. Keyword arguments are passed on to
+    it, but for these options:
+
+    - ``pure``: it is a pure tensor function, which a graph backend may compile.
+    - ``differentiable``: gradients flow through it, and to what it asks for, rather than straight
+      to what it replaced.
+    - ``with_inputs``: inputs that it is given after the others, and does not replace, as the
+      operator was given them: with what routines before it have returned, and ahead of what it
+      writes to them. Before the operator they are as the routine before left them.
+    - ``with_given``: the same, as the program gives them, ahead of any routine.
+    - ``with_outputs``: outputs as the operator itself gave them, ahead of any routine. What is
+      asked for of the forward side in a backward pass is held as long as the graph.
     """
 
     def insert_before_op(
@@ -36,19 +52,7 @@ class OpContext(PublishedMethods):
         differentiable: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Run ``routine(*inputs, **kwargs)`` before each execution; what it returns replaces them.
-
-        Args:
-            routine: returns None, one tensor, or as many as it was given. If it is annotated
-                ``-> None`` it is held to that, and the driver may spare what substituting takes.
-                It is given the program's own tensors: to change one, return another.
-            inputs: which inputs it is given, by index or by name, all of them by default.
-            with_inputs: inputs that it is given after these, and does not replace.
-            with_given: the same, as the program gives them, ahead of any routine.
-            pure: it is a pure tensor function, which a graph backend may compile.
-            differentiable: gradients flow through it, rather than straight to what it replaced.
-            **kwargs: passed on to the routine.
-        """
+        """Run ``routine(*inputs, *asked, **kwargs)`` before each execution, to replace inputs."""
         asked = {"inputs": with_inputs, "given": with_given}
         self._insert(Point.BEFORE_OP, routine, inputs, kwargs, pure, differentiable, asked)
 
@@ -63,21 +67,7 @@ class OpContext(PublishedMethods):
         differentiable: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Run ``routine(*outputs, *asked, **kwargs)`` after each execution.
-
-        See ``insert_before_op``; what it returns replaces the outputs.
-
-        Args:
-            routine: as there.
-            outputs: which outputs it is given, all of them by default.
-            with_inputs: inputs that it is given after these, by index or by name, as the operator
-                was given them: with what routines before it have returned, and ahead of what it
-                writes to them.
-            with_given: the same, as the program gives them, ahead of any routine.
-            pure: as there.
-            differentiable: as there; gradients flow to what is asked for, too.
-            **kwargs: passed on to the routine.
-        """
+        """Run ``routine(*outputs, *asked, **kwargs)`` after each execution, to replace outputs."""
         asked = {"inputs": with_inputs, "given": with_given}
         self._insert(Point.AFTER_OP, routine, outputs, kwargs, pure, differentiable, asked)
 
@@ -95,15 +85,9 @@ class OpContext(PublishedMethods):
 
         The gradient stays that of the original operator unless ``differentiable``.
 
-        Args:
-            routine: returns as many tensors as the operator has outputs.
-            inputs: as for ``insert_before_op``.
-            original: it is called as ``routine(original, *inputs, **kwargs)``, and ``original``
-                runs the operator itself on as many tensors as the routine is given. It returns the
-                output, or a tuple of several. A routine that is differentiated is so through it.
-            pure: as there.
-            differentiable: as there.
-            **kwargs: passed on to the routine.
+        With ``original=True`` it is called as ``routine(original, *inputs, **kwargs)``, and
+        ``original`` runs the operator itself on as many tensors as the routine is given. It returns
+        the output, or a tuple of several. A routine that is differentiated is so through it.
         """
         point = Point.REPLACE_OP
         self._insert(point, routine, inputs, kwargs, pure, differentiable, original=original)
@@ -137,21 +121,7 @@ class OpContext(PublishedMethods):
         pure: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Run ``routine(*grads, *asked, **kwargs)`` on the gradients of the operator's outputs.
-
-        What it asks for of the forward side comes after the gradients, in the order of these
-        arguments, as it was when the operator ran. It is held as long as the graph.
-
-        Args:
-            routine: returns None, one gradient, or as many as it was given.
-            outputs: of which outputs, all of them by default.
-            with_inputs: inputs by index or by name, as the operator was given them: with what
-                routines before it have returned.
-            with_given: inputs as the program gives them, ahead of any routine.
-            with_outputs: outputs as the operator itself gave them, ahead of any routine.
-            pure: as for ``insert_before_op``.
-            **kwargs: passed on to the routine.
-        """
+        """Run ``routine(*grads, *asked, **kwargs)`` on the gradients of the operator's outputs."""
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
         self._insert(Point.ON_GRAD_OUTPUTS, routine, outputs, kwargs, pure, asked=asked)
 
@@ -166,10 +136,7 @@ class OpContext(PublishedMethods):
         pure: bool = False,
         **kwargs: Any,
     ) -> None:
-        """Run ``routine(*grads, *asked, **kwargs)`` on the operator's gradients of its inputs.
-
-        See ``insert_on_grad_outputs``; ``inputs`` says of which inputs.
-        """
+        """Run ``routine(*grads, *asked, **kwargs)`` on the operator's gradients of its inputs."""
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
         self._insert(Point.ON_GRAD_INPUTS, routine, inputs, kwargs, pure, asked=asked)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from amanda._action import Action, Check
 from amanda._analysis import Analysis
-from amanda._audience import Audience
+from amanda._audience import Active, Audience
 from amanda._context import OpContext
 from amanda._driver import Driver
 from amanda._errors import AmandaError, UnsupportedError
@@ -24,7 +24,6 @@ from amanda._plan import Decisions, Plan, Record
 from amanda._producers import InputProducers
 from amanda._selection import Selection
 from amanda._tool import Subscription, Tool, View
-from amanda._unmatched import Scope
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -50,16 +49,11 @@ class Engine(Audience):
     """
 
     def __init__(
-        self,
-        driver: Driver,
-        subscriptions: Sequence[Subscription],
-        owners: Mapping[Tool, Scope],
-        scope: Scope,
-        contexts: ByOperator[OpContext],
+        self, driver: Driver, subscriptions: Sequence[Subscription], active: Active
     ) -> None:
-        super().__init__(driver, subscriptions, owners, scope)
+        super().__init__(driver, subscriptions, active)
         self.caching = True
-        self.contexts = contexts
+        self.contexts = active.contexts
         self.records: ByOperator[Record] = ByOperator()
         self.failure: AmandaError | None = None
         self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
@@ -90,7 +84,7 @@ class Engine(Audience):
         if not rest or len(rest) == len(self._rank):
             return self if rest else None
         if rest not in self._parts:
-            engine = Engine(self.driver, rest, self._owners, self._scope, self.contexts)
+            engine = Engine(self.driver, rest, self._active)
             engine.set_caching(self.caching)
             self._parts[rest] = engine
         return self._parts[rest]
@@ -286,7 +280,7 @@ class Engine(Audience):
         ranked: list[tuple[int, Action]] = []
         for selection in selections:
             subscription = selection.subscription
-            if not self._owners[subscription.tool].open:
+            if not self._active.owners[subscription.tool].open:
                 continue
             if subscription not in decided:
                 decided[subscription] = self._ask(subscription, execution)
@@ -313,7 +307,7 @@ def invalidate(tool: Tool) -> None:
     """Forget what a tool, and the tools that depend on it, decided."""
     for engine in list(_engines):
         stale = {tool}
-        for other in engine._owners:  # dependencies come first
+        for other in engine._active.owners:  # dependencies come first
             if not stale.isdisjoint(other.direct_dependencies()):
                 stale.add(other)
         engine.forget(stale)

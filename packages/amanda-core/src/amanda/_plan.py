@@ -36,8 +36,7 @@ class Plan:
         backward: whether a tool wants to see the operator's backward operators.
         gradient: whether a tool wants to see its gradient as a whole.
         whole: what to do at that gradient, where it was decided along with this: at a module.
-        inside: the engine for operators that run inside this one; None when nobody looks. A tool
-            that wants this one takes it as one; only tools that do not want it look inside.
+        inside: the engine for operators that run inside this one; see :meth:`Engine.inside`.
         producers: by the tools that want to know, where to tell what makes the operator's inputs.
         asked: what routines are given of the forward side beside the tensors at their points.
         is_noop: whether the operator may simply run.

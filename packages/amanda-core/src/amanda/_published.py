@@ -24,11 +24,6 @@ _BACKENDS = {"torch": "pytorch"}
 _ENTRIES = ("op", "backward_op", "inputs", "outputs", "grad_outputs", "grad_inputs")
 
 
-def published_backend(backend: str) -> str:
-    """Return what the published system calls a backend."""
-    return _BACKENDS.get(backend, backend)
-
-
 class PublishedMethods(Observation):
     """A context shows an operator by these methods and entries too, as the published one did."""
 
@@ -41,7 +36,7 @@ class PublishedMethods(Observation):
     @property
     def namespace(self) -> str:
         """Return the backend as mapping rules name it: ``pytorch``, ``tensorflow``."""
-        return published_backend(self.op.backend)
+        return _BACKENDS.get(self.op.backend, self.op.backend)
 
     def get_op(self) -> Operator:
         """Return :attr:`op`."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from amanda._audience import Active
 from amanda._context import OpContext
 from amanda._discovery import ImportWatch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
@@ -29,9 +30,7 @@ class _State:
     """
 
     tools: tuple[Tool, ...]
-    owners: Mapping[Tool, Scope]
-    scope: Scope
-    contexts: ByOperator[OpContext]
+    active: Active
     enabled: bool = True
     caching: bool = True
     engines: dict[Driver, Engine | None] = field(default_factory=dict)
@@ -42,8 +41,7 @@ class _State:
             understood = [tool for tool in self.tools if is_understood(tool, driver)]
             every = (s for tool in understood for s in tool.subscriptions)
             seen = [s for s in every if s.view is not View.MODULE or driver.has_modules]
-            around = self.owners, self.scope, self.contexts
-            self.engines[driver] = Engine(driver, seen, *around) if seen else None
+            self.engines[driver] = Engine(driver, seen, self.active) if seen else None
         engine = self.engines[driver]
         if engine is not None:
             engine.set_caching(self.caching)
@@ -59,7 +57,7 @@ class _Layer:
 
 
 class _Thread(threading.local):
-    state = _State((), {}, Scope(), ByOperator())
+    state = _State((), Active())
 
     def __init__(self) -> None:
         self.layers: list[_Layer] = []  # innermost last
@@ -103,9 +101,9 @@ def apply(*tools: Tool) -> Iterator[None]:
     def change(before: _State) -> _State:
         nonlocal owners
         order = in_order(tools, before.tools)
-        owners = {tool: before.owners.get(tool, scope) for tool in order}
-        within = before.contexts if before.tools else contexts
-        return _State(tuple(order), owners, scope, within, before.enabled, before.caching)
+        owners = {tool: before.active.owners.get(tool, scope) for tool in order}
+        active = Active(owners, scope, before.active.contexts if before.tools else contexts)
+        return _State(tuple(order), active, before.enabled, before.caching)
 
     with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
         try:
@@ -219,7 +217,7 @@ def _put_on(change: Callable[[_State], _State]) -> _Layer:
 
 def _set_aside() -> Callable[[], None]:
     """Have no tool active; what is returned undoes that."""
-    layer = _put_on(lambda state: _State((), state.owners, Scope(), ByOperator()))
+    layer = _put_on(lambda state: _State((), Active(state.active.owners)))
     drivers = list(known_drivers())
     suspended: dict[Driver, Any] = {}
 

@@ -150,35 +150,21 @@ def check_sees(tool: Tool, drivers: Sequence[Driver]) -> None:
     vocabulary = tool.vocabulary
     if vocabulary is None and tool.namespace not in (None, "", "amanda"):
         _check_own_name(tool, tool.namespace)
+    unseen: list[tuple[str, type[AmandaError], list[Any]]] = []  # with a reason for each driver
     if vocabulary is not None and vocabulary not in native_vocabularies():
         maps = [_map_or_reason(driver.vocabulary, vocabulary) for driver in drivers]
-        _tell(tool, "nothing", drivers, maps, MissingContextMapError)
+        unseen.append(("nothing", MissingContextMapError, maps))
     if any(subscription.view is View.MODULE for subscription in tool.subscriptions):
         reason = "has no modules that tools can see; register with add_inst_for_op instead"
-        reasons = [
-            None if d.has_modules else f"add_inst_for_module: {d.backend} {reason}" for d in drivers
-        ]
-        _tell(tool, "no modules", drivers, reasons, UnsupportedError)
-
-
-def _tell(
-    tool: Tool,
-    unseen: str,
-    drivers: Sequence[Driver],
-    reasons: Sequence[Any],
-    error: type[AmandaError],
-) -> None:
-    """Warn of what a tool does not see on some backends, for the reasons that are text.
-
-    Raises:
-        AmandaError: that is so on all of them.
-    """
-    found = zip(drivers, reasons, strict=True)
-    missing = [(driver.backend, why) for driver, why in found if isinstance(why, str)]
-    if missing and len(missing) == len(drivers):
-        raise error(f"{tool.name}: {missing[0][1]}")
-    for backend, why in missing:
-        warn_once(f"{tool.name} sees {unseen} of {backend}: {why}")
+        blind = [d.has_modules or f"add_inst_for_module: {d.backend} {reason}" for d in drivers]
+        unseen.append(("no modules", UnsupportedError, blind))
+    for what, error, reasons in unseen:
+        known = zip(drivers, reasons, strict=True)
+        missing = [(driver.backend, why) for driver, why in known if isinstance(why, str)]
+        if missing and len(missing) == len(drivers):
+            raise error(f"{tool.name}: {missing[0][1]}")
+        for backend, why in missing:
+            warn_once(f"{tool.name} sees {what} of {backend}: {why}")
 
 
 def _check_own_name(tool: Tool, namespace: str) -> None:
