@@ -28,6 +28,8 @@ def tensors_in(tree: Any, is_tensor: IsTensor, around: _Around = ()) -> list[Any
     """List the tensors of a tree, in order."""
     if is_tensor(tree):
         return [tree]
+    if tree is None or isinstance(tree, (int, float, str)):
+        return []
     within = (*around, id(tree))
     children = _children(tree, around)
     return [tensor for _, child in children for tensor in tensors_in(child, is_tensor, within)]

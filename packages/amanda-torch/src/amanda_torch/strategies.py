@@ -40,7 +40,9 @@ def strategy_of(plan: Plan, form: Form, identity: Identity) -> Strategy:
         return Plain(form).run
     if plan.pending and signature.repeatable:
         return Pending(form, identity).run
-    if signature.writes or plan.replace or plan.pending or plan.asked:
+    # A module has parameters, and may so have a gradient whatever it is given.
+    of_module = plan.gradient and plan.whole is not None
+    if signature.writes or plan.replace or plan.pending or plan.asked or of_module:
         return General(plan, form, identity).run
     if plan.backward or plan.gradient:
         return LookingBack(plan, form, identity).run
