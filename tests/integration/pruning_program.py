@@ -12,20 +12,26 @@ import numpy as np
 from amanda_tools import pruning
 from keras import layers
 
+# Each trains a model of its own.
 TOOLS = {
-    "plain": lambda: amanda.Tool(),
-    "element": lambda: pruning.MagnitudePruning(0.5),
-    "row": lambda: pruning.MagnitudePruning(0.4, "row"),
-    "global": lambda: pruning.MagnitudePruning(0.6, "filter", budget="global"),
-    "gradual": lambda: pruning.MagnitudePruning(0.7, begin=1, end=3),
-    "tiles": lambda: pruning.TileWisePruning(0.5, tile=3),
-    "vectors": lambda: pruning.VectorWisePruning(),
-    "threshold": lambda: pruning.ActivationPruning(threshold=0.3),
-    "keep": lambda: pruning.ActivationPruning(keep=0.3),
-    "counted": lambda: pruning.ActivationPruning(keep=0.3, count=True),
-    "attention": lambda: pruning.AttentionPruning(topk=2),
-    "attention_threshold": lambda: pruning.AttentionPruning(threshold=0.25, count=True),
-    "channels": lambda: pruning.DynamicChannelPruning(0.5, learning_rate=0.01),
+    "magnitude": lambda: [
+        pruning.MagnitudePruning(0.6, "filter", budget="global"),
+        pruning.ActivationPruning(threshold=0.3),
+    ],
+    "tiles": lambda: [
+        pruning.TileWisePruning(0.5, tile=3, begin=1, end=3),
+        pruning.AttentionPruning(threshold=0.05, count=True),
+    ],
+    "vectors": lambda: [
+        pruning.VectorWisePruning(),
+        pruning.ActivationPruning(keep=0.3, count=True),
+    ],
+    "attention": lambda: [pruning.AttentionPruning(topk=2), pruning.ActivationPruning(keep=0.5)],
+    "attention_spelled_out": lambda: [
+        pruning.AttentionPruning(topk=2),
+        pruning.ActivationPruning(keep=0.5),
+    ],
+    "channels": lambda: [pruning.DynamicChannelPruning(0.5, learning_rate=0.01)],
 }
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((8, 6, 6, 4)).astype("float32")
@@ -62,40 +68,43 @@ def built(spelled_out=False):
     return model
 
 
-def trained(tool, model):
-    """What the model computes after some steps under a tool, and what the tool tells."""
+def trained(tools, model):
+    """What the model computes after some steps under tools, and what these tell."""
+    masks = [tool for tool in tools if isinstance(tool, pruning.WeightPruning)]
+    gates = [tool for tool in tools if isinstance(tool, pruning.DynamicChannelPruning)]
     found = {}
-    with amanda.apply(tool):
-        if isinstance(tool, pruning.WeightPruning):
+    with amanda.apply(*tools):
+        if masks:  # what is pruned of all layers together needs all of them
             model.predict(X, verbose=0)
         for _ in range(4):
             model.train_on_batch(X, Y)
-            if isinstance(tool, pruning.WeightPruning):
+            for tool in masks:
                 tool.step(model)
-            elif isinstance(tool, pruning.DynamicChannelPruning):
+            for tool in gates:
                 tool.step()
         found["output"] = model.predict(X, verbose=0)
     found |= {f"weight{i}": weight for i, weight in enumerate(model.get_weights())}
-    if isinstance(tool, pruning.WeightPruning):
+    for tool in masks:
         rows = sorted(tool.rows(), key=lambda row: row.shape)
         found["zeros"] = np.array([row.zeros for row in rows])
         tool.make_permanent(model)
-        found["permanent"] = model.predict(X, verbose=0)
         found["written"] = np.array([(weight == 0).sum() for weight in model.get_weights()])
-    elif isinstance(tool, pruning.DynamicChannelPruning):
+        with amanda.apply(*(other for other in tools if other is not tool)):
+            found["permanent"] = model.predict(X, verbose=0)
+    for tool in gates:
         found |= dict(zip(("phi", "rho"), tool.gates[0], strict=True))
-    elif not isinstance(tool, amanda.Tool) or hasattr(tool, "rows"):
-        found["counts"] = np.array([(row.elements, row.zeros) for row in tool.rows()])
+    for tool in tools:
+        if isinstance(tool, (pruning.ActivationPruning, pruning.AttentionPruning)):
+            counted = [row for row in tool.rows() if row.elements]
+            found["counts"] = np.array([(row.elements, row.zeros) for row in counted])
     return found
 
 
 def main(file):
     arrays = {}
-    for name, make in TOOLS.items():
-        for spelled_out in (False, True) if name.startswith("attention") else (False,):
-            found = trained(make(), built(spelled_out))
-            kind = f"{name}{'_spelled_out' * spelled_out}"
-            arrays |= {f"{kind}/{key}": array for key, array in found.items()}
+    for name, tools in TOOLS.items():
+        found = trained(tools(), built(name.endswith("spelled_out")))
+        arrays |= {f"{name}/{key}": array for key, array in found.items()}
     np.savez(file, **arrays)
 
 

@@ -1,0 +1,138 @@
+"""Pruning by tools of what a TensorFlow session runs, against the same methods by hand."""
+
+import amanda
+import amanda_tensorflow  # noqa: F401  # ahead of graphs, whose gradients it then notes
+import numpy as np
+import pytest
+import tensorflow as tf
+from amanda_tools import pruning
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((3, 6, 6, 4)).astype("float32")
+KERNEL = RANDOM.standard_normal((3, 3, 4, 8)).astype("float32") * 0.3
+DENSE = RANDOM.standard_normal((8, 4)).astype("float32")
+
+
+def as_it_is(tensor):
+    return tensor
+
+
+class Model:
+    """A small model in a session.
+
+    Args:
+        kernel, dense: what is made of the weights; with a gradient that is that of TensorFlow.
+        activation, attention: what is made of activations and of attention probabilities.
+        channels: what is made of what the convolution gives, and its input.
+    """
+
+    def __init__(
+        self,
+        kernel=as_it_is,
+        dense=as_it_is,
+        activation=as_it_is,
+        attention=as_it_is,
+        channels=lambda y, x: y,
+    ):
+        graph = tf.Graph()
+        with graph.as_default():
+            self.x = tf.compat.v1.placeholder(tf.float32, [None, 6, 6, 4])
+            self.weights = [
+                tf.compat.v1.get_variable(name, initializer=value)
+                for name, value in (("kernel", KERNEL), ("dense", DENSE))
+            ]
+            y = channels(tf.nn.conv2d(self.x, kernel(self.weights[0]), 1, "VALID"), self.x)
+            tokens = tf.reshape(activation(tf.nn.relu(y)), (-1, 16, 8))
+            scores = tf.matmul(tokens, tokens, transpose_b=True) * 0.2
+            mixed = tf.matmul(attention(tf.nn.softmax(scores)), tokens)
+            self.y = tf.matmul(tf.reduce_mean(mixed, 1), dense(self.weights[1]))
+            self.gradients = tf.gradients(tf.reduce_sum(self.y**2), [*self.weights, self.x])
+            self.session = tf.compat.v1.Session(graph=graph)
+            self.session.run(tf.compat.v1.global_variables_initializer())
+            graph.finalize()
+
+    def run(self):
+        return self.session.run([self.y, *self.gradients], {self.x: X})
+
+
+def masked(mask):
+    return lambda weight: weight * mask.astype("float32")
+
+
+def masks_of(tool):
+    """A tool's masks of the model's weights, in TensorFlow's layout."""
+    canonical = [KERNEL.transpose(3, 2, 0, 1), DENSE.T]
+    kernel, dense = (tool.masks([weight], tool.sparsity)[0] for weight in canonical)
+    return masked(kernel.transpose(2, 3, 1, 0)), masked(dense.T)
+
+
+def largest(values, count):
+    return values >= tf.sort(values)[..., -count:][..., :1]
+
+
+def sharpest(probabilities):
+    kept = largest(tf.stop_gradient(probabilities), 3)
+    return probabilities * tf.cast(kept, tf.float32)
+
+
+def strong(activations):
+    return activations * tf.cast(tf.stop_gradient(activations) >= 0.5, tf.float32)
+
+
+def gated(tool):
+    def by_hand(y, x):
+        phi, rho = tool.gates[0]
+        saliency = tf.nn.relu(tf.matmul(tf.reduce_mean(tf.abs(x), (1, 2)), phi) + rho)
+        kept = largest(tf.stop_gradient(saliency), 4)
+        return y * (saliency * tf.cast(kept, tf.float32))[:, None, None, :]
+
+    return by_hand
+
+
+WEIGHTS = {
+    "magnitude": lambda: pruning.MagnitudePruning(0.5, "row"),
+    "tiles": lambda: pruning.TileWisePruning(0.6, tile=3, budget="layer"),
+    "vectors": lambda: pruning.VectorWisePruning(),
+}
+
+
+@pytest.mark.parametrize("made", WEIGHTS.values(), ids=WEIGHTS)
+def test_weights(made):
+    model, tool = Model(), made()
+    kernel, dense = masks_of(tool)
+    with amanda.apply(tool):
+        found = model.run()
+    for array, expected in zip(found, Model(kernel, dense).run(), strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5)
+    tool.make_permanent(model.session)
+    assert model.session.run(model.y, {model.x: X}).tobytes() == found[0].tobytes()
+    zeros = [int((weight == 0).sum()) for weight in model.session.run(model.weights)]
+    assert zeros == [row.zeros for row in tool.rows()]
+
+
+def test_masks_are_chosen_anew_between_runs():
+    model, tool = Model(), pruning.MagnitudePruning(0.5, begin=1, end=1)
+    with amanda.apply(tool):
+        assert [row.zeros for row in tool.rows()] == []
+        model.run()
+        assert [row.zeros for row in tool.rows()] == [0, 0]
+        tool.step(model.session)
+        found = model.run()
+    kernel, dense = masks_of(tool)
+    for array, expected in zip(found, Model(kernel, dense).run(), strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_values():
+    channels = pruning.DynamicChannelPruning(0.5)
+    for tool, by_hand in (
+        (pruning.ActivationPruning(threshold=0.5), lambda: Model(activation=strong)),
+        (pruning.AttentionPruning(topk=3), lambda: Model(attention=sharpest)),
+        (channels, lambda: Model(channels=gated(channels))),
+    ):
+        model = Model()
+        with amanda.apply(tool):
+            found = model.run()
+        for array, expected in zip(found, by_hand().run(), strict=True):
+            scale = np.abs(expected).max()
+            np.testing.assert_allclose(array / scale, expected / scale, rtol=0, atol=1e-5)
