@@ -297,6 +297,15 @@ def vocabulary(session: nox.Session) -> None:
 
 
 @nox.session
+def pruning(session: nox.Session) -> None:
+    """Accuracy on digits after pruning, by tools and by hand, over five seeds."""
+    packages = ("core", "torch", "contextmap", "tools")
+    install(session, "scikit-learn", packages=packages, frameworks=("torch",))
+    script = "tests/sweeps/pruning_accuracy.py"
+    session.run("python", script, *session.posargs, env=ENVIRONMENT)
+
+
+@nox.session
 def operators(session: nox.Session) -> None:
     """All operators of PyTorch, on its own samples of them, give the same under tools that look."""
     install(

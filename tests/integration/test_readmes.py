@@ -97,6 +97,9 @@ def test_results_of_the_tools_are_data(monkeypatch, tmp_path):
     names, _ = pages.execute(TOOLS, without="pandas")
     assert names["flops"].to_dict()["total"]["params"] == 8 * 16 + 16 + 16 * 2 + 2
     assert {path.name for path in tmp_path.iterdir()} == {"profile.json", "trace.jsonl"}
+    assert names["pruner"].totals()["zeros"] == 576
+    weights = [value for key, value in names["checkpoint"].items() if key.endswith("weight")]
+    assert sum(int((weight == 0).sum()) for weight in weights) == 576
 
 
 def test_results_of_the_tools_go_to_pandas(monkeypatch, tmp_path):

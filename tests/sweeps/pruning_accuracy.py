@@ -66,7 +66,14 @@ def layers(model):
     return sorted(found, key=lambda layer: layer is model.head)
 
 
-BODY = ["first", "second", "embed", "qkv", "out", "wide", "narrow"]
+def body(model):
+    """The names of all of them but the last."""
+    last = layers(model)[-1]
+    return [
+        name
+        for name, layer in model.named_children()
+        if layer in layers(model) and layer is not last
+    ]
 
 
 class Data:
@@ -261,7 +268,7 @@ def by_tool(make):
     """The same under a tool."""
 
     def tune(model, data):
-        tool = make()
+        tool = make(model)
         with amanda.apply(tool):
             with torch.no_grad():
                 model(data.x[:1])  # what is pruned of all layers together needs all of them
@@ -279,23 +286,26 @@ def by_tool(make):
 
 
 METHODS = {
-    "element 80%": (lambda: pruning.MagnitudePruning(0.8), by_masks(smallest(0.8))),
+    "element 80%": (lambda model: pruning.MagnitudePruning(0.8), by_masks(smallest(0.8))),
     "filter 30%": (
-        lambda: pruning.MagnitudePruning(0.3, "filter", scopes=BODY),
+        lambda model: pruning.MagnitudePruning(0.3, "filter", scopes=body(model)),
         by_masks(smallest_filters(0.3), head=False),
     ),
     "gradual, global 90%": (
-        lambda: pruning.MagnitudePruning(0.9, end=LAST, every=20, budget="global"),
+        lambda model: pruning.MagnitudePruning(0.9, end=LAST, every=20, budget="global"),
         by_masks(gradual(0.9), lambda step: step <= LAST and step % 20 == 0),
     ),
     "tile-wise 60%": (
-        lambda: pruning.TileWisePruning(0.6, tile=8, scopes=BODY),
+        lambda model: pruning.TileWisePruning(0.6, tile=8, scopes=body(model)),
         by_masks(tiles(0.6, 8), head=False),
     ),
-    "vector-wise 2:4": (lambda: pruning.VectorWisePruning(), by_masks(two_of_four)),
-    "activations, 20% kept": (lambda: pruning.ActivationPruning(keep=0.2), sparse_activations),
-    "attention, 2 of 8": (lambda: pruning.AttentionPruning(topk=2), sparse_attention),
-    "channels, half": (lambda: pruning.DynamicChannelPruning(0.5), salient_channels),
+    "vector-wise 2:4": (lambda model: pruning.VectorWisePruning(), by_masks(two_of_four)),
+    "activations, 20% kept": (
+        lambda model: pruning.ActivationPruning(keep=0.2),
+        sparse_activations,
+    ),
+    "attention, 2 of 8": (lambda model: pruning.AttentionPruning(topk=2), sparse_attention),
+    "channels, half": (lambda model: pruning.DynamicChannelPruning(0.5), salient_channels),
 }
 ONLY = {"attention, 2 of 8": Transformer, "channels, half": Convolutional}
 

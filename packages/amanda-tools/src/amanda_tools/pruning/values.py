@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -28,6 +29,7 @@ class ValuePruning(Sparsity[PrunedValues], amanda.Tool):
 
     row_type = PrunedValues
     rows_name = "operators"
+    merges = MappingProxyType({"elements": "sum", "zeros": "sum", "sparsity": "mean"})
     lists_candidates = True
 
     def __init__(self, count: bool, out: str | os.PathLike[str] | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import amanda
@@ -81,6 +82,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
     """
 
     row_type = PrunedLayer
+    merges = MappingProxyType({"zeros": "mean", "sparsity": "mean"})
     lists_candidates = True
 
     def __init__(
