@@ -50,6 +50,7 @@ INTEGRATION = [
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
 # In one process: ids of code outside of modules depend on which files ran before in it.
 TORCH_TESTS = "packages/amanda-torch/tests"
+PEERS = ["nnsight", "torchinfo"]
 # What is installed once for all sessions that name the framework.
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
 # Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
@@ -334,6 +335,16 @@ def demo(session: nox.Session) -> None:
     tools = ("flops", "profile:out=demo/profile.json", "trace:out=demo/trace.jsonl")
     chosen = [word for tool in tools for word in ("--tool", tool)]
     session.run("amanda", "run", *chosen, "--", "examples/embed_sentences.py", env=ENVIRONMENT)
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """The same jobs as with other libraries: equal results, and how many lines each takes."""
+    install(
+        session, *PEERS, packages=("core", "torch", "contextmap", "tools"), frameworks=("torch",)
+    )
+    for script in session.posargs or ["benchmarks/peers/side_by_side.py"]:
+        session.run("python", script, env=ENVIRONMENT)
 
 
 @nox.session
