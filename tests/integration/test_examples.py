@@ -37,6 +37,18 @@ def test_an_example_under_all_tools(script, forward, backward, tmp_path):
     assert backward <= {row["type"] for row in rows if row["direction"] == "backward"}
 
 
+def test_a_training_that_diverges_is_stopped_where_it_does(tmp_path):
+    """The logarithm of a probability that is zero, in the line of the loss."""
+    script = EXAMPLES / "train_digits_diverging.py"
+    command = [sys.executable, "-m", "amanda_tools", "run", "--tool", "nan:stop=yes", str(script)]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    lines = script.read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "probabilities.log()" in text)
+    assert f"nan: forward log ({script}:{line}) makes " in ran.stderr
+    assert "Inf of finite inputs" in ran.stderr
+
+
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_does_not_mention_amanda(script):
     assert "amanda" not in script.read_text().lower()

@@ -157,6 +157,18 @@ class TestCompare:
         assert compare(run(float("nan")), run(float("nan"))).first() is None
         assert compare(run(1.0), run(float("nan"))).first().relative == float("inf")
 
+    def test_of_a_compiled_model_tells_operators_from_results(self):
+        """A compiler that computes otherwise is one whose results differ, at no operator."""
+
+        def otherwise(graph, inputs):
+            return lambda *args: tuple(y * 1.01 for y in graph.forward(*args))
+
+        compiled = torch.compile(MODEL, backend=otherwise)
+        found = compare(run_of(MODEL), run_of(compiled))
+        assert found.first().id == "(result)"
+        assert found.first().relative == pytest.approx(0.01, rel=1e-3)
+        assert "the second run gives other results without tools" in found.notes[0]
+
     def test_says_where_results_without_tools_are_others(self):
         state = iter(range(100))
         found = compare(lambda: np.array(next(state)), lambda: np.array(5))
