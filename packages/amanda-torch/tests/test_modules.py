@@ -95,7 +95,7 @@ class Output:
 
 
 class Trees(nn.Module):
-    def forward(self, x: Tensor, pair: Pair, *rest: Any, scale: float, **options: Any) -> Output:
+    def forward(self, x: Tensor, /, pair: Pair, *rest: Any, scale: float, **options: Any) -> Output:
         return Output(x * scale, (pair.left, rest[1] + options["shift"]), 3)
 
 
@@ -230,12 +230,13 @@ def test_modules_that_a_routine_calls_are_none_of_the_program() -> None:
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.*` is deprecated")
 def test_of_torchscript_the_module_that_is_called_is_seen_and_those_in_it_are_named() -> None:
-    model = perceptron()
-    scripted, tool = torch.jit.script(model), AtModules()
+    model, names = perceptron(), []
+    scripted, tool = torch.jit.script(model), AtModules(lambda ctx: names.extend(ctx.input_names))
     with amanda.apply(tool), pytest.warns(amanda.AmandaWarning, match="no tool sees that: 0, 1, 2"):
         found = scripted(X)
     assert torch.equal(found, model(X))
     assert [operator.type for operator in tool.analyzed] == ["Sequential"]
+    assert names == ["input"]
 
 
 def test_what_traces_a_model_is_shown_to_nobody() -> None:

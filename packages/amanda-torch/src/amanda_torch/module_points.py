@@ -168,19 +168,28 @@ class _ModuleSignature(Signature):
 def _leaves(args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
     """All that a module is given, in order, by the names of its parameters."""
     module, *given = args
-    inner = unwrapped(module)
-    function: Any = inner.forward if layer_name(inner) is None else inner.call
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    names, variadic = _names(unwrapped(module))
     for i, value in enumerate(given):
         name = names[i] if i < len(names) else f"{variadic}.{i - len(names)}"
         yield from leaves(value, name)
     for name, value in kwargs.items():
         yield from leaves(value, name)
+
+
+def _names(module: torch.nn.Module) -> tuple[Sequence[str], str]:
+    """The names of what a module is given by position, and that of all that follows."""
+    function: Any = module.forward if layer_name(module) is None else module.call
+    schema = getattr(function, "schema", None)  # of TorchScript
+    if schema is not None:
+        return [argument.name for argument in schema.arguments[1:]], "args"
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # it is written in C, or shows none
+        parameters = []
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = [parameter.name for parameter in parameters if parameter.kind in positional]
+    variadic = (p.name for p in parameters if p.kind is p.VAR_POSITIONAL)
+    return names, next(variadic, "args")
 
 
 def _tensors_in(tree: Any) -> list[Tensor]:
