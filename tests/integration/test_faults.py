@@ -180,6 +180,14 @@ def test_bits_that_a_tensor_does_not_have_are_refused_by_name():
         on_torch()()
 
 
+def test_numbers_whose_bits_are_not_known_are_refused():
+    with (
+        pytest.raises(amanda.RoutineError, match="nothing is known of the bits of complex64"),
+        amanda.apply(Faults(dtype="float32", ops=["torch::matmul"])),
+    ):
+        torch.ones(3, 3, dtype=torch.complex64) @ torch.ones(3, 3, dtype=torch.complex64)
+
+
 class TestCampaign:
     @pytest.fixture
     def classify(self):

@@ -216,7 +216,7 @@ class Faults(Saving[Fault], amanda.Tool):
         iteration = 0 if stays else execution
         info = ctx.describe(tensor)
         if info.dtype not in NUMBERS:
-            return None
+            raise ValueError(f"nothing is known of the bits of {info.dtype}; leave it out by ops=")
         before = ctx.numpy(tensor)
         dtype = self._dtype or info.dtype
         hits = self.choose(site, iteration, before.size, positions(self._bits, dtype))

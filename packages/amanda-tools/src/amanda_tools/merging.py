@@ -12,7 +12,7 @@ from amanda_tools.findings import Findings
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -127,7 +127,7 @@ class Merged(Findings[RankNumber]):
                 key = tuple(row[name] for name in self._way["keys"])
                 number = times[key] = times.get(key, 0) + 1
                 same.setdefault((*key, number), {})[rank] = row
-        return [self._merged(" ".join(map(str, key[:-1])), rows) for key, rows in same.items()]
+        return [self._merged(_label(key[:-1]), rows) for key, rows in same.items()]
 
     def _merged(self, what: str, rows: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
         """One row, or the totals, of all ranks."""
@@ -143,6 +143,10 @@ class Merged(Findings[RankNumber]):
     def _listed(self, found: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
         rows = self._way["rows"]
         return [{"rank": rank, **row} for rank, each in found.items() for row in each[rows]]
+
+
+def _label(key: Sequence[Any]) -> str:
+    return " ".join(str(part) for part in key if part is not None)
 
 
 def gathered(tools: Iterable[object]) -> list[Merged] | None:

@@ -94,7 +94,7 @@ class NanWatch(Saving[NonFinite], amanda.Tool):
     """
 
     row_type = NonFinite
-    keys = ("id", "direction", "made")
+    keys = ("direction", "id", "made", "source")
     merges = MappingProxyType({"executions": "sum", "elements": "sum", "iteration": "least"})
 
     def __init__(
