@@ -72,7 +72,14 @@ def test_a_parameter_in_another_memory_format_is_written_where_it_is():
 
 
 @pytest.mark.parametrize(
-    "function", [lambda x, w: x @ w.flip(0).t(), lambda x, w: x @ w[:1].expand(3, 3).contiguous()]
+    "function",
+    [
+        lambda x, w: x @ w.flip(0).t(),
+        lambda x, w: x @ w[:1].expand(3, 3).contiguous(),
+        lambda x, w: x @ w.split([1, 2])[1].repeat(2, 1)[:3].contiguous(),
+        lambda x, w: x @ torch.cat(w.double().chunk(3)).float(),
+        lambda x, w: torch.matmul(x[:, :1], w.chunk(3)[1].double().float()),
+    ],
 )
 def test_what_is_no_view_of_a_parameter_is_refused(function):
     model = Own(function, 3, 3)

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 # Autograd nodes of what leaves each element where it is.
 _KEEPING = re.compile("(Alias|Clone|Detach|ToCopy)Backward[0-9]+")
+# Those that pass on numbers of any type, and are given one gradient alone.
+_PASSING = re.compile(
+    "(Expand|Flatten|Movedim|Narrow|Permute|Select|Slice|Squeeze|T|Transpose|UnsafeView|Unsqueeze"
+    "|View)Backward[0-9]+"
+)
 
 
 class View(NamedTuple):
@@ -54,6 +59,8 @@ def views_by_nodes(tensor: torch.Tensor) -> list[View] | None:
         node = node.next_functions[0][0]
     if not nodes:
         return []
+    if not all(_PASSING.fullmatch(node.name()) for node in nodes):
+        return None
     numbers = torch.arange(1, tensor.numel() + 1).view(tensor.shape)
     for node in nodes:  # which pass on, as a gradient, by which element each one is taken
         passed = node(numbers)  # type: ignore[operator]
