@@ -4,6 +4,7 @@ It runs on the backend of Keras that KERAS_BACKEND names. What is saved needs no
 """
 
 import argparse
+import tempfile
 
 import amanda
 import keras
@@ -17,7 +18,7 @@ from sklearn.model_selection import train_test_split
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sparsity", type=float, default=0.9)
-    parser.add_argument("--out", default="digits.keras")
+    parser.add_argument("--out", default=f"{tempfile.gettempdir()}/digits.keras")
     arguments = parser.parse_args()
 
     keras.utils.set_random_seed(0)
