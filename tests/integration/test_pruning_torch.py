@@ -116,6 +116,13 @@ def test_gradual_pruning_chooses_masks_by_the_weights_of_the_time():
     assert tool.totals()["sparsity"] == pytest.approx(0.8, abs=2e-3)
 
 
+def test_a_schedule_that_nobody_follows_is_warned_of():
+    model, tool = nn.Linear(4, 3), MagnitudePruning(0.5, begin=2, end=6)
+    message = r"from iteration 2 to 6.*call step\(model\)"
+    with pytest.warns(amanda.AmandaWarning, match=message), amanda.apply(tool):
+        model(torch.randn(2, 4))
+
+
 def test_what_is_not_frozen_goes_on_learning():
     model, tool = nn.Linear(4, 3), MagnitudePruning(0.5, frozen=False)
     x = torch.randn(2, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import warnings
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -142,6 +143,17 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
     def rows(self) -> list[PrunedLayer]:
         """The layers, in the order in which they first ran."""
         return [layer.row() for layer in self._layers.values()]
+
+    def on_exit(self) -> None:
+        """Bring the file up to date, and warn of a schedule that nobody has followed."""
+        super().on_exit()
+        if self._layers and self.iteration == 0 < self.schedule.end:
+            warnings.warn(
+                f"{self.name} is to prune from iteration {self.schedule.begin} to "
+                f"{self.schedule.end}, and was told of none; call step(model) after each",
+                amanda.AmandaWarning,
+                stacklevel=2,
+            )
 
     def _choose(self, layers: Sequence[_Layer]) -> None:
         together = [layers] if self._budget == "global" else [[layer] for layer in layers]
