@@ -98,3 +98,14 @@ def test_a_shape_that_the_graph_does_not_know_may_change(pure):
     function = tf.function(tf.sin, input_signature=[tf.TensorSpec([None])])
     with amanda.apply(tool):
         np.testing.assert_allclose(function(tf.zeros([2])), [0.0])
+
+
+@each_way
+def test_an_array_that_a_routine_returned_is_replaced_like_a_tensor(in_a_session):
+    scaled = Insert("insert_on_grad_inputs", "Sin", lambda g: 2 * np.asarray(g))
+    cut = Insert("insert_on_grad_inputs", "Sin", lambda g: 3 * g[:1])
+    again = Insert("insert_on_grad_inputs", "Sin", lambda g: 3 * g)
+    with amanda.apply(scaled, again):
+        np.testing.assert_allclose(gradient_of_sine(in_a_session), 6 * np.cos(np.ones(2)), 1e-6)
+    with pytest.raises(amanda.RoutineError, match=SHORTER), amanda.apply(scaled, cut):
+        gradient_of_sine(in_a_session)

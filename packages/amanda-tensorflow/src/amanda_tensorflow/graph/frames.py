@@ -30,7 +30,7 @@ from amanda_tensorflow.notes.name_scopes import declared_scope, within
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from amanda_tensorflow.rewriting.versions import Wanted
+    from amanda_tensorflow.rewriting.wanted import Wanted
 
 
 class Frame:

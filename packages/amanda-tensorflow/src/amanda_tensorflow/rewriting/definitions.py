@@ -28,13 +28,13 @@ def definitions_of(rewriter: Rewriter) -> list[Any]:
     The last one is that of the outermost frame, if that is a function.
     """
     definitions = []
-    for name, stage in rewriter.functions.items():
+    for name, stage in rewriter.nodes.functions.items():
         assert stage.pure is not None
-        if rewriter.arguments.by_value:
+        if rewriter.nodes.arguments.by_value:
             definitions += [stage.pure.definition_by_value(name), *stage.pure.called_functions()]
         else:
             definitions.append(stage.pure.definition(name))
-    return definitions + _edited(rewriter.root, rewriter.serial)
+    return definitions + _edited(rewriter.root, rewriter.nodes.serial)
 
 
 def _edited(root: Frame, serial: int) -> list[Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.rewriting.edits import Edits
-    from amanda_tensorflow.rewriting.rewriter import Rewriter
+    from amanda_tensorflow.rewriting.nodes import StageNodes
 
     Points = dict[Point, list[int]]
 
@@ -27,8 +27,8 @@ class AroundGroups:
     what is after the whole sees what it returns.
     """
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self._rewriter = rewriter
+    def __init__(self, nodes: StageNodes) -> None:
+        self._nodes = nodes
 
     def after(self, edits: Edits, anchor: Anchor, points: Points) -> None:
         """What the rest of the graph reads in place of the result."""
@@ -37,12 +37,12 @@ class AroundGroups:
         result = f"{anchor.root}:0"
         outputs: list[str | None] = [edits.after.get(result, result)]
         for number in points[Point.REPLACE_OP]:
-            name = self._rewriter.place(edits, number)
+            name = self._nodes.place(edits, number)
             outputs = [f"{name}:0"]
             edits.last[anchor.root] = name
             edits.replaced.add(anchor.root)
         for number in points[Point.AFTER_OP]:
-            edits.last[anchor.root] = self._rewriter.emit(edits, number, outputs, ())
+            edits.last[anchor.root] = self._nodes.emit(edits, number, outputs, ())
         if outputs[0] is not None and outputs[0] != result:
             edits.after[result] = outputs[0]
 
@@ -55,7 +55,7 @@ class AroundGroups:
         # parts that compute constants need not wait, and TensorFlow fails to fold some that do
         waiting = {anchor.root, *(part for uses in anchor.uses for part, _ in uses)}
         for number in points[Point.BEFORE_OP]:
-            name = self._rewriter.emit(edits, number, inputs, ())
+            name = self._nodes.emit(edits, number, inputs, ())
             for part in waiting:
                 edits.waits[part].append(name)
         if points[Point.BEFORE_OP]:
@@ -64,7 +64,7 @@ class AroundGroups:
                     edits.inputs_of.setdefault(part, edits.taken(part))
                     edits.inputs_of[part][position] = str(tensor)
         for number in points[Point.REPLACE_OP]:
-            self._rewriter.connect(edits, number, inputs, edits.controls(anchor.root))
+            self._nodes.connect(edits, number, inputs, edits.controls(anchor.root))
 
     def _taken(self, edits: Edits, uses: Sequence[tuple[str, int]]) -> str:
         """What a composite takes for an input, which all its parts do that take it.
@@ -89,6 +89,6 @@ class AroundGroups:
         parts = [Parts.returned(edits, uses) for uses in anchor.uses]
         gradients = [of.sum for of in parts]
         for number in points[Point.ON_GRAD_INPUTS]:
-            self._rewriter.emit(edits, number, gradients, ())
+            self._nodes.emit(edits, number, gradients, ())
         for of, now in zip(parts, gradients, strict=True):
             of.replace(now)

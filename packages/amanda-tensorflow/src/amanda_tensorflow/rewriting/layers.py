@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.graph.layers import Layer
     from amanda_tensorflow.rewriting.edits import Edits
-    from amanda_tensorflow.rewriting.rewriter import Rewriter
+    from amanda_tensorflow.rewriting.nodes import StageNodes
 
     Points = dict[Point, list[int]]
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class AroundLayers:
     """Gives the nodes of a layer what routines before it return, and all others what it returns."""
 
-    def __init__(self, rewriter: Rewriter) -> None:
-        self._rewriter = rewriter
+    def __init__(self, nodes: StageNodes) -> None:
+        self._nodes = nodes
 
     def after(self, edits: Edits, anchor: Anchor, points: Points) -> None:
         """What everybody outside reads in place of the results; of inner layers first."""
@@ -42,12 +42,12 @@ class AroundLayers:
         inside = [tensor and edits.after.get(tensor, tensor) for tensor in tensors]
         outside = list(inside)
         for number in points[Point.REPLACE_OP]:
-            name = self._rewriter.place(edits, number)
+            name = self._nodes.place(edits, number)
             outside = [f"{name}:{index}" for index in range(len(outside))]
             edits.replaced_layers.append((layer, name))
         for number in points[Point.AFTER_OP]:
-            done = () if self._rewriter.is_given(number) else _ends(edits, layer)
-            self._rewriter.emit(edits, number, outside, done)
+            done = () if self._nodes.is_given(number) else _ends(edits, layer)
+            self._nodes.emit(edits, number, outside, done)
         for tensor, before, now in zip(tensors, inside, outside, strict=True):
             if tensor is not None and before is not None and now is not None and now != before:
                 edits.exits.setdefault(tensor, []).append((layer.number, before))
@@ -61,10 +61,10 @@ class AroundLayers:
         tensors = edits.tensors(layer.inputs)
         inputs = [tensor and edits.seen(tensor, layer.path) for tensor in tensors]
         for number in points[Point.BEFORE_OP]:
-            name = self._rewriter.emit(edits, number, inputs, ())
+            name = self._nodes.emit(edits, number, inputs, ())
             # one that is given twice is replaced where it is given first
             inputs = [inputs[tensors.index(tensor)] for tensor in tensors]
-            if self._rewriter.has_effects(number):
+            if self._nodes.has_effects(number):
                 for node in _beginnings(edits, layer, tensors):
                     edits.waits[node].append(name)
         if points[Point.BEFORE_OP]:
@@ -75,8 +75,8 @@ class AroundLayers:
             }
         for number in points[Point.REPLACE_OP]:
             path = (*layer.path, layer.number)
-            externals = [edits.seen(tensor, path) for tensor in self._rewriter.externals(number)]
-            self._rewriter.connect(edits, number, [*inputs, *externals], ())
+            externals = [edits.seen(tensor, path) for tensor in self._nodes.externals(number)]
+            self._nodes.connect(edits, number, [*inputs, *externals], ())
 
     def read(self, edits: Edits) -> None:
         """Give the nodes within layers what they read, now that all is inserted around those."""
@@ -119,7 +119,7 @@ class AroundLayers:
             places.append((call, tensor))
             values.append(edits.grad_outputs.get((call, tensor)) or edits.current(tensor))
         for number in numbers:
-            self._rewriter.emit(edits, number, values, ())
+            self._nodes.emit(edits, number, values, ())
         for at, of, now in zip(places, parts, values, strict=True):
             if at is not None and now is not None:
                 edits.grad_outputs[at] = now  # type: ignore[index]
@@ -129,7 +129,7 @@ class AroundLayers:
     def _replace(self, edits: Edits, numbers: Iterable[int], parts: list[Parts]) -> None:
         sums = [of.sum for of in parts]
         for number in numbers:
-            self._rewriter.emit(edits, number, sums, ())
+            self._nodes.emit(edits, number, sums, ())
         for of, now in zip(parts, sums, strict=True):
             of.replace(now)
 

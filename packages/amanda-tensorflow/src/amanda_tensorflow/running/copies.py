@@ -36,7 +36,7 @@ class Copy:
     """
 
     def __init__(self, rewriter: Rewriter) -> None:
-        self._hosts = rewriter.hosts
+        self._hosts = rewriter.nodes.hosts
         self._engine: weakref.ref[Engine] | None = None
         self._stages: Sequence[Stage] = ()
 

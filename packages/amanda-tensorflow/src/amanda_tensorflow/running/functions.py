@@ -65,10 +65,10 @@ class FunctionCopy(Copy):
         has_backward = attributes.BACKWARD_FUNCTION in root.function.definition.attr
         rewriter.run(returning_versions=has_backward)
         super().__init__(rewriter)
-        self._arguments = rewriter.arguments.sources
-        self._returned = rewriter.returned
+        self._arguments = rewriter.nodes.arguments.sources
+        self._returned = rewriter.returned.versions
         self._count = len(root.body.outputs)
-        self._called = [stage.pure for stage in rewriter.functions.values()]  # kept alive
+        self._called = [stage.pure for stage in rewriter.nodes.functions.values()]  # kept alive
         self._name = register(definitions_of(rewriter), self).encode()
 
     def __call__(self, args: Sequence[Any], count: int) -> list[Any]:
@@ -172,7 +172,7 @@ class FunctionCall(Runnable[FunctionCopy]):
         rewriter = Rewriter(self.frame(), (), stashed.dtypes_of(self._args, self.versions))
         rewriter.run()
         added = []
-        for source in rewriter.arguments.sources:
+        for source in rewriter.nodes.arguments.sources:
             assert not isinstance(source, Capture)  # there are no routines
             added.append(stashed.beside(self._args[source.argument], source.operator))
         return for_graphs(definitions_of(rewriter), self._function), added

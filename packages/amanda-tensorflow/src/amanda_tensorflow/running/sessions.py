@@ -67,12 +67,12 @@ class SessionCopy(Copy):
         rewriter.run()
         super().__init__(rewriter)
         self._captures = [
-            source for source in rewriter.arguments.sources if isinstance(source, Capture)
+            source for source in rewriter.nodes.arguments.sources if isinstance(source, Capture)
         ]
-        self._called = [stage.pure for stage in rewriter.functions.values()]  # kept alive
+        self._called = [stage.pure for stage in rewriter.nodes.functions.values()]  # kept alive
         library = definitions_of(rewriter)
         nodes = CopiedNodes(root)
-        self.scope = f"{SCOPE}{rewriter.serial}"
+        self.scope = f"{SCOPE}{rewriter.nodes.serial}"
         self.below = Below(root, nodes)
         self.below.add_dead_tensors()
         nodes.names.update(root.body.nodes.keys() - root.inputs.keys())

@@ -1,0 +1,174 @@
+"""A version is sent along the way on which its tensor has come to where it is read.
+
+Such ways are arguments and results of functions and branches, lists that a loop fills and another
+one empties, stacks, and optionals that a branch returns.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.rewriting.again import name_again, run_again
+from amanda_tensorflow.rewriting.stacks import unstacked
+from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchanged
+from amanda_tensorflow.rewriting.wanted import same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import tensorflow as tf
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.rewriting.wanted import Wanted
+
+
+class Ways(abc.ABC):
+    """Brings versions along the ways of their tensors.
+
+    Args:
+        stashed: another version of an argument of the outermost frame, if the caller has it.
+    """
+
+    def __init__(self, stashed: Callable[[int, Wanted], str | None]) -> None:
+        self._stashed = stashed
+
+    @abc.abstractmethod
+    def find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """The version that an operator's own gradient needs, wherever that is made."""
+
+    def _in_turns(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """A list of what it is in each turn of a loop that does not change it."""
+        for body, there, given in unchanged(frame) if operator.loops else ():
+            if same(frame, given, tensor):
+                inside = operator._replace(loops=operator.loops - 1)
+                version = self.find(body, there, inside)
+                if version:
+                    argument = None if inside.loops else there
+                    return listed(body, argument, version, name_again(body.call, operator))
+        return None
+
+    def _along(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """What it is where it comes from, brought here the same way."""
+        number = frame.body.argument(tensor)
+        if number is not None:
+            return self._argument(frame, number, operator)
+        name, index = split(tensor)
+        op = frame.body.nodes[name].op if name in frame.body.nodes else ""
+        if op == "Identity":
+            return self.find(frame, frame.inputs[name][0], operator)
+        if op == "TensorListPopBack" and index == 1:
+            return self._popped(frame, name, operator)
+        if op == "StackPopV2":
+            return unstacked(frame, name, operator, self.find)
+        if op in ("OptionalFromValue", "OptionalGetValue"):
+            return self._optional(frame, name, operator)
+        if op and name in frame.children:
+            return self._result(frame, name, index, operator)
+        return None
+
+    def _optional(self, frame: Frame, name: str, operator: Wanted) -> str | None:
+        """An optional that a branch returns, or what is in it."""
+        value = self.find(frame, frame.inputs[name][0], operator)
+        if value and not _fits(frame, frame.inputs[name][0], value, operator):
+            return None
+        again = value and run_again(frame, name, [value], operator)
+        if again and operator.loops:
+            holds_list(frame.body.nodes[split(again)[0]])
+        return again
+
+    def _argument(self, frame: Frame, argument: int, operator: Wanted) -> str | None:
+        if frame.parent is None:
+            return self._stashed(argument, operator)
+        if not frame.keeps(argument):
+            return None
+        given = frame.caller_tensor(argument)
+        above = self.find(frame.parent, given, operator)
+        if above is not None:
+            return frame.pass_down(above)
+        if frame.attr != "body":
+            return None
+        turns = self.find(frame.parent, given, operator._replace(loops=operator.loops + 1))
+        name = frame.body.arguments[argument][0]
+        element = None if operator.loops else f"{name}:0"
+        return turns and taken(frame, element, turns, name_again(name, operator))
+
+    def _result(self, frame: Frame, call: str, index: int, operator: Wanted) -> str | None:
+        for child in frame.children[call]:
+            if child.attr == "cond" or index >= len(child.outputs):
+                continue
+            output = child.outputs[index]
+            if child.attr != "body":
+                version = self.find(child, output, operator)
+                if version is not None:
+                    return child.pass_up(version, output)
+            elif child.keeps(index):
+                return self.find(frame, frame.inputs[call][index], operator)
+            else:
+                return self._pushed(child, output, operator)
+        return None
+
+    def _pushed(self, body: Frame, output: str, operator: Wanted) -> str | None:
+        """A list that a loop has filled, filled with the other version."""
+        assert body.parent is not None
+        push = split(output)[0]
+        if push not in body.inputs or body.body.nodes[push].op != "TensorListPushBack":
+            return None
+        tensor_list, tensor = body.inputs[push]
+        version = self.find(body, tensor, operator)
+        argument = body.body.argument(tensor_list)
+        if version is None or argument is None or not _fits(body, tensor, version, operator):
+            return None
+        if operator.loops:
+            return listed(body, None, version, name_again(push, operator))
+
+        def update(argument: str) -> str:
+            return run_again(body, push, [argument, version], operator)
+
+        return body.add_loop_variable(body.caller_tensor(argument), update)[1]
+
+    def _popped(self, body: Frame, pop: str, operator: Wanted) -> str | None:
+        """What a loop takes from a list, taken from one with the other version."""
+        tensor_list = body.inputs[pop][0]
+        argument = body.body.argument(tensor_list)
+        if argument is None or body.parent is None or body.attr != "body":
+            return None
+        above = self.find(body.parent, body.caller_tensor(argument), operator)
+        if above is None:
+            return None
+        if operator.loops:
+            return taken(body, None, above, name_again(pop, operator))
+        popped: list[str] = []
+
+        def update(argument: str) -> str:
+            again = run_again(body, pop, [argument, body.inputs[pop][1]], operator)
+            popped.append(again)
+            return again
+
+        body.add_loop_variable(above, update)
+        return f"{split(popped[0])[0]}:1"
+
+
+def _fits(frame: Frame, tensor: str, version: str, operator: Wanted) -> bool:
+    """Whether what was made for a tensor, a list or optional, takes what comes in its place.
+
+    A version always does. What is asked for may have another type or shape than what it comes with.
+    """
+    if operator.ask is None or operator.loops:
+        return True
+    if frame.body.dtype(tensor) != frame.body.dtype(version):
+        return False
+    known = [shape for t in (tensor, version) if (shape := _known_shape(frame, t)) is not None]
+    return len(known) < 2 or bool(known[0].is_compatible_with(known[1]))
+
+
+def _known_shape(frame: Frame, tensor: str) -> tf.TensorShape | None:
+    """The shape of an argument, or of what an operator of the graph gives; None of what is new."""
+    argument = frame.body.argument(tensor)
+    if argument is not None:
+        inputs = getattr(frame.graph, "inputs", ())
+        return inputs[argument].shape if argument < len(inputs) else None
+    name, index = split(tensor)
+    operation = frame.operations.get(name)
+    return None if operation is None else operation.outputs[index].shape
