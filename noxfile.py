@@ -323,6 +323,19 @@ def operators(session: nox.Session) -> None:
 
 
 @nox.session
+def quantization(session: nox.Session) -> None:
+    """Accuracy of quantized models, and their values beside torchao's and NNCF's."""
+    install(
+        session,
+        *("torchao==0.18.0", "nncf==3.4.0", "scikit-learn"),
+        packages=("core", "torch", "contextmap", "tools"),
+        frameworks=("torch",),
+    )
+    for script in ("accuracy", "peers"):
+        session.run("python", f"benchmarks/quantization/{script}.py", env=ENVIRONMENT)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """An unmodified script, instrumented from outside: where do its operators and time go?"""
     install(

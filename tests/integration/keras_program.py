@@ -12,6 +12,7 @@ import amanda
 import keras
 import numpy as np
 import portable_tools as tools
+from amanda_tools.quantization import Quantize
 from keras import layers
 from small_keras import mobilenet, transformer
 
@@ -107,8 +108,13 @@ def look(build, folder):
     fit(model, x, y)
     arrays |= {f"fitted/{v.path}": v.numpy() for v in model.trainable_variables}
 
+    dynamic = Quantize(8, "dynamic")
+    arrays["rounded"] = predict_under(Quantize(4), model, x)
+    arrays["rounded activations"] = predict_under(dynamic, model, x)
+
     np.savez(folder / "arrays.npz", **arrays)
     rows = {
+        "rounded": [(row.type, row.scope, row.input, row.kind) for row in dynamic.rows()],
         "trace": trace.rows,
         "flops": flops.total,
         "activations": [where for *where, _ in activations.found],

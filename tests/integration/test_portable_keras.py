@@ -119,11 +119,26 @@ def test_activations_are_equal(pair):
         assert_close(one, other)
 
 
-@pytest.mark.parametrize("tool", ["pruned", "quantized"])
+@pytest.mark.parametrize("tool", ["pruned", "quantized", "rounded"])
 def test_outputs_under_a_tool_that_changes_weights_are_equal(pair, tool):
     found, expected = pair.torch.arrays[tool], pair.tensorflow.arrays[tool]
     assert_close(found, expected)
     assert np.abs(found - pair.torch.arrays["plain"]).max() > 1e-4  # the tool had its effect
+
+
+def test_the_same_tensors_are_quantized(pair):
+    found, expected = (
+        [(type, pair.layer(scope), *rest) for type, scope, *rest in run.rows["rounded"]]
+        for run in (pair.torch, pair.tensorflow)
+    )
+    assert found == expected
+    assert {(input, kind) for *_, input, kind in found} >= {("A", "activation"), ("B", "weight")}
+
+
+def test_outputs_of_quantized_activations_are_as_near_as_rounding_lets_them(pair):
+    found, expected = (run.arrays["rounded activations"] for run in (pair.torch, pair.tensorflow))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=0.02 * np.abs(expected).max())
+    assert np.abs(found - pair.torch.arrays["plain"]).max() > 1e-4
 
 
 def test_gradients_after_a_step_with_masked_weights_are_equal(pair):

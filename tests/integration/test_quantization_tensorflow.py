@@ -1,6 +1,7 @@
 """What graphs compute and learn under tools that quantize, held to TensorFlow's own functions."""
 
 import amanda
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -201,3 +202,43 @@ def test_an_operator_in_a_loop_is_observed_in_each_turn():
     tool.freeze()
     row = next(row for row in tool.rows() if row.input == "A")
     assert row.maximum[0] == pytest.approx(4 * ROWS.max(), rel=0.02)
+
+
+@pytest.fixture
+def model():
+    keras.utils.set_random_seed(0)
+    layers = [
+        keras.layers.LSTM(5, name="recurrent"),
+        keras.layers.Dense(3, name="head"),
+    ]
+    model = keras.Sequential([keras.Input((4, 6)), *layers], name="net")
+    model.compile(keras.optimizers.SGD(0.05), "mse")
+    return model
+
+
+SEQUENCES = RANDOM.standard_normal((9, 4, 6)).astype(np.float32)
+TARGETS = RANDOM.standard_normal((9, 3)).astype(np.float32)
+
+
+def test_keras_trains_and_evaluates_by_the_same_ranges(model):
+    tool = QuantizeAware(4, 4, "learned", learning_rate=0.001)
+    with amanda.apply(tool):
+        losses = model.fit(SEQUENCES, TARGETS, epochs=4, batch_size=4, verbose=0).history["loss"]
+        tool.freeze()
+        rows = tool.rows()
+        found = [model.evaluate(SEQUENCES, TARGETS, batch_size=4, verbose=0) for _ in range(2)]
+    assert losses[-1] < losses[0]
+    assert found[0] == found[1] != model.evaluate(SEQUENCES, TARGETS, verbose=0)
+    assert [row.id for row in tool.rows()] == [row.id for row in rows]  # of both functions
+    assert len(rows) == len({row.id for row in rows}) * 2 == 6  # also where a last batch is smaller
+    assert [row.scale for row in tool.rows()][::2] == [row.scale for row in rows][::2]
+
+
+def test_what_was_calibrated_by_one_function_is_quantized_in_another(model):
+    tool = Quantize(8, "minmax")
+    with amanda.apply(tool):
+        plain = model.predict(SEQUENCES, batch_size=4, verbose=0)
+        tool.freeze()
+        found = model.evaluate(SEQUENCES, plain, batch_size=4, verbose=0)
+    assert 0 < found < 1e-3 * (plain**2).mean()
+    assert {row.scope.split("/")[1] for row in tool.rows()} == {"recurrent", "head"}

@@ -104,7 +104,6 @@ class QuantizeAware(Quantizing):
             for weight, count in self._bits.items()
             if count
         }
-        self._frozen = False
 
     def freeze(self) -> None:
         """Have ranges stay as they are from now on, in the rest of a training or to evaluate."""

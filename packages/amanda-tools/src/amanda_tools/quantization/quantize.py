@@ -94,7 +94,6 @@ class Quantize(Quantizing):
         self._calibrates = activations in typing.get_args(Method)
         self._calibrate = calibrate
         self._percentile, self._averaging = percentile, averaging
-        self._frozen = False
         self._weight = formula_of(arithmetic, bits, symmetric, narrow, True) if bits else None
         self._activation = formula_of(
             *(arithmetic, activation_bits, symmetric_activations, narrow), constant=self._calibrates
@@ -106,7 +105,7 @@ class Quantize(Quantizing):
         Raises:
             RuntimeError: nothing was observed yet.
         """
-        observed = [known for known in self._known.values() if known.observer is not None]
+        observed = [known for known in self._tensors() if known.observer is not None]
         if self._calibrates and not observed:
             raise RuntimeError(
                 f"{self.name}: no activation was observed; run the model on some data in a scope "
@@ -119,7 +118,7 @@ class Quantize(Quantizing):
 
     def found(self) -> str:
         """How many tensors there are, and how many of them are still observed."""
-        known = self._known.values()
+        known = self._tensors()
         waiting = sum(each.observer is not None and each.settings is None for each in known)
         note = f", {waiting:,} of them observed and not rounded before freeze()" if waiting else ""
         return super().found() + note

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import amanda
 
+from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
+from amanda_tools.quantization.copies import copied
 from amanda_tools.quantization.files import SavingScales
 from amanda_tools.quantization.operands import (
     HIDDEN,
@@ -55,6 +57,8 @@ class Quantizing(SavingScales, amanda.Tool):
         self._per_channel = per_channel
         self._ignored = tuple(ignored)
         self._known: dict[tuple[Place, str], Known] = {}
+        self._parameters = Numbering()
+        self._frozen = False
         types = checked_types(ops)
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
@@ -62,13 +66,14 @@ class Quantizing(SavingScales, amanda.Tool):
 
     def rows(self) -> list[QuantizedTensor]:
         """The tensors, in the order in which their operators first ran."""
-        return [known.row() for known in self._known.values()]
+        return [known.row() for known in self._tensors()]
 
     def found(self) -> str:
         """How many tensors there are of each kind, and of how many operators."""
-        weights = sum(known.operand.is_weight for known in self._known.values())
-        operators = len({known.place for known in self._known.values()})
-        activations = len(self._known) - weights
+        tensors = self._tensors()
+        weights = sum(known.operand.is_weight for known in tensors)
+        operators = len({known.place for known in tensors})
+        activations = len(tensors) - weights
         return f"{weights:,} weights and {activations:,} activations of {operators:,} operators"
 
     def report(self) -> list[Table | str]:
@@ -91,7 +96,7 @@ class Quantizing(SavingScales, amanda.Tool):
         for operand in operands_of(ctx, self._ignored):
             if not self._per_channel:
                 operand = operand._replace(channel=None)
-            known = self._known.get((place, operand.name)) or self._choose(operand, place)
+            known = self._known.get((place, operand.name)) or self._met(ctx, operand, place)
             if known is not None:
                 known.operand = operand
                 self._known[place, operand.name] = known
@@ -108,6 +113,21 @@ class Quantizing(SavingScales, amanda.Tool):
         for treatment in ctx.state(self).get("treatments", ()):
             treatment.insert_on_gradient(ctx)
 
+    def _met(self, ctx: amanda.OpContext, operand: Operand, place: Place) -> Known | None:
+        """A tensor that is new, or is one of another function of the model."""
+        known = self._choose(operand, place)
+        weight = ctx.weight_index
+        parameter = None if weight is None else ctx.parameter(weight)
+        if known is not None and parameter is not None:
+            known.parameter = self._parameters.of(parameter.source)
+        if known is None:
+            return None
+        return copied(known, self._tensors(), self._frozen) or known
+
+    def _tensors(self) -> list[Known]:
+        """The tensors, each once."""
+        return list({id(known): known for known in self._known.values()}.values())
+
     def _for_weight(self, ctx: amanda.OpContext, known: Known) -> Treatment:
         """By the range of the value that it has now or, where that is not known, has each time."""
         axes = axes_of_weight(ctx, known)
@@ -122,7 +142,8 @@ class Quantizing(SavingScales, amanda.Tool):
     def _without_range(self, known: Known) -> amanda.UnsupportedError:
         return amanda.UnsupportedError(
             f"{self.name}: {known.title} ran for the first time after freeze(), and has no range; "
-            "run the model on data with which it runs ahead of that, or have its scope in ignored="
+            "run the model ahead of that on data with which it runs, by the same function if it is "
+            "a graph, or have its scope in ignored="
         )
 
 

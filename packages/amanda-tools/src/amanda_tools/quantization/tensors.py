@@ -67,6 +67,7 @@ class Known:
         observer: what chooses its range; None where that needs no data.
         settings: of the formula, one after the other; None as long as they are not known, and
             where each execution has its own.
+        parameter: the number of the parameter that its operator is given, if there is one.
         average: of the ends of its range, where that moves.
         error: the relative error of rounding, where it is known.
     """
@@ -77,6 +78,7 @@ class Known:
     bits: int
     observer: Observer | None = None
     settings: np.ndarray | None = None
+    parameter: int | None = None
     average: tuple[np.float32, np.float32] | None = None
     error: float | None = None
 

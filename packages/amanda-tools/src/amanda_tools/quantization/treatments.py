@@ -47,10 +47,15 @@ class Treatment:
         return Rounding(self.known.formula, ctx.xp, ctx.describe)
 
     def settings(self, ctx: amanda.OpContext) -> Any:
-        """Its settings as an argument of a routine, whose values may change."""
-        assert self.known.settings is not None
-        variable = ctx.variable(f"settings of {self.known.operand.name}", self.known.settings)
-        variable.assign(self.known.settings)
+        """Its settings as an argument of a routine, whose values may change.
+
+        As long as they are not known, they are those for a range of nothing but zero.
+        """
+        settings = self.known.settings
+        if settings is None:
+            settings = settings_for(self.known.formula, 0, 0)
+        variable = ctx.variable(f"settings of {self.known.operand.name}", settings)
+        variable.assign(settings)
         return variable
 
 
@@ -123,8 +128,6 @@ class Moving(BySettings):
 
     def insert(self, ctx: amanda.OpContext) -> None:
         """Insert it at the operator."""
-        if self.known.settings is None:
-            self.known.settings = settings_for(self.known.formula, 0, 0)
         ctx.insert_before_op(
             self._move,
             inputs=self.index,

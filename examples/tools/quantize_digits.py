@@ -1,0 +1,67 @@
+"""How many bits does a small convolutional network need to tell handwritten digits apart?
+
+It is trained in single precision, quantized to fewer and fewer bits as it is, and then trained on
+with what is lost. It runs on the backend of Keras that KERAS_BACKEND names.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import amanda
+import keras
+import numpy as np
+from amanda_tools.quantization import Quantize, QuantizeAware
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--bits", type=int, nargs="+", default=[8, 4, 3, 2])
+    arguments = parser.parse_args()
+
+    keras.utils.set_random_seed(0)
+    digits = load_digits()
+    images = digits.images[..., np.newaxis].astype(np.float32) / 16
+    x, x_test, y, y_test = train_test_split(images, digits.target, random_state=0)
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.Conv2D(16, 3, activation="relu", name="edges"),
+            keras.layers.Conv2D(32, 3, activation="relu", name="shapes"),
+            keras.layers.Flatten(name="flatten"),
+            keras.layers.Dense(10, name="classes"),
+        ],
+        name="digits",
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=["accuracy"])
+    model.fit(x, y, batch_size=64, epochs=arguments.epochs, verbose=0)
+    trained = model.get_weights()
+
+    def accuracy() -> float:
+        return model.evaluate(x_test, y_test, verbose=0)[1]
+
+    print(f"single precision: {accuracy():.1%}")
+    for bits in arguments.bits:
+        model.set_weights(trained)
+        tool = Quantize(bits, "mse", activation_bits=bits)
+        with amanda.apply(tool):
+            model.predict(x[:256], verbose=0)
+            tool.freeze()
+            quantized = accuracy()
+
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
+        tool = QuantizeAware(bits, bits, out=f"scales_of_{bits}_bits.json")
+        with amanda.apply(tool):
+            model.fit(x, y, batch_size=64, epochs=arguments.epochs // 2, verbose=0)
+            tool.freeze()
+            trained_on = accuracy()
+        print(f"{bits} bits: {quantized:.1%} as it is, {trained_on:.1%} trained on")
+
+
+if __name__ == "__main__":
+    main()
