@@ -53,14 +53,18 @@ def main() -> None:
             model.predict(x[:256], verbose=0)
             tool.freeze()
             quantized = accuracy()
+        worst = max(tool.rows(), key=lambda row: row.error)
 
         model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
-        tool = QuantizeAware(bits, bits, out=f"scales_of_{bits}_bits.json")
+        tool = QuantizeAware(bits, bits)
         with amanda.apply(tool):
             model.fit(x, y, batch_size=64, epochs=arguments.epochs // 2, verbose=0)
             tool.freeze()
             trained_on = accuracy()
-        print(f"{bits} bits: {quantized:.1%} as it is, {trained_on:.1%} trained on")
+        print(
+            f"{bits} bits: {quantized:.1%} as it is, {trained_on:.1%} trained on; rounding changes "
+            f"{worst.input} of {worst.scope} most, by {worst.error:.1%}"
+        )
 
 
 if __name__ == "__main__":

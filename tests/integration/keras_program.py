@@ -89,6 +89,7 @@ def look(build, folder):
     set_weights(model)
     y = np.random.default_rng(2).random((len(x), 10)).astype(np.float32)
 
+    dynamic = Quantize(8, "dynamic")
     trace, activations, flops = tools.Trace(), tools.Activations(ACTIVATIONS), tools.Flops()
     arrays = {
         "plain": tools.array(predict(model, x)),
@@ -97,6 +98,8 @@ def look(build, folder):
         "counted": predict_under(flops, model, x),
         "pruned": predict_under(tools.Prune(), model, x),
         "quantized": predict_under(tools.QuantizeWeights(), model, x),
+        "rounded": predict_under(Quantize(4), model, x),
+        "rounded activations": predict_under(dynamic, model, x),
     }
     arrays |= {f"activation/{i}": found for i, (*_, found) in enumerate(activations.found)}
     gradients = tools.WeightGradients()
@@ -107,10 +110,6 @@ def look(build, folder):
     arrays |= {f"start/{v.path}": v.numpy().copy() for v in model.trainable_variables}
     fit(model, x, y)
     arrays |= {f"fitted/{v.path}": v.numpy() for v in model.trainable_variables}
-
-    dynamic = Quantize(8, "dynamic")
-    arrays["rounded"] = predict_under(Quantize(4), model, x)
-    arrays["rounded activations"] = predict_under(dynamic, model, x)
 
     np.savez(folder / "arrays.npz", **arrays)
     rows = {
