@@ -121,6 +121,7 @@ def test_a_summary_of_keras_agrees_with_its_own():
     rows = {row.path.rpartition(".")[2]: row for row in tool.rows()}
     assert rows[""].params == model.count_params() == 12 + 4 + 16
     assert rows[""].trainable == sum(int(np.prod(w.shape)) for w in model.trainable_weights)
+    assert (rows[""].type, rows["one"].type) == ("Sequential", "Dense")
     assert (rows["one"].input_shape, rows["one"].output_shape) == ([2, 3], [2, 4])
     assert rows["norm"].params == 16
 

@@ -207,7 +207,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
 
     def _around(self, ctx: amanda.OpContext, place: Place) -> Iterator[_Module]:
         """The modules around an operator, the model as a whole first."""
-        classes = dict(ctx.driver.modules(ctx.op))
+        classes = {path.replace("/", "."): cls for path, cls in ctx.driver.modules(ctx.op)}
         if place.model is None and not place.modules:
             yield self._outside
             return
