@@ -128,7 +128,13 @@ class LayerDecisions:
     def _check_placed(
         self, frame: Frame, layer: Layer, plan: Plan, operator: TensorFlowOperator
     ) -> None:
-        """Refuse layers in loops of version 1, into which tensors come by nodes of their own."""
+        """Refuse layers whose nodes, or the tensors that they take, cannot be told."""
+        if layer.mixed:
+            tool = next(iter(plan.decisions))[1].tool.name
+            raise UnsupportedError(
+                f"{tool}: {operator.named} is called by several replicas at once, and what each of "
+                "them runs cannot be told apart; run one replica, or register with add_inst_for_op"
+            )
         if any(frame.in_loop(node) for node in layer.nodes):
             tool = next(iter(plan.decisions))[1].tool.name
             raise UnsupportedError(

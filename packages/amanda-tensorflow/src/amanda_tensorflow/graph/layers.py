@@ -71,6 +71,7 @@ class Layer:
             in the graph.
         input_names, output_names: where each of them is in what the layer takes and gives.
         own: for each output, whether who reads it has it from this call.
+        mixed: whether nodes of another call, that is not in it, were made meanwhile.
     """
 
     number: int
@@ -82,6 +83,7 @@ class Layer:
     input_names: list[str]
     output_names: list[str]
     own: list[bool]
+    mixed: bool = False
 
 
 class Layers:
@@ -100,12 +102,17 @@ class Layers:
         ids = [id for id, _ in by_id]
         captured = _captured(frame.graph) if noted else {}
         around: list[Layer] = []
+        latest: Layer | None = None
         for number, call in sorted(enumerate(noted), key=lambda noted: noted[1].began):
-            while around and around[-1].number < number:  # it had ended before this one
-                around.pop()
+            while around and around[-1].number < number:  # it ended before this one does
+                ended = around.pop()
+                if latest is None or latest.call.made[1] < ended.call.made[1]:
+                    latest = ended
             first, last = (bisect.bisect_right(ids, id) for id in call.made)
             path = tuple(layer.number for layer in around)
             layer = _layer(number, call, path, [n for _, n in by_id[first:last]], captured)
+            if latest is not None and call.made[0] < latest.call.made[1]:
+                layer.mixed = latest.mixed = True
             around.append(layer)
             self.calls[number] = layer
             self._paths.update(dict.fromkeys(layer.nodes, (*path, number)))
