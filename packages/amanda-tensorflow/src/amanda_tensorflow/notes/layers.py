@@ -206,8 +206,8 @@ def _tensors(tree: Any, name: str) -> Iterator[Named]:
         if _is_tensor(leaf):
             yield path, leaf
         elif isinstance(leaf, composite_tensor.CompositeTensor) and not _is_variable(leaf):
-            for number, part in enumerate(tf.nest.flatten(leaf, expand_composites=True)):
-                yield f"{path}.{number}", part
+            parts = tf.nest.flatten(leaf, expand_composites=True)
+            yield from ((f"{path}.{i}", part) for i, part in enumerate(parts) if _is_tensor(part))
 
 
 def _name_of(result: Any) -> str:
