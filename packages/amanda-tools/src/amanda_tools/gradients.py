@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Array: TypeAlias = np.ndarray[Any, Any]
 
 _SHOWN = 10
+# What hands on a parameter as a whole: whoever takes it from there is given the parameter.
+_MOVES = frozenset(["Cast", "Identity", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"])
 
 
 @dataclass
@@ -89,7 +91,12 @@ class _Parameter:
         if len(self.uses) == 1:
             self.complete(gradient)
             return
-        self.sum = np.array(gradient) if self.sum is None else self.sum + gradient
+        if self.sum is None:
+            self.sum = np.array(gradient)
+        elif gradient.shape == self.sum.shape:
+            self.sum = self.sum + gradient
+        else:  # the matrix is used the other way round there
+            self.sum = self.sum + gradient.T.reshape(self.sum.shape)
         self.added.add(use)
         if self.added == self.uses:
             self.end()
@@ -107,7 +114,7 @@ class _Parameter:
         values = (gradient[finite] if wrong else gradient).astype(np.float64)
         self.shape = gradient.shape
         self.norm = math.sqrt(float(np.square(values).sum()))
-        self.zeros = 1 - np.count_nonzero(gradient) / max(gradient.size, 1)
+        self.zeros = 1 - int(np.count_nonzero(gradient)) / max(gradient.size, 1)
         self.not_finite += wrong
         self.steps += 1
         self.total += self.norm
@@ -190,11 +197,14 @@ class Gradients(Saving[Gradient], amanda.Tool):
         return [f"gradients: {self.found()}", table_of(titles, rows)]
 
     def _meet(self, ctx: amanda.OpContext) -> None:
-        if ctx.op.opt_in or ctx.driver.purpose(ctx.op) != "model":
+        if ctx.op.opt_in or ctx.driver.purpose(ctx.op) != "model" or ctx.op.type in _MOVES:
             return
         for index in ctx.parameters:
             found = ctx.parameter(index)
-            if found is not None and found.trainable is not False:
+            if found is None or found.trainable is False:
+                continue
+            taken = ctx.describe(ctx.inputs[index])
+            if _elements(taken) == _elements(found.info):  # else what cut it up is counted
                 op = ctx.op
                 number = self._numbers.of(found.source)
                 known = self._parameters.setdefault(
@@ -215,3 +225,9 @@ class Gradients(Saving[Gradient], amanda.Tool):
                 array = ctx.numpy(gradient)
                 with self._lock:
                     known[str(index)].add((ctx.op_id, index), array)
+
+
+def _elements(info: amanda.TensorInfo) -> int | None:
+    """How many elements a tensor has; None where that is not known."""
+    shape = info.shape
+    return None if shape is None or None in shape else math.prod(n for n in shape if n is not None)
