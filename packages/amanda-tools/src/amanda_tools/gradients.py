@@ -63,7 +63,8 @@ class _Parameter:
 
     Attributes:
         id, type, scope, input: the operator that takes it first, and its role there.
-        uses: the operators and inputs that take it.
+        uses: the operators and inputs that take it, some maybe to update it.
+        gave: those of them that gave a gradient.
         norms: of the gradients so far: how many, their sum, the least and most, the last.
         sum, added: of the step that is going on, what came from which of several uses.
     """
@@ -73,6 +74,7 @@ class _Parameter:
     scope: str
     input: str
     uses: set[tuple[str, int]] = field(default_factory=set)
+    gave: set[tuple[str, int]] = field(default_factory=set)
     shape: tuple[int, ...] = ()
     steps: int = 0
     total: float = 0.0
@@ -86,6 +88,7 @@ class _Parameter:
 
     def add(self, use: tuple[str, int], gradient: Array) -> None:
         """Take in what one use gives; the gradient is complete when all have given theirs."""
+        self.gave.add(use)
         if use in self.added:  # a step in which not all of them ran has ended
             self.end()
         if len(self.uses) == 1:
@@ -158,7 +161,7 @@ class Gradients(Saving[Gradient], amanda.Tool):
                 parameter.end()
             return [
                 Gradient(
-                    *(p.id, p.type, p.scope, p.input, len(p.uses), list(p.shape), p.steps),
+                    *(p.id, p.type, p.scope, p.input, len(p.gave), list(p.shape), p.steps),
                     *(p.norm, p.total / p.steps, p.least, p.most, p.zeros, p.not_finite),
                 )
                 for p in self._parameters.values()
