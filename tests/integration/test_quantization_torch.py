@@ -293,6 +293,30 @@ def test_an_operator_that_hides_its_operands_is_refused():
             torch.backends.mha.set_fastpath_enabled(True)
 
 
+def test_both_directions_of_a_recurrent_layer_are_quantized():
+    layer = nn.LSTM(5, 4, bidirectional=True)
+    tool = Quantize(4)
+    with amanda.apply(tool), torch.no_grad():
+        found, _ = layer(X)
+    with torch.no_grad():
+        for name, weight in layer.named_parameters():
+            if name.startswith("weight"):
+                weight.copy_(by_channel(weight, (-8, 7)))
+        assert torch.equal(found, layer(X)[0])
+    assert [row.input for row in tool.rows()] == ["W[0]", "W[1]", "R[0]", "R[1]"]
+
+
+@pytest.mark.parametrize("ignored", [[], [""]])
+def test_a_recurrent_network_of_several_layers_is_refused_or_ignored(ignored):
+    network = nn.LSTM(5, 4, num_layers=2)
+    with amanda.apply(Quantize(4, ignored=ignored)):
+        if ignored:
+            network(X)
+            return
+        with pytest.raises(amanda.UnsupportedError, match="modules of one layer"):
+            network(X)
+
+
 def test_values_that_are_no_numbers_cannot_be_calibrated_by():
     error = pytest.raises(amanda.RoutineError, match="infinite or no numbers")
     with amanda.apply(Quantize(activations="minmax")), error:

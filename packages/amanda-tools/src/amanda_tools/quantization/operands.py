@@ -22,7 +22,7 @@ class _Role(NamedTuple):
     summed: int | None = None
 
 
-_RECURRENT = {"X": _Role(), "W": _Role(channel=1), "R": _Role(channel=1)}
+_RECURRENT = {"X": _Role(), "W": _Role(channel=-2), "R": _Role(channel=-2)}
 _OPERANDS: dict[str, dict[str, _Role]] = {
     "Conv": {"X": _Role(), "W": _Role(channel=0)},
     "ConvTranspose": {"X": _Role(), "W": _Role(channel=1)},
@@ -37,10 +37,17 @@ _OPERANDS: dict[str, dict[str, _Role]] = {
 # Tables of embeddings are left out: rows are looked up in them, and nothing is multiplied.
 PRODUCTS = tuple(type for type in _OPERANDS if type != "Gather")
 
-# Operators that multiply operands which no tool gets to see one by one, and what to do instead.
+# Operators that multiply operands which no tool gets to see one by one, and a way out.
+_FAST_PATH = "run the model after torch.backends.mha.set_fastpath_enabled(False)"
+_LAYERS = "make the recurrent network of modules of one layer each, without projections"
 _WHOLE = {
-    "torch::_transformer_encoder_layer_fwd": "torch.backends.mha.set_fastpath_enabled(False)",
-    "torch::_native_multi_head_attention": "torch.backends.mha.set_fastpath_enabled(False)",
+    "torch::_transformer_encoder_layer_fwd": _FAST_PATH,
+    "torch::_native_multi_head_attention": _FAST_PATH,
+    "torch::lstm": _LAYERS,
+    "torch::gru": _LAYERS,
+    "torch::rnn_tanh": _LAYERS,
+    "torch::rnn_relu": _LAYERS,
+    "torch::bilinear": "write it as products of matrices",
 }
 HIDDEN = tuple(_WHOLE)
 
@@ -89,25 +96,22 @@ def operands_of(ctx: amanda.OpContext, ignored: Collection[str]) -> list[Operand
     roles, parameters = _OPERANDS[ctx.op.type], ctx.parameters
     found = []
     for index, (name, tensor) in enumerate(zip(ctx.input_names, ctx.inputs, strict=True)):
-        if name not in roles or tensor is None:
+        role = name.partition("[")[0]  # W[1] is W of the other direction
+        if role not in roles or tensor is None:
             continue
         info = ctx.describe(tensor)
         if "float" not in info.dtype:
             continue
         is_weight = index in parameters
         has_axes = info.shape is not None and len(info.shape) > 1
-        channel, summed = roles[name] if has_axes else _Role()
+        channel, summed = roles[role] if has_axes else _Role()
         found.append(Operand(index, name, is_weight, channel if is_weight else None, summed))
     return found
 
 
-def refuse_hidden(ctx: amanda.OpContext) -> None:
-    """The analysis of an operator that hides its operands.
-
-    Raises:
-        UnsupportedError: always; it names a way out.
-    """
-    raise amanda.UnsupportedError(
-        f"{ctx.op.named} multiplies what no tool can replace; run the model after "
-        f"{_WHOLE[ctx.op.type]}, and it is made of operators that can be quantized"
+def hidden(ctx: amanda.OpContext) -> amanda.UnsupportedError:
+    """The error for an operator that hides its operands; it names a way out."""
+    return amanda.UnsupportedError(
+        f"{ctx.op.named} multiplies what no tool can replace; {_WHOLE[ctx.op.type]}, or have its "
+        "scope in ignored="
     )

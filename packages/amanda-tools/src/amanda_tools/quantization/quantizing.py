@@ -15,8 +15,8 @@ from amanda_tools.quantization.operands import (
     HIDDEN,
     Operand,
     checked_types,
+    hidden,
     operands_of,
-    refuse_hidden,
 )
 from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observed, axes_of_weight
 from amanda_tools.tables import table_of
@@ -62,7 +62,7 @@ class Quantizing(SavingScales, amanda.Tool):
         types = checked_types(ops)
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
-        self.add_inst_for_op(refuse_hidden, ops=HIDDEN, scopes=scopes)
+        self.add_inst_for_op(self._refuse, ops=HIDDEN, scopes=scopes)
 
     def rows(self) -> list[QuantizedTensor]:
         """The tensors, in the order in which their operators first ran."""
@@ -108,6 +108,10 @@ class Quantizing(SavingScales, amanda.Tool):
         state["treatments"], state["kinds"] = treatments, kinds
         for treatment in treatments:
             treatment.insert(ctx)
+
+    def _refuse(self, ctx: amanda.OpContext) -> None:
+        if not ctx.op.within(*self._ignored):
+            raise hidden(ctx)
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
         for treatment in ctx.state(self).get("treatments", ()):
