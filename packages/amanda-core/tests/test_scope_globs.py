@@ -169,3 +169,11 @@ class TestAGlobThatSelectedNothing:
                 backend.run("relu")
 
         assert warned(Noting(scopes=["a"]), run=run) == []
+
+
+def test_an_operator_tells_whether_it_is_within_scopes():
+    inner = operator(scope=LAYER)
+    assert inner.within("decoder", "encoder.layer.0")
+    assert not inner.within("encoder.layer.1")
+    assert not inner.within()
+    assert operator(scope="").within("")
