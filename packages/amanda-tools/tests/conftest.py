@@ -1,6 +1,7 @@
 """What the tests share: the toy framework, and the command as a person runs it."""
 
 import contextlib
+import gc
 import io
 import os
 import resource
@@ -90,6 +91,7 @@ def in_process():
 
 
 def _run_in_process(folder, *arguments):
+    gc.collect()  # models of earlier tests may hold the ids that a test expects
     kept = sys.argv, sys.path[:], set(sys.modules), sys.modules["__main__"], os.getcwd()
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["amanda", *arguments]
