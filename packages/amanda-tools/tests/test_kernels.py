@@ -46,7 +46,7 @@ def test_are_joined_to_operators_forward_and_backward():
     assert rows["linear", "forward", "aten::addmm"].time > 0
     assert rows["linear", "forward", "aten::addmm"].device == "cpu"
     backward = rows["ReluBackward0", "backward", "aten::threshold_backward"]
-    assert backward.operator.endswith("relu")
+    assert "relu" in backward.operator
     linear = [row for row in tool.rows() if row.kernel == "aten::addmm"]
     assert len({row.id for row in linear}) == 2  # each layer has its own
     for operator in {row.operator for row in linear}:

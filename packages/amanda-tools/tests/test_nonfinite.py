@@ -31,12 +31,12 @@ def quotient(x, y):
 def test_names_the_operator_that_makes_it_and_not_those_that_hand_it_on():
     tool = watched(lambda: quotient(torch.ones(3), torch.tensor([1.0, 0.0, 0.0])))
     inf, nan = tool.rows()
-    assert (inf.id, inf.made, inf.of, inf.elements) == ("div", "inf", "finite", 2)
+    assert (inf.type, inf.made, inf.of, inf.elements) == ("div", "inf", "finite", 2)
     assert line_of(inf) == "z = z / y"
     assert inf.inputs == ["self float32[3] 2 to 2", "other float32[3] 0 to 1"]
-    assert (nan.id, nan.made, nan.of) == ("mul", "nan", "inf")
+    assert (nan.type, nan.made, nan.of) == ("mul", "nan", "inf")
     assert tool.first() == inf
-    assert tool.found().startswith("forward div (")
+    assert tool.found().startswith("forward div")
 
 
 def test_of_nans_alone_leaves_infinities_out():
@@ -52,7 +52,8 @@ def test_names_a_backward_operator_with_the_line_of_its_forward():
         (y * 0).sum().backward()
 
     (row,) = watched(run).rows()
-    assert (row.type, row.direction, row.operator) == ("SqrtBackward0", "backward", "sqrt")
+    assert (row.type, row.direction) == ("SqrtBackward0", "backward")
+    assert row.operator.startswith("sqrt")
     assert (row.made, row.of, row.elements) == ("nan", "finite", 3)
     assert line_of(row) == "y = x.sqrt()"
 
@@ -62,7 +63,7 @@ def test_of_a_nan_in_the_data_names_the_operator_that_is_given_it():
     x = torch.tensor([[1.0, float("nan"), 2.0]])
     tool = watched(lambda: model(x).sum().backward())
     (row,) = tool.rows()
-    assert (row.id, row.made, row.of) == ("0/linear", "nan", "nan")
+    assert (row.scope, row.type, row.made, row.of) == ("0", "linear", "nan", "nan")
     assert "is given" in tool.found()
 
 
@@ -111,13 +112,15 @@ def test_names_the_operator_of_an_optimizer():
     weight = nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.Adam([weight], eps=0)
     weight.grad = torch.zeros(2)
-    assert watched(optimizer.step).first().id == "Adam/addcdiv_"
+    first = watched(optimizer.step).first()
+    assert (first.scope, first.type) == ("Adam", "addcdiv_")
 
 
 def test_says_what_it_could_not_look_at():
     tool = watched(lambda: torch.func.vmap(torch.log)(torch.zeros(3, 2)))
     assert tool.rows() == []
-    assert "could not look at 1 operators; log: it is one of a batch under vmap" in tool.report()[1]
+    assert "could not look at 1 operators; log" in tool.report()[1]
+    assert "one of a batch under vmap" in tool.report()[1]
 
 
 def test_takes_no_memory_as_it_was_found_for_numbers():
@@ -127,10 +130,10 @@ def test_takes_no_memory_as_it_was_found_for_numbers():
 
 class TestStopping:
     def test_is_an_error_from_there_that_names_the_line(self):
-        with pytest.raises(amanda.RoutineError, match=r"div \(.*makes 3 Inf of finite") as raised:
+        with pytest.raises(amanda.RoutineError, match=r"div.* \(.*makes 3 Inf of finite") as raised:
             watched(lambda: quotient(torch.ones(3), torch.zeros(3)), stop=True)
         assert isinstance(raised.value.__cause__, FloatingPointError)
-        assert raised.value.operator_id == "div"
+        assert raised.value.operator_id.startswith("div")
 
     def test_does_not_happen_where_all_is_finite(self):
         assert watched(lambda: quotient(torch.ones(3), torch.ones(3)), stop=True).rows() == []
