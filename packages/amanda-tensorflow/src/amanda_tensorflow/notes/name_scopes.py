@@ -71,12 +71,12 @@ class _Noting:
 
 def _opened_by_optimizer() -> bool:
     """Whether a name scope that is being opened is one for an optimizer's updates."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
+    caller: FrameType | None = sys._getframe(2)
+    while caller is not None:
+        module = caller.f_globals.get("__name__", "")
         if not module.startswith(_ON_BEHALF_OF_OTHERS):
             return bool(module.startswith(_OPTIMIZERS))
-        frame = frame.f_back
+        caller = caller.f_back
     return False
 
 

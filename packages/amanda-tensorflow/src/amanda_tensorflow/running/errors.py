@@ -81,18 +81,18 @@ def _keeping_causes(shorten: _Shorten) -> _Shorten:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of the driver, unless there are no others."""
-    frames = []
+    """A traceback without what the driver called, unless there is nothing else."""
+    entries = []
     while traceback is not None:
-        frames.append(traceback)
+        entries.append(traceback)
         traceback = traceback.tb_next
     package = __name__.partition(".")[0]
     others = [
-        frame
-        for frame in frames
-        if frame.tb_frame.f_globals.get("__name__", "").partition(".")[0] != package
+        entry
+        for entry in entries
+        if entry.tb_frame.f_globals.get("__name__", "").partition(".")[0] != package
     ]
     rest = None
-    for frame in reversed(others or frames):
-        rest = types.TracebackType(rest, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    for entry in reversed(others or entries):
+        rest = types.TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return rest

@@ -110,9 +110,9 @@ class EagerOperators:
 
 
 def _is_on_the_side() -> bool:
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith(_ON_THE_SIDE):
+    caller = sys._getframe(2)
+    while caller is not None:
+        if caller.f_globals.get("__name__", "").startswith(_ON_THE_SIDE):
             return True
-        frame = frame.f_back  # type: ignore[assignment]
+        caller = caller.f_back  # type: ignore[assignment]
     return False
