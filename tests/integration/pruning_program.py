@@ -24,10 +24,11 @@ TOOLS = {
     ],
     "vectors": lambda: [
         pruning.VectorWisePruning(),
-        pruning.ActivationPruning(keep=0.3, count=True),
+        pruning.AttentionPruning(topk=2),
+        pruning.ActivationPruning(keep=0.5),
     ],
-    "attention": lambda: [pruning.AttentionPruning(topk=2), pruning.ActivationPruning(keep=0.5)],
-    "attention_spelled_out": lambda: [
+    "vectors_spelled_out": lambda: [
+        pruning.VectorWisePruning(),
         pruning.AttentionPruning(topk=2),
         pruning.ActivationPruning(keep=0.5),
     ],

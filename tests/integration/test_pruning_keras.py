@@ -7,7 +7,7 @@ import keras_process
 import numpy as np
 import pytest
 
-KINDS = ["magnitude", "tiles", "vectors", "attention", "attention_spelled_out", "channels"]
+KINDS = ["magnitude", "tiles", "vectors", "vectors_spelled_out", "channels"]
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def test_training_is_the_same(runs, kind):
 @pytest.mark.parametrize("backend", ["torch", "tensorflow"])
 def test_attention_is_pruned_alike_whether_it_is_fused_or_not(runs, backend):
     fused, spelled_out = (
-        of_kind(runs[backend], kind) for kind in ("attention", "attention_spelled_out")
+        of_kind(runs[backend], kind) for kind in ("vectors", "vectors_spelled_out")
     )
     for name, array in fused.items():
         np.testing.assert_allclose(array, spelled_out[name], rtol=1e-4, atol=1e-5, err_msg=name)
