@@ -57,7 +57,7 @@ def _resumed(
     session, outside, floor = thread.session, thread.outside, thread.floor
     visits = None if thread.visits is None else dict(thread.visits)
     place, origin = identity.whereabouts(frame, thread)
-    node = None if thread.entered is None else identity.node(thread.entered, thread)
+    context = None if thread.entered is None else identity.context(thread.entered, thread)
 
     @resumes_an_address
     def resumed(*args: Any, **kwargs: Any) -> Any:
@@ -67,7 +67,7 @@ def _resumed(
         thread = local.thread = ThreadState(before.around)  # also in a thread of autograd
         thread.engine, thread.active, thread.session = engine, before.active, session
         thread.known = True
-        thread.entered = None if node is None else [None, None, None, node]
+        thread.entered = None if context is None else [None, None, None, context]
         thread.outside, thread.floor = outside, floor
         thread.resumed, thread.origin = place, origin
         thread.visits = None if visits is None else dict(visits)

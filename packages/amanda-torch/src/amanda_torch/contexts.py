@@ -7,9 +7,9 @@ import weakref
 from typing import TYPE_CHECKING
 
 from amanda_torch.codes import Codes
+from amanda_torch.context import Context
 from amanda_torch.keras import layer_name, layer_scope
 from amanda_torch.modules import KnownModules
-from amanda_torch.nodes import Node
 from amanda_torch.numbering import Numbering, Root
 from amanda_torch.paths import is_stateless, joined, unwrapped
 
@@ -39,11 +39,11 @@ class Contexts:
         self.modules = KnownModules(self.numbering)
         self.lock = threading.RLock()
 
-    def outside(self) -> Node:
+    def outside(self) -> Context:
         """A context for all code outside of modules."""
-        return Node("", Root(self.numbering))
+        return Context("", Root(self.numbering))
 
-    def part_of(self, model: _Module, module: _Module) -> Node | None:
+    def part_of(self, model: _Module, module: _Module) -> Context | None:
         """The context of a module for calls from a method of a model that it is a part of."""
         if unwrapped(module) is model:
             return None
@@ -51,11 +51,11 @@ class Contexts:
         if whole_model in known.strangers:
             return None
         with self.lock:
-            whole = self._root_node(model)
+            whole = self._of_model(model)
             address = id(module), ()  # no call site
-            node = whole.children.get(address)
-            if node is not None and node.holds(module):
-                return node
+            context = whole.children.get(address)
+            if context is not None and context.holds(module):
+                return context
             path = whole_model.paths.find(module, None)
             if path is None:
                 known.strangers.add(whole_model)
@@ -64,14 +64,16 @@ class Contexts:
             if inner is not module:
                 part = self.part_of(model, inner)
                 assert part is not None
-                node = part.of_wrapper(module)
+                context = part.of_wrapper(module)
             else:
                 scope = layer_name(module) or joined(whole.scope, path)
-                node = known.at(whole.root, scope) or known.met(Node(scope, whole.root, module))
-            known.place(whole, address, node)
-            return node
+                context = known.at(whole.root, scope) or known.met(
+                    Context(scope, whole.root, module)
+                )
+            known.place(whole, address, context)
+            return context
 
-    def model(self, module: _Module, frame: FrameType, outside: Node) -> Node:
+    def model(self, module: _Module, frame: FrameType, outside: Context) -> Context:
         """The context of a module that is called from outside of modules, as a part of no other."""
         seen = self.modules.get(id(module))
         if seen is not None and seen.outside is not None and seen.outside.holds(module):
@@ -84,12 +86,12 @@ class Contexts:
             elif known.outside is None and is_stateless(module):
                 known.outside = self._stateless(module, frame, outside)
             else:
-                known.outside = self._root_node(module)
+                known.outside = self._of_model(module)
             return known.outside
 
     def child(
-        self, parent: Node, module: _Module, way: Way, frame: FrameType, call: object
-    ) -> Node:
+        self, parent: Context, module: _Module, way: Way, frame: FrameType, call: object
+    ) -> Context:
         """The context of a module that is called from within another one.
 
         Args:
@@ -106,58 +108,58 @@ class Contexts:
                 return known  # another thread has come first
             inner = unwrapped(module)
             if inner is module:
-                node = self._called(parent, module, way, call)
+                context = self._called(parent, module, way, call)
             elif parent.wraps is not None and parent.wraps.holds(inner):  # a wrapper of a wrapper
-                node = parent.wraps.of_wrapper(module)
+                context = parent.wraps.of_wrapper(module)
             else:
-                node = self.child(parent, inner, way, frame, call).of_wrapper(module)
+                context = self.child(parent, inner, way, frame, call).of_wrapper(module)
             parent.pin(frame, self.codes)
-            self.modules.of(module).place(parent.wraps or parent, address, node)
-            return node
+            self.modules.of(module).place(parent.wraps or parent, address, context)
+            return context
 
-    def _root_node(self, module: _Module) -> Node:
+    def _of_model(self, module: _Module) -> Context:
         known = self.modules.of(module)
         if known.outside is None or not known.outside.holds(module):
-            node = Node(layer_name(module) or "", known.root, module)
-            known.outside = known.met(node)
+            context = Context(layer_name(module) or "", known.root, module)
+            known.outside = known.met(context)
         return known.outside
 
-    def _stateless(self, module: _Module, frame: FrameType, outside: Node) -> Node:
+    def _stateless(self, module: _Module, frame: FrameType, outside: Context) -> Context:
         """The context of a module that may be made anew for each call from outside of modules."""
         code = self.codes.first(frame.f_code)
         place = type(module).__qualname__, (id(code), frame.f_lasti)
-        node = outside.stateless.get(place)
-        if node is None or not node.holds(None):
+        context = outside.stateless.get(place)
+        if context is None or not context.holds(None):
             outside.pin(frame, self.codes)
-            node = outside.stateless[place] = Node("", outside.root, module)
-        node.module = weakref.ref(module)
-        return node
+            context = outside.stateless[place] = Context("", outside.root, module)
+        context.module = weakref.ref(module)
+        return context
 
-    def _called(self, parent: Node, module: _Module, way: Way, call: object) -> Node:
+    def _called(self, parent: Context, module: _Module, way: Way, call: object) -> Context:
         """A context of a module, for an address where it has not been called before."""
         known = self.modules.of(module)
         place = type(module).__qualname__, way
-        node = parent.stateless.get(place) if is_stateless(module) else None
-        if node is None or self._listed(parent, module):
+        context = parent.stateless.get(place) if is_stateless(module) else None
+        if context is None or self._listed(parent, module):
             name = self._named(parent, module, call)
             scope = joined(parent.scope, type(module).__name__) if name is None else name
             if (layer := layer_name(module)) is not None:
                 scope = layer_scope(parent.scope, layer)
-            node = known.at(parent.root, scope)
-            if node is None or node.placed:
-                node = known.met(Node(scope, parent.root, module))
+            context = known.at(parent.root, scope)
+            if context is None or context.placed:
+                context = known.met(Context(scope, parent.root, module))
             if name is None and is_stateless(module):
-                parent.stateless[place] = node
-        node.placed = True
-        node.module = weakref.ref(module)
-        return node
+                parent.stateless[place] = context
+        context.placed = True
+        context.module = weakref.ref(module)
+        return context
 
-    def _listed(self, parent: Node, module: _Module) -> bool:
+    def _listed(self, parent: Context, module: _Module) -> bool:
         """Whether a module is known to be within the one that calls it."""
         caller = None if parent.module is None else parent.module()
         return caller is not None and self.modules.of(caller).paths.listed(module) is not None
 
-    def _named(self, parent: Node, module: _Module, call: object) -> str | None:
+    def _named(self, parent: Context, module: _Module, call: object) -> str | None:
         """The path of a module: in the one that calls it, or else where the model has it."""
         caller = None if parent.module is None else parent.module()
         if caller is not None:

@@ -183,9 +183,9 @@ class TorchDriver(amanda.Driver):
         found = []
         entered = local.thread.entered
         while entered is not None:
-            module, entered, _, node = entered
-            if node is not None:
-                found.append((node.scope, type(module).__name__))
+            module, entered, _, context = entered
+            if context is not None:
+                found.append((context.scope, type(module).__name__))
         return found[::-1]
 
     def model(self, operator: Operator) -> torch.nn.Module | None:

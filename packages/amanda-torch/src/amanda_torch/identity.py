@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from amanda.driving import ByOperator
 
+from amanda_torch.context import Context, Site
 from amanda_torch.contexts import Contexts
 from amanda_torch.frames import (
     DEEPEST,
@@ -31,12 +32,11 @@ from amanda_torch.frames import (
     continued,
     first_argument,
 )
-from amanda_torch.nodes import Node, Site
 from amanda_torch.ownership import is_torch_internal, optimizer
 from amanda_torch.paths import is_module, unwrapped
 from amanda_torch.settings import Place, attributes
 from amanda_torch.sources import source_of
-from amanda_torch.thread import NODE
+from amanda_torch.thread import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from amanda import Operator
 
+    from amanda_torch.context import Address
     from amanda_torch.frames import Way
-    from amanda_torch.nodes import Address
     from amanda_torch.settings import Settings
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
@@ -90,17 +90,17 @@ class Identity:
         entered = thread.entered
         site: Any
         if entered is None:
-            node, way = self._outside(frame, thread)
-            if thread.visits is None and node is thread.outside:
+            context, way = self._outside(frame, thread)
+            if thread.visits is None and context is thread.outside:
                 given = form.settings(args, kwargs)
                 if given is not None:
-                    return self._by_settings(form, way, frame, node, *given)
-            site = self._site(node, (form.key, way), frame)
+                    return self._by_settings(form, way, frame, context, *given)
+            site = self._site(context, (form.key, way), frame)
         else:
-            node = entered[NODE] or self.node(entered, thread)
+            context = entered[CONTEXT] or self.context(entered, thread)
             caller: Any = frame
             try:
-                site = node.ways[form.key]
+                site = context.ways[form.key]
                 while True:
                     site = site[id(caller.f_code)]
                     if type(site) is Site:
@@ -108,7 +108,7 @@ class Identity:
                     site = site[caller.f_lasti]
                     caller = caller.f_back
             except (KeyError, AttributeError):  # it is new, or in code that is made anew
-                site = self._site_within(node, form.key, frame, thread)
+                site = self._site_within(context, form.key, frame, thread)
         turn, visits = 0, thread.visits
         if visits is not None:
             turn = visits.get(site, 0)
@@ -116,71 +116,73 @@ class Identity:
         operators: list[Operator] = site.operators
         if turn < len(operators):
             return operators[turn]
-        new = functools.partial(_new_operator, node, form.type, frame)
+        new = functools.partial(_new_operator, context, form.type, frame)
         return self._at_turn(turn, site, new)
 
     def module_operator(
-        self, node: Node, type: str, frame: FrameType, thread: ThreadState
+        self, context: Context, type: str, frame: FrameType, thread: ThreadState
     ) -> Operator:
         """The operator that a call of a module is: another one at each turn.
 
         Args:
-            node: its calling context.
+            context: its calling context.
             type: its class.
             frame: what calls it.
             thread: the current thread's state.
         """
-        site = node.sites.get(_CALL)
+        site = context.sites.get(_CALL)
         if site is None:
             with self.contexts.lock:
-                site = node.sites.setdefault(_CALL, Site())
+                site = context.sites.setdefault(_CALL, Site())
         visits = thread.visits
         assert visits is not None
         turn = visits[site] = visits.get(site, -1) + 1
         if turn < len(site.operators):
             return site.operators[turn]
-        new = functools.partial(node.root.add, node.scope, type, is_module=True)
+        new = functools.partial(context.root.add, context.scope, type, is_module=True)
         return self._at_turn(turn, site, lambda: new(source=source_of(frame)))
 
-    def node(self, entered: Entered, thread: ThreadState) -> Node:
+    def context(self, entered: Entered, thread: ThreadState) -> Context:
         """The calling context of a module call, once the first operator runs in it."""
-        module, outer, frame, node = entered
-        if node is None:
+        module, outer, frame, context = entered
+        if context is None:
             if outer is None:
-                node = self._outermost(module, frame, thread)
+                context = self._outermost(module, frame, thread)
             else:
-                parent = outer[NODE] or self.node(outer, thread)
-                node = self._within(parent, module, frame, thread)
-            entered[NODE] = node
-        return node  # type: ignore[no-any-return]
+                parent = outer[CONTEXT] or self.context(outer, thread)
+                context = self._within(parent, module, frame, thread)
+            entered[CONTEXT] = context
+        return context  # type: ignore[no-any-return]
 
-    def whereabouts(self, frame: FrameType, thread: ThreadState) -> tuple[Node, Way]:
+    def whereabouts(self, frame: FrameType, thread: ThreadState) -> tuple[Context, Way]:
         """The module that a frame runs in, and the call sites that lead from there to the frame."""
         self._codes.learn(frame)
         if thread.entered is None:
             return self._outside(frame, thread)
-        return self.node(thread.entered, thread), call_sites(frame, thread.origin)
+        return self.context(thread.entered, thread), call_sites(frame, thread.origin)
 
     def settled(self, attrs: dict[str, Any], operator: Operator) -> Mapping[str, Any]:
         """The attributes of an operator, without the values of those that differ."""
         return attributes(attrs, operator, self._differing.get(operator.serial))
 
-    def _site_within(self, node: Node, key: object, frame: FrameType, thread: ThreadState) -> Site:
+    def _site_within(
+        self, context: Context, key: object, frame: FrameType, thread: ThreadState
+    ) -> Site:
         """The place within a module from where a frame runs an operator."""
         way = call_sites(frame, thread.origin)
-        if (key, way) not in node.sites and self._codes.learn(frame):
+        if (key, way) not in context.sites and self._codes.learn(frame):
             way = call_sites(frame, thread.origin)
-        site = self._site(node, (key, way), frame)
+        site = self._site(context, (key, way), frame)
         with self.contexts.lock:
-            node.lead(node.ways, key, frame, site)
+            context.lead(context.ways, key, frame, site)
         return site
 
-    def _site(self, node: Node, address: Address, frame: FrameType) -> Site:
-        site = node.sites.get(address)
+    def _site(self, context: Context, address: Address, frame: FrameType) -> Site:
+        site = context.sites.get(address)
         if site is None:
             with self.contexts.lock:
-                node.pin(frame, self._codes)
-                site = node.sites.setdefault(address, Site())
+                context.pin(frame, self._codes)
+                site = context.sites.setdefault(address, Site())
         return site
 
     def _at_turn(self, turn: int, site: Site, new: Callable[[], Operator]) -> Operator:
@@ -197,7 +199,7 @@ class Identity:
         form: Form,
         way: Way,
         frame: FrameType,
-        outside: Node,
+        outside: Context,
         settings: Settings,
         names: Sequence[str],
     ) -> Operator:
@@ -217,7 +219,9 @@ class Identity:
 
     # The module that code runs in
 
-    def _within(self, parent: Node, module: _Module, frame: FrameType, thread: ThreadState) -> Node:
+    def _within(
+        self, parent: Context, module: _Module, frame: FrameType, thread: ThreadState
+    ) -> Context:
         """The context of a module that is called from a frame within another one."""
         found: Any
         caller: Any = frame
@@ -225,7 +229,7 @@ class Identity:
             found = parent.calls[id(module)]
             while True:
                 found = found[id(caller.f_code)]
-                if type(found) is Node:
+                if type(found) is Context:
                     break
                 found = found[caller.f_lasti]
                 caller = caller.f_back
@@ -236,35 +240,35 @@ class Identity:
         return self._new_within(parent, module, frame, thread)
 
     def _new_within(
-        self, parent: Node, module: _Module, frame: FrameType, thread: ThreadState
-    ) -> Node:
+        self, parent: Context, module: _Module, frame: FrameType, thread: ThreadState
+    ) -> Context:
         way = call_sites(frame, thread.origin)
-        node = parent.children.get((id(module), way))
-        if node is None or not node.holds(module):
+        context = parent.children.get((id(module), way))
+        if context is None or not context.holds(module):
             if parent.wraps is not None and parent.wraps.holds(module):
                 return parent.wraps
             if self._codes.learn(frame):
                 way = call_sites(frame, thread.origin)
-            node = self.contexts.child(parent, module, way, frame, thread.visits)
+            context = self.contexts.child(parent, module, way, frame, thread.visits)
         with self.contexts.lock:
-            parent.lead(parent.calls, id(module), frame, node)
-        return node
+            parent.lead(parent.calls, id(module), frame, context)
+        return context
 
-    def _outermost(self, module: _Module, frame: FrameType, thread: ThreadState) -> Node:
+    def _outermost(self, module: _Module, frame: FrameType, thread: ThreadState) -> Context:
         """The context of a module that is called from outside of modules.
 
         ``model.generate()`` calls parts of the model, which are to be named as parts of it.
         """
         for owner in reversed(list(self._owners(frame, thread))):
             if owner is not module:
-                node = self.contexts.part_of(unwrapped(owner), module)
-                if node is not None:
-                    return node
+                context = self.contexts.part_of(unwrapped(owner), module)
+                if context is not None:
+                    return context
         outside = thread.outside
         assert outside is not None
         return self.contexts.model(module, frame, outside)
 
-    def _outside(self, frame: FrameType, thread: ThreadState) -> tuple[Node, Way]:
+    def _outside(self, frame: FrameType, thread: ThreadState) -> tuple[Context, Way]:
         """Outside of module calls, what a module is given to (``model.generate()``) runs in it.
 
         The way ends there, or where the scope was opened.
@@ -305,7 +309,7 @@ class Identity:
             if owner is not None:
                 yield owner
 
-    def _given(self, outside: Node, frame: FrameType) -> _Module | None:
+    def _given(self, outside: Context, frame: FrameType) -> _Module | None:
         """The module that a function is given first, as methods are."""
         takes = outside.methods.get(id(self._codes.first(frame.f_code)))
         if takes is None:
@@ -338,8 +342,8 @@ def _frames_outside(
         frame = frame.f_back
 
 
-def _new_operator(node: Node, type: str, frame: FrameType) -> Operator:
+def _new_operator(context: Context, type: str, frame: FrameType) -> Operator:
     updating = optimizer(frame)
-    scope = node.scope if updating is None else updating
+    scope = context.scope if updating is None else updating
     opt_in = updating is not None or is_torch_internal(frame)
-    return node.root.add(scope, type, source_of(frame), opt_in)
+    return context.root.add(scope, type, source_of(frame), opt_in)

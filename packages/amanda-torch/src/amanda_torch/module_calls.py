@@ -46,7 +46,7 @@ def patches_of_modules(identity: Identity) -> list[Patch]:
         looks = True
         try:
             if engine.filters_scopes:
-                looks = engine.looks_within(identity.node(entered, thread).scope)
+                looks = engine.looks_within(identity.context(entered, thread).scope)
                 intercept(looks)
             if looks and engine.wants_modules:
                 return call_module(identity, engine, thread, entered, args, kwargs)

@@ -23,7 +23,7 @@ from amanda_torch.kernels import run_at
 from amanda_torch.paths import joined, may_wrap, unwrapped
 from amanda_torch.signature import Signature
 from amanda_torch.targets import Form
-from amanda_torch.thread import NODE
+from amanda_torch.thread import CONTEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,10 +60,10 @@ def call_module(
     known = _plain.get(type(module))
     if known is not None and not engine.wants_class(known):
         return run_module(module, *args, **kwargs)
-    place = identity.node(entered, thread)
+    place = identity.context(entered, thread)
     while place.wraps is not None:
         place = place.wraps
-    around = None if outer is None else outer[NODE]
+    around = None if outer is None else outer[CONTEXT]
     within_wrapper = around is not None and around.wraps is not None and around.scope == place.scope
     cls = place.type
     if cls is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import torch
 
-    from amanda_torch.nodes import Address, Node
+    from amanda_torch.context import Address, Context
     from amanda_torch.numbering import Numbering
 
 
@@ -53,10 +53,10 @@ class KnownModule:
         self._root: Root | None = None
         self._paths: Paths | None = None
         self._strangers: weakref.WeakSet[KnownModule] | None = None
-        self.outside: Node | None = None
-        self.first: weakref.WeakKeyDictionary[Root, dict[str, weakref.ref[Node]]]
+        self.outside: Context | None = None
+        self.first: weakref.WeakKeyDictionary[Root, dict[str, weakref.ref[Context]]]
         self.first = weakref.WeakKeyDictionary()
-        self.places: weakref.WeakKeyDictionary[Node, set[Address]] = weakref.WeakKeyDictionary()
+        self.places: weakref.WeakKeyDictionary[Context, set[Address]] = weakref.WeakKeyDictionary()
 
     @property
     def root(self) -> Root:
@@ -81,9 +81,9 @@ class KnownModule:
             self._strangers = weakref.WeakSet()
         return self._strangers
 
-    def place(self, parent: Node, address: Address, node: Node) -> None:
+    def place(self, parent: Context, address: Address, context: Context) -> None:
         """Put one of the contexts among the children of another module's."""
-        parent.children[address] = node
+        parent.children[address] = context
         self.places.setdefault(parent, set()).add(address)
 
     def forget_places(self) -> None:
@@ -93,16 +93,16 @@ class KnownModule:
                 parent.children.pop(address, None)
                 parent.calls.pop(address[0], None)
 
-    def at(self, root: Root, scope: str) -> Node | None:
+    def at(self, root: Root, scope: str) -> Context | None:
         """The context that was met first in a model at a path."""
         known = self.first.get(root, {}).get(scope)
         return None if known is None else known()
 
-    def met(self, node: Node) -> Node:
+    def met(self, context: Context) -> Context:
         """Take note of a context."""
-        if self.at(node.root, node.scope) is None:
-            self.first.setdefault(node.root, {})[node.scope] = weakref.ref(node)
-        return node
+        if self.at(context.root, context.scope) is None:
+            self.first.setdefault(context.root, {})[context.scope] = weakref.ref(context)
+        return context
 
 
 class KnownModules(dict[int, KnownModule]):

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from amanda import AmandaError
     from amanda.driving import ByOperator, Engine
 
+    from amanda_torch.context import Context, Site
     from amanda_torch.frames import Way
-    from amanda_torch.nodes import Node, Site
 
 # A dispatch key that nothing else uses. While it is included in a thread, operators that have a
 # kernel on it arrive there first; all others fall through at no cost.
@@ -41,7 +41,7 @@ KEY = dispatch_key_parse(KEY_NAME)
 # A call of a module that is running: the module, the call around it, the frame that calls it, and
 # the calling context, once an operator has asked for it. A list, since each call makes one.
 Entered = list[Any]
-NODE = 3
+CONTEXT = 3
 """Where in ``Entered`` the calling context is."""
 
 
@@ -97,9 +97,9 @@ class ThreadState:
         self.entered: Entered | None = None
         self.visits: dict[Site, int] | None = None
         self.session: Callable[[], ByOperator[Any] | None] = lambda: None
-        self.outside: Node | None = None
+        self.outside: Context | None = None
         self.floor: CodeType | None = None
-        self.resumed: Node | None = None
+        self.resumed: Context | None = None
         self.origin: Way = ()
         self.script_optimizes: bool | None = None
         self.capturing = False

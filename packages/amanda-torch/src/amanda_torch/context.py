@@ -31,7 +31,7 @@ class Site:
         self.operators: list[Operator] = []
 
 
-class Node:
+class Context:
     """A module in one calling context: through which call sites it is reached.
 
     Without a module it stands for all code outside of modules.
@@ -78,9 +78,9 @@ class Node:
         self.module = None if module is None else weakref.ref(module)
         self.type: str | None = None
         self.placed = False
-        self.wraps: Node | None = None
-        self.children: dict[Address, Node] = {}
-        self.stateless: dict[Address, Node] = {}
+        self.wraps: Context | None = None
+        self.children: dict[Address, Context] = {}
+        self.stateless: dict[Address, Context] = {}
         self.sites: dict[Address, Site] = {}
         self.ways: dict[object, Any] = {}
         self.calls: dict[object, Any] = {}
@@ -119,13 +119,17 @@ class Node:
             level = level.setdefault(code, {}).setdefault(frame.f_lasti, {})
             frame = frame.f_back
 
-    def of_wrapper(self, wrapper: torch.nn.Module) -> Node:
+    def of_wrapper(self, wrapper: torch.nn.Module) -> Context:
         """The context of what wraps this one's module."""
-        node = Node(self.scope, self.root, wrapper)
-        node.wraps = self
-        node.children, node.stateless, node.pinned = self.children, self.stateless, self.pinned
-        node.sites, node.ways, node.calls = self.sites, self.ways, self.calls
-        return node
+        context = Context(self.scope, self.root, wrapper)
+        context.wraps = self
+        context.children, context.stateless, context.pinned = (
+            self.children,
+            self.stateless,
+            self.pinned,
+        )
+        context.sites, context.ways, context.calls = self.sites, self.ways, self.calls
+        return context
 
     def holds(self, module: torch.nn.Module | None) -> bool:
         """Whether it is a context of this module; of one that is gone for None."""
