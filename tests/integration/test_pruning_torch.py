@@ -253,6 +253,39 @@ def test_attention_of_shared_keys_is_refused():
         gradients(grouped, AttentionPruning(topk=2), (Q,))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_fused_attention_sees_what_the_mask_of_its_framework_lets_it_see(dtype):
+    mask = torch.rand(2, 1, 5, 5) > 0.3
+    mask[1, :, 2] = False  # a query of padding, which sees no key
+    queries, keys, values = (x.detach().to(dtype) for x in (Q, K, V))
+    given = [(queries, keys, values, m) for m in (mask, torch.where(mask, 0.0, -torch.inf))]
+    given.append(
+        (queries[:, 0, :3], keys[:, 0], values[:, 0], None)
+    )  # of one head, without an axis
+    for q, k, v, masked in given:
+        masked = masked if masked is None or masked.dtype == torch.bool else masked.to(dtype)
+        inputs = [x.clone().requires_grad_() for x in (q, k, v)]
+        plain = functional.scaled_dot_product_attention(*inputs, masked)
+        expected = torch.autograd.grad(plain.float().square().sum(), inputs)
+        with amanda.apply(AttentionPruning(threshold=0.0)):
+            found = functional.scaled_dot_product_attention(*inputs, masked)
+            gradient = torch.autograd.grad(found.float().square().sum(), inputs)
+        rounding = 0.05 if dtype == torch.bfloat16 else 1e-5
+        for ours, theirs in zip((found, *gradient), (plain, *expected), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=rounding, atol=rounding)
+
+
+@pytest.mark.parametrize("tool", [MagnitudePruning(), ActivationPruning(keep=0.5)], ids=repr)
+def test_a_layer_that_hides_what_is_pruned_is_refused(tool):
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    with (
+        amanda.apply(tool),
+        torch.no_grad(),
+        pytest.raises(amanda.UnsupportedError, match="set_fastpath_enabled"),
+    ):
+        layer(torch.ones(1, 3, 8))
+
+
 def gated(convolution, x, phi, rho, keep):
     """FBS by hand."""
     saliency = torch.relu(x.abs().mean((2, 3)) @ phi + rho)
@@ -289,6 +322,25 @@ def test_dynamic_channels_and_their_gate_are_trained():
             tool.step()
             for value, of_tool in zip((phi, rho), tool.gates[0], strict=True):
                 np.testing.assert_allclose(of_tool, value.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_dynamic_channels_of_half_precision_are_those_of_single():
+    convolution, tool = nn.Conv2d(4, 8, 3, groups=2), DynamicChannelPruning(0.5, learning_rate=0.1)
+    wide, other = nn.Conv2d(4, 8, 3, groups=2), DynamicChannelPruning(0.5, learning_rate=0.1)
+    convolution.bfloat16()
+    wide.load_state_dict(convolution.state_dict())
+    x = X.bfloat16()
+    with amanda.apply(tool):
+        found = convolution(x)
+        found.float().sum().backward()
+        tool.step()
+    with amanda.apply(other):
+        expected = wide(x.float())
+        expected.sum().backward()
+        other.step()
+    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
+    for one, single in zip(tool.gates[0], other.gates[0], strict=True):
+        np.testing.assert_allclose(one, single, rtol=0.02, atol=0.2)
 
 
 def test_the_command_writes_what_was_pruned(tmp_path):

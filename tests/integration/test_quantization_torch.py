@@ -323,6 +323,26 @@ def test_values_that_are_no_numbers_cannot_be_calibrated_by():
         F.linear(X / 0, W)
 
 
+def test_operators_that_add_to_a_product_at_once_are_quantized():
+    bias, left, right = torch.randn(2, 6, 4), X.expand(2, 6, 5), W.T.expand(2, 5, 4)
+    with amanda.apply(Quantize(0, "dynamic", activation_bits=4)):
+        found = torch.baddbmm(bias, left, right), torch.addbmm(bias[0], left, right)
+        found = *found, torch.addmv(bias[0, :, 0], X, W[0])
+    left, right = by_tensor(left, (0, 15)), by_tensor(right, (0, 15))
+    expected = torch.baddbmm(bias, left, right), torch.addbmm(bias[0], left, right)
+    vector = by_tensor(W[0], (0, 15))
+    assert_equal(found, (*expected, torch.addmv(bias[0, :, 0], left[0], vector)))
+
+
+def test_a_weight_that_an_embedding_shares_is_not_rounded_for_good():
+    embedding, head, tool = nn.Embedding(10, 4), nn.Linear(4, 10, bias=False), Quantize(4)
+    head.weight = embedding.weight
+    with amanda.apply(tool):
+        head(embedding(torch.arange(3)))
+    with pytest.raises(amanda.UnsupportedError, match="embedding"):
+        tool.make_permanent(nn.ModuleList([embedding, head]))
+
+
 def test_what_is_ignored_stays_as_it_is():
     model = nn.Sequential(nn.Linear(5, 5), nn.Linear(5, 5))
     tool = Quantize(2, ignored=["1"])
@@ -339,6 +359,8 @@ def test_what_is_ignored_stays_as_it_is():
         {"percentile": 0},
         {"averaging": 2},
         {"calibrate": 0},
+        {"calibrate": 2},  # of no activations
+        {"bits": 0},  # and no activations
         {"ops": ["Relu"]},
         {"activations": "static"},
         {"arithmetic": "jax"},

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amanda_tools.arrays import like
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_FAR_BELOW = -1e30
+_FAR_BELOW = float("-inf")
 
 
 def probabilities(q: Any, k: Any, *masks: Any, scale: float, causal: bool, xp: Any) -> Any:
-    """Those of each query, (..., queries, keys)."""
+    """Those of each query, (..., queries, keys): all zero for one that is to see no key."""
     scores = xp.matmul(q, xp.matrix_transpose(k)) * scale
     far_below = xp.zeros_like(scores) + _FAR_BELOW
     if causal:
@@ -19,9 +21,15 @@ def probabilities(q: Any, k: Any, *masks: Any, scale: float, causal: bool, xp: A
         later = xp.cumulative_sum(ones, axis=-1) > xp.cumulative_sum(ones, axis=-2)
         scores = xp.where(later, far_below, scores)
     for mask in masks:
-        scores = xp.where(mask, scores, far_below) if mask.dtype == xp.bool else scores + mask
-    exponentials = xp.exp(scores - xp.max(scores, axis=-1, keepdims=True))
-    return exponentials / xp.sum(exponentials, axis=-1, keepdims=True)
+        if mask.dtype == xp.bool:
+            scores = xp.where(mask, scores, far_below)
+        else:
+            scores = scores + like(mask, scores, xp)
+    largest = xp.max(scores, axis=-1, keepdims=True)
+    unseeing = largest == _FAR_BELOW
+    exponentials = xp.exp(scores - xp.where(unseeing, xp.zeros_like(largest), largest))
+    sums = xp.sum(exponentials, axis=-1, keepdims=True)
+    return exponentials / xp.where(unseeing, xp.ones_like(sums), sums)
 
 
 def gradients(

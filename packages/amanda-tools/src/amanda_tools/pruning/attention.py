@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import amanda
 
+from amanda_tools.arrays import like, widened
 from amanda_tools.pruning.attending import gradients, probabilities
 from amanda_tools.pruning.values import ZeroingValues, check_one, kept
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from amanda_tools.pruning.layers import PrunedValues
 
@@ -76,7 +78,7 @@ class AttentionPruning(ZeroingValues):
             self.prune_gradient(ctx)
 
     def _analyze_fused(self, ctx: amanda.OpContext) -> None:
-        heads = [(ctx.describe(ctx.input(name)).shape or ())[1:2] for name in "QKV"]
+        heads = [(ctx.describe(ctx.input(name)).shape or ())[-3:-2] for name in "QKV"]
         known = _INPUTS.issuperset(ctx.input_names) and _ATTRS.issuperset(ctx.attrs)
         if not known or len({shape for shape in heads if shape != (None,)}) > 1:
             raise amanda.UnsupportedError(
@@ -84,41 +86,56 @@ class AttentionPruning(ZeroingValues):
                 f"{sorted(_INPUTS)} say; have the model compute its probabilities by a Softmax "
                 "(attn_implementation='eager' in transformers)"
             )
-        ctx.replace_op(
-            self._attend, pure=self.pure, row=self.row(ctx), numpy=ctx.numpy, **_how(ctx)
-        )
+        ctx.replace_op(self._attend, pure=self.pure, row=self.row(ctx), ctx=ctx, **_how(ctx))
 
     def _analyze_fused_gradient(self, ctx: amanda.OpContext) -> None:
-        state = ctx.state(self)
-        ctx.insert_on_grad_outputs(self._take, outputs=[0], state=state)
+        ctx.insert_on_grad_outputs(self._take, outputs=[0], state=ctx.state(self))
         ctx.insert_on_grad_inputs(
             self._differentiated,
             inputs=["Q", "K", "V"],
             with_inputs=[*ctx.input_names],
-            state=state,
+            ctx=ctx,
             **_how(ctx),
         )
 
     def _attend(
-        self, q: Any, k: Any, v: Any, *mask: Any, row: PrunedValues, numpy: Any, xp: Any, **how: Any
+        self,
+        *tensors: Any,
+        row: PrunedValues,
+        ctx: amanda.OpContext,
+        xp: Any,
+        **how: Any,
     ) -> Any:
-        found = probabilities(q, k, *mask, xp=xp, **how)
-        return xp.matmul(self.pruned(found, row, xp, numpy), v)
+        q, k, v, *masks = _wide(tensors, ctx, xp)
+        found = self.pruned(probabilities(q, k, *masks, xp=xp, **how), row, xp, ctx.numpy)
+        return like(xp.matmul(found, v), tensors[0], xp)
 
     def _take(self, grad: Any, state: dict[str, Any]) -> Any:
         state["grad"] = grad
         return grad
 
-    def _differentiated(self, *tensors: Any, state: dict[str, Any], **how: Any) -> Any:
-        given, (q, k, v, *masks) = tensors[:3], tensors[3:]
-        mask = functools.partial(self.masked, xp=how["xp"])
-        found = gradients(state.pop("grad"), q, k, v, *masks, mask=mask, **how)
-        return [None if old is None else new for old, new in zip(given, found, strict=True)]
+    def _differentiated(self, *tensors: Any, ctx: amanda.OpContext, xp: Any, **how: Any) -> Any:
+        given, inputs = tensors[:3], tensors[3:]
+        grad, *wide = _wide((ctx.state(self).pop("grad"), *inputs), ctx, xp)
+        mask = functools.partial(self.masked, xp=xp)
+        found = gradients(grad, *wide, mask=mask, xp=xp, **how)
+        return [
+            None if old is None else like(new, old, xp)
+            for old, new in zip(given, found, strict=True)
+        ]
 
 
 def _is_of_attention(ctx: amanda.OpContext) -> bool:
     rank = len(ctx.describe(ctx.inputs[0]).shape or ())
     return rank in (3, 4) and ctx.attrs.get("axis", -1) in (-1, rank - 1)
+
+
+def _wide(tensors: Sequence[Any], ctx: amanda.OpContext, xp: Any) -> list[Any]:
+    """Tensors in single precision where they are of half, as fused operators compute."""
+    return [
+        widened(tensor, dtype, xp) if "float" in (dtype := ctx.describe(tensor).dtype) else tensor
+        for tensor in tensors
+    ]
 
 
 def _how(ctx: amanda.OpContext) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from amanda_tools.arrays import like, widened
 from amanda_tools.numbering import Numbering
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.values import ValuePruning
@@ -75,6 +76,8 @@ class DynamicChannelPruning(ValuePruning):
     ) -> None:
         if not 0 < keep <= 1:
             raise ValueError(f"keep is {keep}, and has to be above 0 and at most 1")
+        if not learning_rate >= 0:
+            raise ValueError(f"learning_rate is {learning_rate}, and has to be 0 or more")
         super().__init__(count, out)
         self._keep = keep
         self._rate = learning_rate
@@ -111,8 +114,7 @@ class DynamicChannelPruning(ValuePruning):
             pure=self.pure,
             variables=variables,
             row=self.row(ctx),
-            xp=ctx.xp,
-            numpy=ctx.numpy,
+            ctx=ctx,
         )
 
     def _gate_of(self, number: int, ctx: amanda.OpContext) -> _Gate:
@@ -125,53 +127,51 @@ class DynamicChannelPruning(ValuePruning):
         return self._gates[number]
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
-        state = ctx.state(self)
-        if "gate" in state:
-            how = {"state": state, "xp": ctx.xp}
+        if "gate" in ctx.state(self):
             ctx.insert_on_grad_outputs(
-                self._of_outputs,
-                outputs=[0],
-                with_inputs=["X"],
-                with_outputs=[0],
-                numpy=ctx.numpy,
-                **how,
+                self._of_outputs, outputs=[0], with_inputs=["X"], with_outputs=[0], ctx=ctx
             )
-            ctx.insert_on_grad_inputs(self._of_inputs, inputs=["X"], with_inputs=["X"], **how)
+            ctx.insert_on_grad_inputs(self._of_inputs, inputs=["X"], with_inputs=["X"], ctx=ctx)
 
-    def _salient(self, x: Any, variables: list[Any], xp: Any) -> tuple[Any, Any, Any]:
-        """What the gate is given, what it says of each channel, and whether that stays."""
-        phi, rho = variables
-        means = xp.mean(xp.abs(x), axis=tuple(range(2, len(x.shape))))
-        sums = xp.matmul(means, phi * 1) + rho
+    def _salient(self, x: Any, variables: list[Any], ctx: amanda.OpContext) -> tuple[Any, Any, Any]:
+        """What the gate is given, what it says of each channel, and whether that stays.
+
+        All of it is in single precision at least.
+        """
+        xp = ctx.xp
+        means = xp.mean(xp.abs(_wide(x, ctx)), axis=tuple(range(2, len(x.shape))))
+        phi, rho = (like(variable * 1, means, xp) for variable in variables)
+        sums = xp.matmul(means, phi) + rho
         most = ceil(self._keep * sums.shape[1])
         return means, sums, (sums > 0) & (sums >= xp.sort(sums, axis=-1)[:, -most:][:, :1])
 
     def _gated(
-        self, y: Any, x: Any, variables: list[Any], row: PrunedValues, xp: Any, numpy: Any
+        self, y: Any, x: Any, variables: list[Any], row: PrunedValues, ctx: amanda.OpContext
     ) -> Any:
-        _, sums, stays = self._salient(x, variables, xp)
+        xp = ctx.xp
+        _, sums, stays = self._salient(x, variables, ctx)
         scale = xp.where(stays, sums, xp.zeros_like(sums))
-        return self.counted(y * _by_channel(scale, y, xp), row, numpy)
+        return self.counted(y * _by_channel(scale, y, xp), row, ctx.numpy)
 
-    def _of_outputs(
-        self, grad: Any, x: Any, y: Any, state: dict[str, Any], xp: Any, numpy: Any
-    ) -> Any:
+    def _of_outputs(self, grad: Any, x: Any, y: Any, ctx: amanda.OpContext) -> Any:
         """The gradient of what the convolution gives; that of the gate goes to it."""
-        means, sums, stays = self._salient(x, state["variables"], xp)
+        xp, numpy, state = ctx.xp, ctx.numpy, ctx.state(self)
+        means, sums, stays = self._salient(x, state["variables"], ctx)
         zeros = xp.zeros_like(sums)
-        of_scale = xp.sum(grad * y, axis=tuple(range(2, len(y.shape))))
+        of_scale = xp.sum(_wide(grad, ctx) * _wide(y, ctx), axis=tuple(range(2, len(y.shape))))
         of_sums = xp.where(stays, of_scale, zeros)
         of_sums = of_sums + xp.where(sums > 0, zeros + self._penalty, zeros)
         gate = state["gate"]
         gate.gradients[0] += numpy(xp.matmul(xp.matrix_transpose(means), of_sums))
         gate.gradients[1] += numpy(xp.sum(of_sums, axis=0))
-        state["of_means"] = xp.matmul(of_sums, xp.matrix_transpose(state["variables"][0] * 1))
+        phi = like(state["variables"][0] * 1, of_sums, xp)
+        state["of_means"] = xp.matmul(of_sums, xp.matrix_transpose(phi))
         return grad * _by_channel(xp.where(stays, sums, zeros), y, xp)
 
-    @staticmethod
-    def _of_inputs(grad: Any, x: Any, state: dict[str, Any], xp: Any) -> Any:
+    def _of_inputs(self, grad: Any, x: Any, ctx: amanda.OpContext) -> Any:
         """The gradient of the input, also by way of the gate."""
-        of_means = state.pop("of_means")
+        xp = ctx.xp
+        of_means = ctx.state(self).pop("of_means")
         if grad is None:
             return None
         size = 1
@@ -180,8 +180,12 @@ class DynamicChannelPruning(ValuePruning):
         return grad + xp.sign(x) * _by_channel(of_means / size, x, xp)
 
 
-def _by_channel(scale: Any, like: Any, xp: Any) -> Any:
+def _wide(tensor: Any, ctx: amanda.OpContext) -> Any:
+    return widened(tensor, ctx.describe(tensor).dtype, ctx.xp)
+
+
+def _by_channel(scale: Any, values: Any, xp: Any) -> Any:
     """A number for each example and channel, to compute with each value of these."""
-    for _ in like.shape[2:]:
+    for _ in values.shape[2:]:
         scale = xp.expand_dims(scale, axis=-1)
-    return scale
+    return like(scale, values, xp)

@@ -54,7 +54,7 @@ class MagnitudePruning(WeightPruning):
         if granularity not in ("element", "row", "filter"):
             known = "'element', 'row' or 'filter'"
             raise ValueError(f"granularity is {known}, not {granularity!r}")
-        schedule = Schedule(sparsity, begin, max(begin, end), every)
+        schedule = Schedule(sparsity, begin, end or begin, every)
         super().__init__(schedule, budget, scopes, frozen, out)
         self._granularity = granularity
 

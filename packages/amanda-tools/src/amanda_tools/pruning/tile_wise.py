@@ -55,7 +55,7 @@ class TileWisePruning(WeightPruning):
     ) -> None:
         if tile < 1:
             raise ValueError(f"tile is {tile}, and has to be 1 or more")
-        schedule = Schedule(sparsity, begin, max(begin, end), every)
+        schedule = Schedule(sparsity, begin, end or begin, every)
         super().__init__(schedule, budget, scopes, frozen, out)
         self._tile = tile
 

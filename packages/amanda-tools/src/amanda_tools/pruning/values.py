@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from math import isnan
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,8 @@ def check_one(threshold: float | None, most: float | None, name: str) -> None:
     """Raise ValueError unless one of a threshold and another limit is given."""
     if (threshold is None) == (most is None):
         raise ValueError(f"give one of threshold and {name}")
+    if threshold is not None and isnan(threshold):
+        raise ValueError("threshold is no number")
 
 
 def kept(values: Any, threshold: float | None, most: int | None, xp: Any) -> Any:

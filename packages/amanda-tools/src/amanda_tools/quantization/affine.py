@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from amanda_tools.quantization.arrays import like, size_of, summed_like
+from amanda_tools.arrays import like, size_of, summed_like
 from amanda_tools.quantization.grid import Grid, Numbers
 
 # The least scale, so that a tensor of zeros has one.

@@ -90,7 +90,9 @@ class QuantizeAware(Quantizing):
         check_share("averaging", averaging)
         check_choice("ranges", ranges, Ranges)
         check_choice("arithmetic", arithmetic, Arithmetic)
-        if learning_rate < 0:
+        if not bits and not activation_bits:
+            raise ValueError("bits=0 and activation_bits=0: there is nothing to quantize")
+        if not learning_rate >= 0:
             raise ValueError(f"learning_rate={learning_rate}: it is 0 at least")
         self._bits = {True: bits, False: activation_bits}  # by whether it is a weight
         self._learned = ranges == "learned"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amanda_tools.quantization.arrays import extent, like, summed_like
+from amanda_tools.arrays import extent, like, summed_like
 
 if TYPE_CHECKING:
     from amanda_tools.quantization.grid import Grid, Numbers

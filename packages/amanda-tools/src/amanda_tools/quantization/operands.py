@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import amanda
+from amanda_tools.hidden import ATTENTION, ENCODER, FAST_PATH, hidden
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+    import amanda
 
 
 class _Role(NamedTuple):
@@ -29,6 +31,10 @@ _OPERANDS: dict[str, dict[str, _Role]] = {
     "Gemm": {"A": _Role(summed=-1), "B": _Role(channel=0)},
     "MatMul": {"A": _Role(channel=-2, summed=-1), "B": _Role(channel=-1, summed=-2)},
     "Attention": {"Q": _Role(summed=-1), "K": _Role(summed=-1), "V": _Role(summed=-2)},
+    # ONNX has none that multiply and add at once but of matrices
+    "torch::baddbmm": {"batch1": _Role(summed=-1), "batch2": _Role(summed=-2)},
+    "torch::addbmm": {"batch1": _Role(), "batch2": _Role()},
+    "torch::addmv": {"mat": _Role(channel=0, summed=-1), "vec": _Role()},
     "Gather": {"data": _Role(channel=0)},
     "LSTM": _RECURRENT,
     "GRU": _RECURRENT,
@@ -38,11 +44,10 @@ _OPERANDS: dict[str, dict[str, _Role]] = {
 PRODUCTS = tuple(type for type in _OPERANDS if type != "Gather")
 
 # Operators that multiply operands which no tool gets to see one by one, and a way out.
-_FAST_PATH = "run the model after torch.backends.mha.set_fastpath_enabled(False)"
 _LAYERS = "make the recurrent network of modules of one layer each, without projections"
 _WHOLE = {
-    "torch::_transformer_encoder_layer_fwd": _FAST_PATH,
-    "torch::_native_multi_head_attention": _FAST_PATH,
+    ENCODER: FAST_PATH,
+    ATTENTION: FAST_PATH,
     "torch::lstm": _LAYERS,
     "torch::gru": _LAYERS,
     "torch::rnn_tanh": _LAYERS,
@@ -109,9 +114,6 @@ def operands_of(ctx: amanda.OpContext, ignored: Collection[str]) -> list[Operand
     return found
 
 
-def hidden(ctx: amanda.OpContext) -> amanda.UnsupportedError:
+def refusal(ctx: amanda.OpContext) -> amanda.UnsupportedError:
     """The error for an operator that hides its operands; it names a way out."""
-    return amanda.UnsupportedError(
-        f"{ctx.op.named} multiplies what no tool can replace; {_WHOLE[ctx.op.type]}, or have its "
-        "scope in ignored="
-    )
+    return hidden(ctx, _WHOLE[ctx.op.type], "ignored")

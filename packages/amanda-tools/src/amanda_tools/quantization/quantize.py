@@ -81,12 +81,16 @@ class Quantize(Quantizing):
         out: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(per_channel, ops, scopes, ignored or (), out)
+        check_choice("activations", activations, Activations)
         if calibrate is not None and calibrate < 1:
             raise ValueError(f"calibrate={calibrate}: an operator is calibrated by one execution")
+        if calibrate is not None and activations not in typing.get_args(Method):
+            raise ValueError(f"calibrate={calibrate}: with activations={activations} there is none")
+        if not bits and activations == "none":
+            raise ValueError("bits=0 and activations=none: there is nothing to quantize")
         if not 0 < percentile <= 100:
             raise ValueError(f"percentile={percentile}: it is above 0, and 100 at most")
         check_share("averaging", averaging)
-        check_choice("activations", activations, Activations)
         check_choice("arithmetic", arithmetic, Arithmetic)
         self._bits, self._activation_bits = bits, activation_bits
         self._activations = activations

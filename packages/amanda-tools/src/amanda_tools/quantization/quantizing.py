@@ -15,8 +15,8 @@ from amanda_tools.quantization.operands import (
     HIDDEN,
     Operand,
     checked_types,
-    hidden,
     operands_of,
+    refusal,
 )
 from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observed, axes_of_weight
 from amanda_tools.tables import table_of
@@ -62,6 +62,8 @@ class Quantizing(SavingScales, amanda.Tool):
         types = checked_types(ops)
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
+        # make_permanent is to know of embeddings that share what is quantized
+        self.add_inst_for_op(lambda ctx: None, ops=["Gather"])
         self.add_inst_for_op(self._refuse, ops=HIDDEN, scopes=scopes)
 
     def rows(self) -> list[QuantizedTensor]:
@@ -111,7 +113,7 @@ class Quantizing(SavingScales, amanda.Tool):
 
     def _refuse(self, ctx: amanda.OpContext) -> None:
         if not ctx.op.within(*self._ignored):
-            raise hidden(ctx)
+            raise refusal(ctx)
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
         for treatment in ctx.state(self).get("treatments", ()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from amanda_tools.quantization.arrays import extent, like, widened
+from amanda_tools.arrays import extent, like, widened
 from amanda_tools.quantization.grid import Numbers
 
 if TYPE_CHECKING:

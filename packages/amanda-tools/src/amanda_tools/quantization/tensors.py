@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amanda_tools.quantization.arrays import extent
+from amanda_tools.arrays import extent
 from amanda_tools.quantization.calibration import relative_error
 from amanda_tools.quantization.formula import settings_for, stacked
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amanda_tools.quantization.arrays import all_but
+from amanda_tools.arrays import all_but
 from amanda_tools.quantization.calibration import moved_average
 from amanda_tools.quantization.formula import settings_for, stacked
 from amanda_tools.quantization.routines import Rounding
