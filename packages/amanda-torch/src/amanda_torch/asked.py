@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amanda.driving import Ask, Forward
+from amanda.driving import NOTHING, Ask, Forward
 
 from amanda_torch._internals import (
     is_wrapped,
     unwrap_if_dead,
     unwrapped,
 )
-from amanda_torch.batches import Batches, layers
+from amanda_torch.batches import UNBATCHED, layers
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from amanda.driving import Plan
     from torch import Tensor
 
+    from amanda_torch.batches import Batches
     from amanda_torch.signature import Args, Signature
 
 
@@ -83,7 +84,7 @@ class Kept:
     def __init__(self, plan: Plan | None) -> None:
         self._asked = None if plan is None else plan.asked
         self._tensors: dict[Ask, _Kept] = {}
-        self._batches = Batches(())
+        self._batches = UNBATCHED
 
     @property
     def wants_some(self) -> bool:
@@ -92,7 +93,9 @@ class Kept:
 
     def wants(self, what: str) -> bool:
         """Whether any of the inputs or of the outputs are to be kept."""
-        return self._asked is None or any(ask.what == what for ask in self._asked)
+        return self.wants_some and (
+            self._asked is None or any(ask.what == what for ask in self._asked)
+        )
 
     def keep(self, **forward: Sequence[Tensor]) -> None:
         """Keep what is asked for of the tensors of a kind, by its name."""
@@ -118,6 +121,8 @@ class Kept:
         if self._asked is None:
             self._asked = plan.asked
             self._tensors = {a: kept for a, kept in self._tensors.items() if a in plan.asked}
+        if not self._tensors:
+            return NOTHING
         for ask, kept in self._tensors.items():
             if not kept.is_as_it_was:
                 action = next(a for a in (*plan.before, *plan.after) if ask in a.asked)

@@ -188,9 +188,11 @@ def run_on_gradients(
 
 def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
     """What is returned in place of gradients; it is not differentiated when they are."""
+    if not torch.is_grad_enabled():  # nor are they, as in most passes
+        return run()
     with torch.no_grad():
         passed = run()
-    if passed is grads or not torch.is_grad_enabled():
+    if passed is grads:
         return passed
     both = [i for i, g in enumerate(grads) if g is not None and passed[i] is not None]
     bound = straight_through([grads[i] for i in both], [passed[i] for i in both])  # type: ignore[misc]

@@ -75,6 +75,10 @@ class Batches:
         return current_level() - above
 
 
+UNBATCHED = Batches(())
+"""How they are wrapped outside of ``vmap``."""
+
+
 def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
     """The wrappings of a tensor by ``vmap``, the outermost first.
 

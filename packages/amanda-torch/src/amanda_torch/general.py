@@ -65,6 +65,8 @@ class General:
         self._form = form
         self._identity = identity
         self._before = Routines(plan.before)
+        self._before_asks = any(a.asked for a in plan.before)
+        self._nowhere = Nowhere(form.signature)
         self._after = Routines(plan.after)
         # Whether results are computed anew, and whether they may become others than those that
         # the operator has saved for its backward.
@@ -77,19 +79,31 @@ class General:
         self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
     ) -> Any:
         """Carry out the plan at one execution."""
-        signature = self._form.signature
         call = Call(engine, self._identity, operator, self._form, keys, args, kwargs)
         inputs = call.inputs()
+        # a module has parameters, whatever it is given
+        tracked = _is_recording() if plan.whole is not None else is_tracked(inputs)
+        return self.run_call(plan, call, inputs, tracked)
+
+    def run_call(self, plan: Plan, call: Call, inputs: Sequence[Tensor], tracked: bool) -> Any:
+        """Carry out the plan at one execution.
+
+        Args:
+            plan: the plan.
+            call: the execution.
+            inputs: what the program gives it.
+            tracked: whether it has a gradient.
+        """
+        signature, operator = self._form.signature, call.operator
         if is_tracing(inputs):
             return call.run(plan.inside)
         _check(plan, operator)
-        # a module has parameters, whatever it is given
-        tracked = _is_recording() if plan.whole is not None else is_tracked(inputs)
         destinations = self._destinations(call, inputs, tracked)
         if tracked and destinations.refused():
             return call.run(plan.inside)
 
-        substituted = self._before.run(inputs, operator, Forward(given=inputs))
+        known_before = Forward(given=inputs) if self._before_asks else NOTHING
+        substituted = self._before.run(inputs, operator, known_before)
         watch = self._watch(plan, call) if tracked else UNWATCHED
         forward = self._forward(call, inputs, substituted, watch.kept)
         given = watch.enter(destinations.give(substituted))
@@ -102,8 +116,10 @@ class General:
 
         try:
             with destinations.watched():
+                unchanged: Sequence[Tensor] | None = None
                 if plan.replace is None:
                     result, outputs = _run_watched(original, given, watch)
+                    unchanged = outputs
                 else:
                     replace = _replace_tracked if tracked else _replace
                     both = Given(substituted, given)
@@ -131,7 +147,7 @@ class General:
         finished = destinations.write(
             finished, watch.bounded, functools.partial(_misfit, plan, operator)
         )
-        return signature.with_outputs(result, finished)
+        return result if finished is unchanged else signature.with_outputs(result, finished)
 
     def _forward(
         self,
@@ -162,7 +178,7 @@ class General:
         """Where the operator writes."""
         signature = self._form.signature
         if not signature.writes:
-            return Nowhere(signature)
+            return self._nowhere
         redone, rewritten = tracked and self._redone, tracked and self._rewritten
         return Destinations(signature, inputs, call.args, call.kwargs, redone, rewritten)
 

@@ -16,7 +16,7 @@ from torch.autograd.graph import GradientEdge
 from amanda_torch._internals import current_node, node_of, share_memory, transforms_active
 from amanda_torch.asked import Kept
 from amanda_torch.backward import is_active, made_since, run_on_gradients
-from amanda_torch.batches import Batches, layers
+from amanda_torch.batches import UNBATCHED, Batches, layers
 from amanda_torch.later_passes import Passes, flows
 from amanda_torch.probing import probe
 from amanda_torch.straight import in_graph, is_strided_nested, watched
@@ -42,6 +42,9 @@ class Gradient:
     What hangs on the boundary ahead of the operator keeps nothing that has a graph, and what
     hangs on the one after it only what lies ahead of it, so that there is no cycle.
 
+    Attributes:
+        looks_ahead: whether anybody may look at what the operator sends to its inputs.
+
     Args:
         engine: the tools that want it.
         operator: the operator.
@@ -54,11 +57,7 @@ class Gradient:
         self.plan = plan
         self.kept = Kept(plan)
         self._passes = Passes()
-
-    @property
-    def looks_ahead(self) -> bool:
-        """Whether anybody may look at what the operator sends to its inputs."""
-        return self.plan is None or bool(self.plan.after)
+        self.looks_ahead = plan is None or bool(plan.after)
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """The inputs behind the boundary ahead of the operator."""
@@ -81,9 +80,10 @@ class Gradient:
             shown: shows the execution for analysis.
         """
         execution = self._execution(shown, outputs)
-        if self.kept.wants_some:
-            self.kept.batched_as(Batches([*given, *outputs]))
-        batching = _batches(given, outputs) if execution or transforms_active() else None
+        batching = None
+        if transforms_active():
+            batching = _batches(given, outputs)
+            self.kept.batched_as(batching[0])
 
         def behind(grads: Grads, places: Sequence[int]) -> Grads:
             self._passes.begin()
@@ -248,16 +248,19 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
 
     An edge does not keep the graph alive that it is part of.
     """
-    return [
-        GradientEdge(node_of(t), t.output_nr)
-        if t.requires_grad and not is_strided_nested(t)
-        else None
-        for t in map(in_graph, tensors)
-    ]
+    return [_edge(in_graph(tensor)) for tensor in tensors]
+
+
+def _edge(tensor: Tensor) -> GradientEdge | None:
+    if not tensor.requires_grad or is_strided_nested(tensor):
+        return None
+    return GradientEdge(tensor.grad_fn or node_of(tensor), tensor.output_nr)
 
 
 def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Batching:
     """How ``vmap`` has wrapped the tensors of an execution, if it has."""
+    if not transforms_active():
+        return UNBATCHED, [[]] * len(inputs), [[]] * len(outputs)
     return (
         Batches([*inputs, *outputs]),
         [layers(t) for t in inputs],

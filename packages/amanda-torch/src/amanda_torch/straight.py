@@ -9,9 +9,7 @@ from torch import Tensor
 
 from amanda_torch._internals import (
     FunctionBase,
-    count_modes,
     forward_ad,
-    is_profiled,
     is_wrapped,
     keeping_version,
     transforms_active,
@@ -29,7 +27,9 @@ if TYPE_CHECKING:
 class _Boundary(torch.autograd.Function):
     """Tensors that stand for others; the gradient of each goes to the one that it stands for.
 
-    ``watch``, if given, sees the gradients on their way, all at once, and may replace them.
+    Those that they stand for are given first, as many as ``count``; none if they stand for
+    themselves. ``watch``, if given, sees the gradients on their way, all at once, and may replace
+    them.
     """
 
     generate_vmap_rule = True
@@ -169,7 +169,7 @@ def watched(
 
 
 def _can_be_bound(tensor: Tensor) -> bool:
-    return carries_gradient(tensor) and not (tensor.is_nested and is_strided_nested(tensor))
+    return carries_gradient(tensor) and not is_strided_nested(tensor)
 
 
 def _bound(
@@ -180,12 +180,10 @@ def _bound(
 ) -> Sequence[Tensor]:
     if not chosen:
         return substitutes
-    tensors = [*map(originals.__getitem__, chosen), *map(substitutes.__getitem__, chosen)]
-    if count_modes() or is_profiled():
-        with unshown():
-            bound = _apply(watch, len(chosen), tensors)
-    else:
-        bound = _apply(watch, len(chosen), tensors)
+    tensors = [substitutes[i] for i in chosen]
+    ahead = [] if originals is substitutes else [originals[i] for i in chosen]
+    with unshown():
+        bound = _apply(watch, len(ahead), [*ahead, *tensors])
     result = list(substitutes)
     for i, tensor in zip(chosen, bound, strict=True):
         result[i] = tensor

@@ -111,6 +111,7 @@ class LookingBack:
 
     def __init__(self, plan: Plan, form: Form, identity: Identity) -> None:
         self._form = form
+        self._identity = identity
         self._watched = General(plan, form, identity)
         self._unwatched = Around(plan, form, identity)
 
@@ -120,8 +121,11 @@ class LookingBack:
         """Carry out the plan at one execution."""
         # Where a gradient is derived from functions, what runs in them may not show that it has it.
         derived = local.thread.derived is not None
-        if derived or is_tracked(self._form.tensors(args, kwargs)):
-            return self._watched.run(engine, plan, operator, keys, args, kwargs)
+        inputs = self._form.tensors(args, kwargs)
+        tracked = is_tracked(inputs)
+        if derived or tracked:
+            call = Call(engine, self._identity, operator, self._form, keys, args, kwargs)
+            return self._watched.run_call(plan, call, inputs, tracked)
         return self._unwatched.run(engine, plan, operator, keys, args, kwargs)
 
 
