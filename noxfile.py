@@ -273,6 +273,17 @@ def oldest_and_newest() -> list[object]:
 
 
 @nox.session
+def wheels(session: nox.Session) -> None:
+    """What is uploaded, in ``dist``, and the READMEs' first examples where only it is installed.
+
+    Versions of Python and environments may be named after ``--``: ``3.12 core torch``.
+    """
+    session.install("build", "hatchling", "twine", "virtualenv")
+    arguments = session.posargs or interpreters()
+    session.run("python", "tests/packaging/wheels.py", *arguments, env=ENVIRONMENT)
+
+
+@nox.session
 @nox.parametrize(["python", "framework", "version"], oldest_and_newest())
 def versions(session: nox.Session, framework: str, version: str) -> None:
     """What the drivers rest on, in the oldest and the newest versions that they declare.

@@ -4,14 +4,14 @@
 operators to them (:func:`register`), or for :class:`MappingTool`.
 """
 
+from amanda import __version__ as __version__
+
 from amanda_contextmap.context_map import ContextMap
 from amanda_contextmap.graph import Graph
 from amanda_contextmap.mapping_tool import MappingTool
 from amanda_contextmap.register import register
 from amanda_contextmap.rule import Rule, axes, axis, constant, rule
 from amanda_contextmap.translation import Translation
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ContextMap",

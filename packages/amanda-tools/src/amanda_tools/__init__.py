@@ -1,5 +1,7 @@
 """Tools for Amanda: where a model's operators, FLOPs and time go, and the ``amanda`` command."""
 
+from amanda import __version__ as __version__
+
 from amanda_tools.campaign import Campaign, Trial, campaign
 from amanda_tools.comparing import Comparison, Difference, compare, compare_records
 from amanda_tools.executions import Execution, Executions
@@ -19,8 +21,6 @@ from amanda_tools.report import Column, by_module, by_type, columns_of
 from amanda_tools.summary import ModuleSummary, Summary
 from amanda_tools.trace import Trace
 from amanda_tools.trace_file import TraceRow, read_trace
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Campaign",
