@@ -41,10 +41,6 @@ class TestOfFunctions:
     def test_along_a_residual_addition_and_a_concatenation(self):
         assert edges(lambda: residual(X)) == RESIDUAL
 
-    def test_in_the_words_of_another_vocabulary(self):
-        found = edges(lambda: residual(X), namespace="onnx")
-        assert found >= {"Exp > AddV2.A", "AddV2 > Split.input", "Split:1 > ConcatV2.inputs[0]"}
-
     def test_into_and_out_of_what_they_call(self):
         inner = tf.function(lambda x: tf.sin(x), autograph=False)
         outer = tf.function(lambda x: tf.cos(inner(tf.exp(x))), autograph=False)

@@ -1,7 +1,6 @@
 """What the tests share: the toy framework, and the command as a person runs it."""
 
 import contextlib
-import gc
 import io
 import os
 import resource
@@ -11,7 +10,9 @@ import sys
 
 import amanda
 import pytest
+from amanda.driving import Ids
 from amanda_tools.command import main
+from amanda_torch.driver import driver
 from toy import Toy
 
 
@@ -24,6 +25,12 @@ def _heeds_signals():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _free_ids():
+    """Models of other test modules may live, but their ids are free again."""
+    driver.identity.contexts.numbering.operators = Ids()
 
 
 @pytest.fixture
@@ -91,7 +98,6 @@ def in_process():
 
 
 def _run_in_process(folder, *arguments):
-    gc.collect()  # models of earlier tests may hold the ids that a test expects
     kept = sys.argv, sys.path[:], set(sys.modules), sys.modules["__main__"], os.getcwd()
     out, err = io.StringIO(), io.StringIO()
     sys.argv = ["amanda", *arguments]

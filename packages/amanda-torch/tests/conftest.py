@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gc
-
 import pytest
 import torch
+from amanda.driving import Ids
+from amanda_torch.driver import driver
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _free_ids() -> None:
-    """Models of other modules that wait for the collector would still have their ids."""
-    gc.collect()
+    """Models of other test modules may live, but their ids are free again."""
+    driver.identity.contexts.numbering.operators = Ids()
 
 
 @pytest.fixture(autouse=True)

@@ -42,16 +42,10 @@ class Own(nn.Module):
     ],
     ids=["transposed", "sliced", "chunked", "viewed", "cast", "copied", "copied_part"],
 )
-@pytest.mark.parametrize("grad", [True, False])
-def test_a_weight_that_is_given_as_a_view_is_written_where_it_is(function, grad):
+def test_a_weight_that_is_given_as_a_view_is_written_where_it_is(function):
     model, tool = Own(function, 4, 3), before("matmul", lambda w: w * 0.5, inputs=[1])
     original = model.weight.detach().clone()
-    if not grad:
-        amanda_reads_copies = amanda.Tool(namespace="onnx")
-        amanda_reads_copies.add_inst_for_op(lambda ctx: None, ops=["MatMul", "Gemm"])
-        tool.depends_on(amanda_reads_copies)
-    with torch.set_grad_enabled(grad):
-        expected, found = made_permanent(model, torch.randn(2, 3), tool)
+    expected, found = made_permanent(model, torch.randn(2, 3), tool)
     assert torch.equal(found, expected)
     changed = original != model.weight
     assert changed.any()

@@ -43,14 +43,6 @@ class TestOfValues:
         model = Residual()
         assert edges(lambda: model(X)) == RESIDUAL
 
-    def test_in_the_words_of_another_vocabulary(self):
-        model = Residual()
-        portable = edges(lambda: model(X), namespace="onnx")
-        names = {"input": "A", "self": "A", "other": "B", "tensors": "inputs"}
-        assert portable == {_renamed(edge, names) for edge in RESIDUAL if "chunk." not in edge} | {
-            "add > chunk.input"
-        }
-
     def test_are_one_for_each_call_of_a_module(self):
         model = nn.Sequential(layer := nn.Linear(4, 4), nn.ReLU(), layer)
         found = edges(lambda: [model(X) for _ in range(2)])
@@ -232,9 +224,3 @@ class _Doubles(amanda.Tool):
     def __init__(self):
         super().__init__()
         self.add_inst_for_op(lambda ctx: ctx.insert_after_op(lambda y: y * 2), ops=["linear"])
-
-
-def _renamed(edge, names):
-    ends, _, name = edge.rpartition(".")
-    base, bracket, index = name.partition("[")
-    return f"{ends}.{names[base]}{bracket}{index}"
