@@ -44,10 +44,12 @@ class Look(amanda.Tool):
         super().__init__()
         self.seen = []
         self.shapes = {}
+        self.files = set()
         self.add_inst_for_module(self.analyze)
 
     def analyze(self, ctx):
         self.seen.append([ctx.op.type, ctx.op.scope.rpartition("/")[2], list(ctx.input_names)])
+        self.files.add(ctx.op.source.file)
         ctx.insert_after_op(self.note, layer=ctx.op.scope.rpartition("/")[2])
         if ctx.op.type == "Gate":
             ctx.insert_on_grad_outputs(lambda grad: grad * 0.5, outputs=[0])
@@ -66,4 +68,5 @@ with amanda.apply(tool):
 seen = sorted({json.dumps(each) for each in tool.seen})
 weights = [weight.tolist() for weight in net.get_weights()]
 found = {"seen": seen, "shapes": tool.shapes, "weights": weights}
+found["files"] = [pathlib.Path(file).name for file in tool.files]
 pathlib.Path(sys.argv[1]).write_text(json.dumps(found))

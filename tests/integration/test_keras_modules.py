@@ -32,6 +32,11 @@ def test_classes_paths_and_names_of_inputs_are_the_same(found):
         assert [json.loads(each) for each in found[backend]["seen"]] == expected
 
 
+def test_sources_are_lines_of_the_program(found):
+    for backend in ("torch", "tensorflow"):
+        assert found[backend]["files"] == ["keras_modules_program.py"]
+
+
 def test_outputs_have_the_same_shapes(found):
     assert found["torch"]["shapes"] == found["tensorflow"]["shapes"]
 

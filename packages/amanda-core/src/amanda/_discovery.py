@@ -104,6 +104,12 @@ def _announced_at_first() -> dict[str, Announcement]:
     return {a.framework: a for a in reversed(announced())}
 
 
+@functools.cache
+def modules_of_drivers() -> tuple[str, ...]:
+    """List the modules, or packages, that the installed drivers are in."""
+    return tuple(announcement.module for announcement in _announced_at_first().values())
+
+
 def install_hint(framework: str) -> str | None:
     """Tell how to install a driver for a framework; None where nobody is known to make one."""
     return _HINTS.get(framework)

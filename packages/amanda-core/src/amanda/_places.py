@@ -12,6 +12,7 @@ from types import CodeType, FrameType
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from amanda._discovery import modules_of_drivers
 from amanda._operator import Operator
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -46,8 +47,12 @@ def calling_source(modules: Iterable[str]) -> Source | None:
 
 
 def places_of(modules: Iterable[str]) -> tuple[str, ...]:
-    """List directories of packages and files of modules that are imported, and Amanda's."""
-    found = (sys.modules.get(name) for name in ("amanda", *modules))
+    """List directories of packages and files of modules that are imported, and Amanda's.
+
+    Those of all drivers are Amanda's: a framework that runs on several, as Keras does, is called
+    through what the driver of another one wraps around it.
+    """
+    found = (sys.modules.get(name) for name in ("amanda", *modules_of_drivers(), *modules))
     files = ((getattr(module, "__file__", None), hasattr(module, "__path__")) for module in found)
     return tuple(
         os.path.dirname(file) + os.sep if is_package else file for file, is_package in files if file
