@@ -2,6 +2,7 @@
 
 import csv
 import json
+import xml.etree.ElementTree as ET
 from dataclasses import asdict
 
 import amanda
@@ -11,6 +12,10 @@ import pytest
 import tensorflow as tf
 import torch
 from amanda_tools import Flops, Operators, Profile, Summary, Trace
+from amanda_tools.activations import Activations
+from amanda_tools.gradients import Gradients
+from amanda_tools.pruning import ActivationPruning, MagnitudePruning
+from amanda_tools.quantization import Quantize
 
 X = np.ones((2, 3), np.float32)
 
@@ -74,6 +79,25 @@ def test_is_plain_and_written_as_json_and_csv(step, tmp_path):
     assert json.loads(json.dumps([asdict(row) for row in rows]))
     assert "<table>" in flops._repr_html_()
     assert len(repr(profile)) < 100
+
+
+@pytest.mark.parametrize("make", [on_torch, in_a_session])
+def test_is_a_picture_too(make, tmp_path):
+    step = make()
+    tools = {
+        MagnitudePruning(0.5, out=tmp_path / "weights.svg"): ["zero: 0.5"] * 2,
+        ActivationPruning(threshold=1e9, out=tmp_path / "values.svg"): ["zero: 1"],
+        Quantize(4, out=tmp_path / "errors.svg"): ["error: "] * 2,
+        Activations(out=tmp_path / "outputs.svg"): ["std: ", "share: "],
+        Gradients(out=tmp_path / "norms.svg"): ["norm: "] * 4,
+    }
+    with amanda.apply(*tools):
+        step()
+    for tool, labels in tools.items():
+        picture = ET.parse(tool._saved.path)
+        texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+        for label in labels:
+            assert sum(text.startswith(label) for text in texts) >= labels.count(label), texts
 
 
 def test_operators_are_listed_with_what_their_graph_knows_of_shapes(step):

@@ -4,12 +4,16 @@ import csv
 import json
 import re
 import sys
+import xml.etree.ElementTree as ET
 from dataclasses import asdict, dataclass, is_dataclass
 from types import SimpleNamespace
 
 import amanda
 import pytest
 from amanda_tools import Findings, Flops, Operators, Profile, Summary, Trace, read_trace
+from amanda_tools.charts import bars
+from amanda_tools.formats import save
+from amanda_tools.pictures import Pictured
 
 
 @dataclass
@@ -30,6 +34,11 @@ class Found(Findings[Row]):
 
     def found(self):
         return f"{len(self._rows)} <things>"
+
+
+class Shown(Pictured[Row], Found):
+    def charts(self):
+        return [bars("Shares", {"share": {row.id: row.share for row in self.rows()}})]
 
 
 @pytest.fixture
@@ -245,3 +254,19 @@ class TestFiles:
     @pytest.mark.parametrize("cls", [Flops, Profile, Trace])
     def test_are_nowhere_if_they_are_thrown_away(self, toy, cls):
         run(cls(out="/dev/null"), toy)
+
+
+def test_a_picture_has_a_bar_for_each_row_also_of_what_is_infinite(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(Shown(Row("half", 1, 2.0), Row("a<b", 1, 4.0), Row("inf", 1, float("inf"))), "found.svg")
+    picture = ET.parse("found.svg")
+    widths = [float(bar.get("width")) for bar in picture.iter("{http://www.w3.org/2000/svg}rect")]
+    assert widths[0] * 2 == widths[1] == widths[2]
+    texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[:3] == ["Shares", "half", "share: 2"]
+    assert "a<b" in texts
+
+
+def test_what_has_no_picture_is_saved_in_none():
+    with pytest.raises(ValueError, match=r"\.json or \.csv"):
+        save(Found(Row("one", 1)), "found.svg")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import amanda
 import numpy as np
 
+from amanda_tools.charts import bars
 from amanda_tools.faults import Faults, Hits, Site, Target
-from amanda_tools.findings import Findings
 from amanda_tools.formats import save
+from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import RenderableType
+
+    from amanda_tools.charts import Chart
 
 
 @dataclass
@@ -64,7 +67,7 @@ class Share:
         return (self.changed + self.failed) / self.trials if self.trials else 0.0
 
 
-class Campaign(Findings[Trial]):
+class Campaign(Pictured[Trial]):
     """The trials of a campaign, and how often they changed the predictions."""
 
     row_type = Trial
@@ -109,8 +112,17 @@ class Campaign(Findings[Trial]):
         ]
         return [*tables, f"campaign: {self.found()}"]
 
+    def charts(self) -> list[Chart]:
+        """How often a prediction changed, by layer and by bit."""
+        layers = {layer: share.rate for layer, share in self.by_layer().items()}
+        bits = {str(bit): share.rate for bit, share in self.by_bit().items()}
+        return [
+            bars("Share that changed, by layer", {"share": layers}),
+            bars("Share that changed, by bit", {"share": bits}),
+        ]
+
     def save(self, out: str | os.PathLike[str]) -> None:
-        """Write the trials, as JSON (with totals) or CSV by the ending.
+        """Write the trials, as JSON (with totals) or CSV, or a picture (.svg), by the ending.
 
         Raises:
             OSError: it cannot be written there.

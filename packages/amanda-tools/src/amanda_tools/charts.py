@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import html
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    Numbers = Mapping[int, Mapping[Any, float]]
+    Numbers = Mapping[Any, Mapping[Any, float]]
+
+# Its width, its height, and what is drawn.
+Chart: TypeAlias = tuple[float, float, list[str]]
 
 _CELL, _ROW, _BAR, _TITLE = 34, 14, 220, 26
 _LABEL = 6.2  # pixels for a character
@@ -17,8 +21,8 @@ _STYLE = (
 )
 
 
-def page(*charts: tuple[float, float, list[str]]) -> str:
-    """Charts below one another: each a width, a height, and what is drawn."""
+def page(*charts: Chart) -> str:
+    """A picture of charts below one another."""
     width = max((w for w, _, _ in charts), default=0) + 20
     lines, y = [], 10.0
     for _, height, drawn in charts:
@@ -28,17 +32,18 @@ def page(*charts: tuple[float, float, list[str]]) -> str:
     return "\n".join([head, f"<style>{_STYLE}</style>", *lines, "</svg>", ""])
 
 
-def bars(title: str, numbers: Numbers) -> tuple[float, float, list[str]]:
+def bars(title: str, numbers: Numbers) -> Chart:
     """For each of several names a bar for each key, as shares of the largest number."""
     names = list(dict.fromkeys(name for row in numbers.values() for name in row))
-    largest = max((v for row in numbers.values() for v in row.values()), default=0) or 1
+    values = [value for row in numbers.values() for value in row.values()]
+    largest = max(filter(math.isfinite, values), default=0) or 1
     left = max((len(str(name)) for name in names), default=0) * _LABEL + 10
     drawn, y = [_text(0, 12, title, "title")], float(_TITLE)
     for name in names:
         drawn.append(_text(0, y + 10, name))
         for key, row in numbers.items():
             value = row.get(name, 0.0)
-            length = _BAR * value / largest
+            length = _BAR * value / largest if math.isfinite(value) else _BAR
             color = _hue(key)
             drawn.append(_rect(left, y, max(length, 0.5), _ROW - 3, color))
             drawn.append(_text(left + length + 4, y + 9, f"{key}: {value:.3g}"))
@@ -47,7 +52,7 @@ def bars(title: str, numbers: Numbers) -> tuple[float, float, list[str]]:
     return left + _BAR + 80, y, drawn
 
 
-def heatmap(title: str, numbers: Numbers) -> tuple[float, float, list[str]]:
+def heatmap(title: str, numbers: Numbers) -> Chart:
     """A cell for each two keys, from white for 0 to blue for 1."""
     drawn = [_text(0, 12, title, "title")]
     for column, key in enumerate(numbers):

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import amanda
 import numpy as np
 
-from amanda_tools.findings import Findings
+from amanda_tools.charts import bars
 from amanda_tools.matching import matched
+from amanda_tools.pictures import Pictured
 from amanda_tools.recording import Record, Recorded, Run, unpacked
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Sequence
+
+    from amanda_tools.charts import Chart
 
 _EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 _ROUNDINGS = 8  # of the coarser type, and
@@ -62,7 +65,7 @@ class Difference:
     compared: str
 
 
-class Comparison(Findings[Difference]):
+class Comparison(Pictured[Difference]):
     """Two runs, tensor by tensor, in the order of the first one.
 
     Attributes:
@@ -150,6 +153,13 @@ class Comparison(Findings[Difference]):
             f"{total['compared']:,}{gradient}: by {first.relative:.3g} relative, "
             f"{first.absolute:.3g} at most"
         )
+
+    def charts(self) -> list[Chart]:
+        """The largest relative error in each layer."""
+        errors = {
+            layer: max(row.relative for row in rows) for layer, rows in self.by_layer().items()
+        }
+        return [bars("Relative error of each layer", {"error": errors})]
 
     def report(self) -> list[Any]:
         """The first operator that differs, and a table of the layers with errors."""

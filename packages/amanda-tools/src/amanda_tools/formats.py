@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from amanda_tools.document import Document
 from amanda_tools.findings import Findings, field_names
 from amanda_tools.output import same_file
+from amanda_tools.pictures import Pictured
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -106,24 +107,26 @@ class Saving(Findings[_Row]):
 
 
 def text_of(findings: Findings[Any], ending: str) -> str:
-    """What was found as JSON or CSV, by the ending of a file.
+    """What was found as JSON, CSV or a picture, by the ending of a file.
 
     JSON is what :meth:`Findings.to_dict` gives; CSV has a line for each row, in which what is
     neither text nor a number is JSON.
     """
+    if ending == ".svg" and isinstance(findings, Pictured):
+        return findings.to_svg()
     if ending == ".json":
         return json.dumps(findings.to_dict(), indent=1) + "\n"
     return csv_of(field_names(findings.row_type), findings.rows())
 
 
 def save(findings: Findings[Any], path: str | os.PathLike[str]) -> None:
-    """Write what was found, as JSON or CSV by the ending of a file's name.
+    """Write what was found, as JSON, CSV or a picture by the ending of a file's name.
 
     Raises:
         OSError: it cannot be written there.
         ValueError: its name ends in something else.
     """
-    saved = Saved(path)
+    saved = Saved(path, findings.endings if isinstance(findings, Pictured) else _PLAIN)
     saved.open()
     saved.write(text_of(findings, saved.ending))
 

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import amanda
 import numpy as np
 
+from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
 from amanda_tools.numbering import Numbering
+from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
     import os
 
     from rich.console import RenderableType
+
+    from amanda_tools.charts import Chart
 
     Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -124,7 +128,7 @@ class _Parameter:
         self.least, self.most = min(self.least, self.norm), max(self.most, self.norm)
 
 
-class Gradients(Saving[Gradient], amanda.Tool):
+class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
     """Tells the norm of each parameter's gradient, and of each layer's.
 
     It is that which the operators give, in the backward pass, ahead of any clipping. That of a
@@ -134,7 +138,8 @@ class Gradients(Saving[Gradient], amanda.Tool):
     are alike on all frameworks.
 
     Args:
-        out: a file to write when the scope is left, as JSON or CSV by its ending.
+        out: a file to write when the scope is left, as JSON, CSV or a picture
+            (.svg), by its ending.
 
     Raises:
         OSError: it cannot be written there.
@@ -187,6 +192,15 @@ class Gradients(Saving[Gradient], amanda.Tool):
     def found(self) -> str:
         """How many parameters there are, and the norm of all."""
         return f"{len(self.rows()):,} parameters, norm {self.totals()['norm']:.4g}"
+
+    def charts(self) -> list[Chart]:
+        """The norm of each parameter's gradient, and of each layer's."""
+        norms = {f"{row.id} {row.input}": row.norm for row in self.rows()}
+        layers = {layer or "(own operators)": norm for layer, norm in self.layers().items()}
+        return [
+            bars("Norm of the last gradient of each parameter", {"norm": norms}),
+            bars("Norm of the last gradients of each layer", {"norm": layers}),
+        ]
 
     def report(self) -> list[RenderableType]:
         """Those with the largest norms and the smallest."""

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import amanda
 
+from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
+from amanda_tools.pictures import Pictured
 from amanda_tools.place import Place
 from amanda_tools.report import Column, nanoseconds
 from amanda_tools.tables import table_of
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from amanda.driving import Profiler
     from rich.console import RenderableType
+
+    from amanda_tools.charts import Chart
 
 _SHOWN = 10
 
@@ -48,7 +52,7 @@ class OperatorKernel:
     time: int = 0
 
 
-class Kernels(Saving[OperatorKernel], amanda.Tool):
+class Kernels(Pictured[OperatorKernel], Saving[OperatorKernel], amanda.Tool):
     """Tells which kernels each operator launched, and what they took.
 
     It has the framework's own profiler record the scope: ``torch.profiler``, with CUPTI on NVIDIA's
@@ -57,7 +61,7 @@ class Kernels(Saving[OperatorKernel], amanda.Tool):
 
     Args:
         out: a file to write when the scope is left, a row for each kernel of each operator, as
-            JSON (with the totals) or CSV by its ending.
+            JSON (with the totals) or CSV, or a picture (.svg), by its ending.
 
     Raises:
         OSError: it cannot be written there.
@@ -106,6 +110,13 @@ class Kernels(Saving[OperatorKernel], amanda.Tool):
             launches[place] = launches.get(place, 0) + row.launches
         columns = [Column("Kernels", times, "nanoseconds"), Column("Launches", launches)]
         return columns if times else []
+
+    def charts(self) -> list[Chart]:
+        """What the kernels of each operator took."""
+        times: dict[str, float] = {}
+        for row in self._rows.values():
+            times[row.id] = times.get(row.id, 0) + row.time / 1e6
+        return [bars("Milliseconds", {"ms": times})]
 
     def report(self) -> list[RenderableType]:
         """The kernels that took most, and how many there were."""

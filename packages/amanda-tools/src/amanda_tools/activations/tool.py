@@ -12,7 +12,9 @@ import amanda
 from amanda_tools.activations.captured import Captured
 from amanda_tools.activations.moments import Moments
 from amanda_tools.activations.tensor_file import ENDINGS, TensorFile
+from amanda_tools.charts import bars
 from amanda_tools.formats import Saving, ending_of
+from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from amanda_tools.activations.captured import Array
+    from amanda_tools.charts import Chart
 
 _SHOWN = 20
 
@@ -53,7 +56,7 @@ class Activation:
     not_finite: int
 
 
-class Activations(Saving[Activation], amanda.Tool):
+class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
     """Gathers statistics of what operators or modules return, and captures it if that is asked for.
 
     Statistics are computed as the model runs, in double precision, and take room for a few numbers.
@@ -66,8 +69,8 @@ class Activations(Saving[Activation], amanda.Tool):
         modules: globs of the paths of modules, whose outputs are looked at instead of operators'.
         capture: how many examples to keep of each output, along the first axis. By default all if
             the file holds tensors, and none otherwise.
-        out: a file to write when the scope is left, by its ending: statistics (.json, .csv), or
-            what was captured (.npz, .safetensors).
+        out: a file to write when the scope is left, by its ending: statistics (.json, .csv),
+            a picture of them (.svg), or what was captured (.npz, .safetensors).
         namespace: the vocabulary of types, and the layout of what is captured; ``onnx`` for the
             portable one.
 
@@ -91,7 +94,7 @@ class Activations(Saving[Activation], amanda.Tool):
         super().__init__(namespace=namespace)
         if modules is not None and (ops is not None or scopes is not None):
             raise ValueError("name operators by ops and scopes, or modules, not both")
-        ending = None if out is None else ending_of(out, (".json", ".csv", *ENDINGS))
+        ending = None if out is None else ending_of(out, (*self.endings, *ENDINGS))
         self._file = TensorFile(out) if out is not None and ending in ENDINGS else None
         self.save_to(None if self._file else out)
         self._of_modules = modules is not None
@@ -119,6 +122,13 @@ class Activations(Saving[Activation], amanda.Tool):
         """How many outputs were looked at."""
         executions = sum(moments.executions for moments in self._moments.values())
         return f"{len(self._moments):,} outputs in {executions:,} executions"
+
+    def charts(self) -> list[Chart]:
+        """The spread of each output, and how much of it is zero."""
+        rows = {_name(row.id, row.output): row for row in self.rows()}
+        spread = {name: row.std for name, row in rows.items() if row.std is not None}
+        zeros = {name: row.zeros for name, row in rows.items()}
+        return [bars("Standard deviation", {"std": spread}), bars("Zeros", {"share": zeros})]
 
     def report(self) -> list[RenderableType]:
         """The first of them, as a table."""

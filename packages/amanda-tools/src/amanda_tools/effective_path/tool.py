@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import numpy as np
 
-from amanda_tools.charts import bars, heatmap, page
+from amanda_tools.charts import bars, heatmap
 from amanda_tools.effective_path.extraction import Execution, Pass
 from amanda_tools.effective_path.synapses import RULES
 from amanda_tools.formats import Saving
 from amanda_tools.graph import Graph
+from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from amanda_tools.charts import Chart
     from amanda_tools.effective_path.synapses import Array
 
 # Operators of which any input may flow through, and not the first alone.
@@ -57,7 +59,7 @@ class LayerPath:
         return self.synapses / self.total
 
 
-class EffectivePath(Saving[LayerPath], amanda.Tool):
+class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
     """Extracts effective paths (Qiu et al., CVPR 2019, "Adversarial Defense Through Network
     Profiling Based Path Extraction").
 
@@ -85,7 +87,6 @@ class EffectivePath(Saving[LayerPath], amanda.Tool):
 
     row_type = LayerPath
     rows_name = "layers"
-    endings = (".svg", ".json", ".csv")
 
     def __init__(
         self,
@@ -180,17 +181,12 @@ class EffectivePath(Saving[LayerPath], amanda.Tool):
             shown.append(table_of(["Similarity", *map(str, labels)], common))
         return shown
 
-    def text(self, ending: str) -> str | bytes:
-        """What was found, in the format of an ending."""
-        return self.to_svg() if ending == ".svg" else super().text(ending)
-
-    def to_svg(self) -> str:
-        """A picture: densities by layer for each class, and the similarity of classes."""
-        densities, similarity = self.densities(), self.similarity()
-        return page(
-            bars("Density of the effective path", densities),
-            heatmap("Similarity of classes (Jaccard)", similarity),
-        )
+    def charts(self) -> list[Chart]:
+        """Densities by layer for each class, and the similarity of classes."""
+        return [
+            bars("Density of the effective path", self.densities()),
+            heatmap("Similarity of classes (Jaccard)", self.similarity()),
+        ]
 
     def on_exit(self) -> None:
         """Extract the paths of the last pass, and bring the file up to date."""

@@ -28,7 +28,8 @@ class ActivationPruning(ZeroingValues):
             Of equal ones that are the last to stay, all do.
         scopes: globs of the scopes whose activations are pruned, all by default.
         count: count what is pruned. That takes routines on the host, which costs time in a graph.
-        out: a file to write when the scope is left, a row for each operator, as JSON or CSV; then
+        out: a file to write when the scope is left, a row for each operator, as JSON or CSV, or
+            a picture (.svg), by its ending; then
             what is pruned is counted.
 
     Raises:

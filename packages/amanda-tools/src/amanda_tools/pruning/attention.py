@@ -36,7 +36,8 @@ class AttentionPruning(ZeroingValues):
             stay, all do.
         scopes: globs of the scopes whose attention is pruned, all by default.
         count: count what is pruned. That takes routines on the host, which costs time in a graph.
-        out: a file to write when the scope is left, a row for each operator, as JSON or CSV; then
+        out: a file to write when the scope is left, a row for each operator, as JSON or CSV, or
+            a picture (.svg), by its ending; then
             what is pruned is counted.
 
     Raises:

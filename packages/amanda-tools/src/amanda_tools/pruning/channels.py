@@ -55,7 +55,8 @@ class DynamicChannelPruning(ValuePruning):
         seed: that of the first ``phi``, drawn from a normal distribution (He et al., 2015); ``rho``
             begins as ones.
         count: count what is pruned. That takes routines on the host, which costs time in a graph.
-        out: a file to write when the scope is left, a row for each operator, as JSON or CSV; then
+        out: a file to write when the scope is left, a row for each operator, as JSON or CSV, or
+            a picture (.svg), by its ending; then
             what is pruned is counted.
 
     Raises:

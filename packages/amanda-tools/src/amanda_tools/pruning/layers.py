@@ -9,12 +9,16 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from amanda_tools.charts import bars
 from amanda_tools.findings import field_names
 from amanda_tools.formats import Saving
 from amanda_tools.notice import printable
+from amanda_tools.pictures import Pictured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from amanda_tools.charts import Chart
 
 
 @dataclass
@@ -64,7 +68,7 @@ class PrunedValues:
 _Row = TypeVar("_Row", PrunedLayer, PrunedValues)
 
 
-class Sparsity(Saving[_Row]):
+class Sparsity(Pictured[_Row], Saving[_Row]):
     """A base of tools that prune: what they found as a table, and in all."""
 
     rows_name = "layers"
@@ -82,6 +86,10 @@ class Sparsity(Saving[_Row]):
             f"{len(self.rows())} layers, {total['zeros']:,} of {total['elements']:,} elements "
             f"pruned ({total['sparsity']:.1%})"
         )
+
+    def charts(self) -> list[Chart]:
+        """How much of each layer is zero."""
+        return [bars("Share that is zero", {"zero": {row.id: row.sparsity for row in self.rows()}})]
 
     def report(self) -> Table | str:
         """A table of the layers."""

@@ -33,7 +33,8 @@ class TileWisePruning(WeightPruning):
         budget: ``layer`` for this sparsity in each layer, or ``global`` for all of them together.
         scopes: globs of the scopes whose layers are pruned, all by default.
         frozen: whether what is pruned gets no gradient.
-        out: a file to write when the scope is left, a row for each layer, as JSON or CSV.
+        out: a file to write when the scope is left, a row for each layer, as JSON or CSV, or a
+            picture (.svg), by its ending.
 
     Raises:
         OSError: it cannot be written there.

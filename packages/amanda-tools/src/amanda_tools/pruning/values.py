@@ -20,7 +20,8 @@ class ValuePruning(Sparsity[PrunedValues], amanda.Tool):
 
     Args:
         count: count them. That takes routines on the host, which costs time in a graph.
-        out: a file to write when the scope is left, a row for each operator, as JSON or CSV; then
+        out: a file to write when the scope is left, a row for each operator, as JSON or CSV, or
+            a picture (.svg), by its ending; then
             what is pruned is counted.
 
     Raises:

@@ -29,7 +29,8 @@ class VectorWisePruning(WeightPruning):
         begin: the iteration at which it is pruned; see :meth:`step`.
         scopes: globs of the scopes whose layers are pruned, all by default.
         frozen: whether what is pruned gets no gradient.
-        out: a file to write when the scope is left, a row for each layer, as JSON or CSV.
+        out: a file to write when the scope is left, a row for each layer, as JSON or CSV, or a
+            picture (.svg), by its ending.
 
     Raises:
         OSError: it cannot be written there.

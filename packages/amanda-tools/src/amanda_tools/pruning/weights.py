@@ -76,7 +76,8 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         scopes: globs of the scopes whose layers are pruned, all by default.
         frozen: whether gradients are masked, too; otherwise what is pruned goes on learning, and
             may come back.
-        out: a file to write when the scope is left, a row for each layer, as JSON or CSV.
+        out: a file to write when the scope is left, a row for each layer, as JSON or CSV, or a
+            picture (.svg), by its ending.
 
     Raises:
         OSError: it cannot be written there.

@@ -61,7 +61,7 @@ class QuantizeAware(Quantizing):
         scopes: globs of scopes of operators; all by default.
         ignored: globs of scopes of operators that are left as they are.
         out: a file to write when the scope is left: scales and zero points as JSON, CSV or
-            safetensors by its ending.
+            safetensors, or a picture of errors (.svg), by its ending.
 
     Raises:
         ModuleNotFoundError: the file is one of safetensors, which are not installed.

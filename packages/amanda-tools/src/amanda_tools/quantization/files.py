@@ -1,4 +1,4 @@
-"""Scales and zero points in files: as JSON, CSV or safetensors, by the ending of the name."""
+"""Scales and zero points in files: as JSON, CSV, a picture or safetensors, by their ending."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
+from amanda_tools.pictures import Pictured
 from amanda_tools.quantization.tensors import QuantizedTensor
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
+    from amanda_tools.charts import Chart
+
 _TENSORS = ".safetensors"
 
 
-class SavingScales(Saving[QuantizedTensor]):
+class SavingScales(Pictured[QuantizedTensor], Saving[QuantizedTensor]):
     """A base of tools whose scales go into a file, if one is named, when a scope is left.
 
     A file of safetensors has arrays ``ID.INPUT.scale`` and ``ID.INPUT.zero_point``, by the
@@ -29,7 +33,7 @@ class SavingScales(Saving[QuantizedTensor]):
     row_type = QuantizedTensor
     rows_name = "tensors"
     keys = ("id", "input")
-    endings = (".json", ".csv", _TENSORS)
+    endings = (*Pictured.endings, _TENSORS)
 
     def save_to(self, out: str | os.PathLike[str] | None) -> None:
         """Name the file; None for none.
@@ -50,6 +54,11 @@ class SavingScales(Saving[QuantizedTensor]):
                 "python -m pip install 'amanda-tools[safetensors]', or name one that ends in .json",
                 name="safetensors",
             ) from error
+
+    def charts(self) -> list[Chart]:
+        """What rounding changes of each tensor, where that is known."""
+        errors = {f"{r.id} {r.input}": r.error for r in self.rows() if r.error is not None}
+        return [bars("Relative error of rounding", {"error": errors})]
 
     def text(self, ending: str) -> str | bytes:
         """What was found, in the format of an ending."""

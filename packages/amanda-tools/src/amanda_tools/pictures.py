@@ -1,0 +1,33 @@
+"""Findings that are a picture too."""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from amanda_tools.charts import page
+from amanda_tools.findings import Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amanda_tools.charts import Chart
+
+_Row = TypeVar("_Row")
+
+
+class Pictured(Findings[_Row]):
+    """A base of what found rows that are shown as charts, in a file that ends in ``.svg``.
+
+    It stands ahead of :class:`amanda_tools.formats.Saving` among the bases.
+    """
+
+    endings: ClassVar[Sequence[str]] = (".json", ".csv", ".svg")
+
+    @abc.abstractmethod
+    def charts(self) -> Sequence[Chart]:
+        """What the picture shows, from top to bottom."""
+
+    def to_svg(self) -> str:
+        """The picture."""
+        return page(*self.charts())
