@@ -60,7 +60,8 @@ def examined(monkeypatch):
     console = Console(width=300)
     with console.capture() as capture:
         console.print(report)
-    rows = (line.split(maxsplit=1) for line in capture.get().splitlines())
+    table = capture.get().partition("\n\n")[0]
+    rows = (line.split(maxsplit=1) for line in table.splitlines())
     return {label: " ".join(state.split()) for label, state in rows}, healthy
 
 
@@ -78,6 +79,7 @@ def test_it_lists_every_package_and_the_driver_of_another_author(site, tmp_path)
     )
     assert done.returncode == 0, done.stderr
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert "Next: run a script of your own that uses torch" in done.stdout
     packages = ["amanda-core", "amanda-contextmap", "amanda-tools"]
     assert {*packages, "amanda-torch", "amanda-tensorflow"} <= rows.keys()
     assert rows["pastel-driver"] == ["3.1"]
@@ -129,6 +131,11 @@ def test_a_framework_newer_than_any_tested_is_said_to_be(site, monkeypatch, vers
     assert healthy
 
 
+def last_words(**state):
+    found = {"usable": [], "missing": [], "failures": [], **state}
+    return list(doctor.what_next(**found))
+
+
 def test_it_tells_what_to_install(monkeypatch):
     monkeypatch.setattr(doctor, "announced", list)
     report, healthy = doctor.examine()
@@ -136,7 +143,26 @@ def test_it_tells_what_to_install(monkeypatch):
     with console.capture() as capture:
         console.print(report)
     assert not healthy
+    assert "Next: install a driver" in capture.get()
     assert "python -m pip install 'amanda-core[torch]'" in capture.get()
+
+
+def test_it_ends_with_a_first_run_where_all_is_well():
+    first, *commands = last_words(usable=["torch"])
+    assert first == "Next: run a script of your own that uses torch."
+    assert commands[0].strip() == "amanda run train.py"
+
+
+def test_a_framework_without_a_driver_is_beside_the_first_run():
+    said = last_words(usable=["torch"], missing=["tensorflow"])
+    assert said[0].startswith("Next: run ")
+    assert said[-2].startswith("Also: install a driver")
+    assert said[-1].startswith("  for tensorflow: python -m pip install")
+
+
+def test_what_fails_comes_before_any_run():
+    (said,) = last_words(usable=["torch"], failures=["[/x]"])
+    assert said.startswith(r"Next: mend what fails above (\[/x])")
 
 
 @pytest.mark.parametrize(

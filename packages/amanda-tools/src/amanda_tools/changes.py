@@ -94,7 +94,7 @@ class Steer(Change):
             a file (.npy) that holds it.
         operator: id of the operator whose first output is changed.
         module: path of the module whose first output is changed.
-        tokens: at which places along the second axis; all by default. See :class:`Change`.
+        tokens: the places along the second axis; all by default. See :class:`Change`.
         scale: what the vector is multiplied by.
 
     Raises:
@@ -136,7 +136,7 @@ class Patch(Change):
             the name of a file (.npz, .safetensors) of these.
         operator: id of the operator whose first output is changed.
         module: path of the module whose first output is changed.
-        tokens: at which places along the second axis; all by default. See :class:`Change`.
+        tokens: the places along the second axis; all by default. See :class:`Change`.
 
     Raises:
         LookupError: the values have none for that place.

@@ -12,32 +12,25 @@ import click
 from amanda.driving import known_drivers
 from amanda.tool import in_order
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from amanda_tools import doctor as diagnosis
+from amanda_tools.catalogue import catalogue
 from amanda_tools.comparing import compare_records
+from amanda_tools.completion import files, tool_names
 from amanda_tools.flops import Flops
 from amanda_tools.formats import save
 from amanda_tools.interrupts import Terminated, end_by
 from amanda_tools.launch import Outcome, launch, show
 from amanda_tools.merge_files import merge_files
 from amanda_tools.merging import gathered
-from amanda_tools.notice import described, plainly_warned, printable, refused, say
+from amanda_tools.new_tool import FRAMEWORKS, write_new_tool
+from amanda_tools.notice import described, plainly_warned, refused, say
 from amanda_tools.operators import Operators
 from amanda_tools.output import HasFile, all_or_none
 from amanda_tools.profile import Profile
-from amanda_tools.registry import (
-    Option,
-    Request,
-    ambiguity,
-    check_outputs,
-    loaded,
-    named_tools,
-    options_of,
-    request,
-)
+from amanda_tools.registry import Request, check_outputs
 from amanda_tools.results import WIDE, Results, without_trailing_blanks
+from amanda_tools.settings import DEFAULT_DEPTH, LEAST_WIDTH, settings_of
 from amanda_tools.target import CompileError, find
 
 if TYPE_CHECKING:
@@ -92,57 +85,83 @@ def _refuse(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@click.group()
-@click.version_option(package_name="amanda-tools")
+@click.group(
+    epilog="The exit code is 0 if all went well, 2 for a mistake in using the command, and for "
+    "`run` and `ops` that of the script."
+)
+@click.version_option(package_name="amanda-tools", help="Show the version, and exit.")
 def commands() -> None:
-    """See where a neural network's operators, FLOPs and time go, without touching its source."""
+    """See where a neural network's operators, FLOPs and time go, without touching its source.
+
+    \b
+    amanda run train.py          shows FLOPs, time and memory of each module.
+    amanda doctor                says whether all that is needed is installed.
+    amanda COMMAND --help        explains a command.
+    """
 
 
 _width = click.option(
     "--width",
-    type=click.IntRange(min=20),
-    help="Characters of a line in tables; that of the terminal by default, in files and pipes as "
-    "many as need be.",
+    metavar="N",
+    type=click.IntRange(min=LEAST_WIDTH),
+    help="Make lines of tables N characters long. By default they fit the terminal, and in files "
+    "and pipes are as long as need be.",
 )
 _only = click.option(
     "--ops", metavar="TYPE,...", multiple=True, help="Look at operators of these types alone."
 )
-_module = click.option("-m", "module", is_flag=True, help="TARGET is a module, as for `python -m`.")
-_target = click.argument("target")
+_out = click.option(
+    "--out",
+    metavar="FILE",
+    shell_complete=files,
+    help="Write the result too, as JSON or CSV by the ending of the file.",
+)
+_module = click.option(
+    "-m", "module", is_flag=True, help="Take TARGET as a module, as `python -m` does."
+)
+_target = click.argument("target", shell_complete=files)
 _args = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 
 
-@commands.command(context_settings={"allow_interspersed_args": False})
+@commands.command(
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run a script or module under tools.",
+)
 @click.option(
     "--tool",
     "lines",
     metavar="NAME[:key=value,...]",
     multiple=True,
-    help="A tool to run under, with its options; may be given several times. NAME is one of "
-    "`amanda tools`, or package.module:Class for one of your own. Without any: flops and profile.",
+    shell_complete=tool_names,
+    help="Run under this tool, with its options; may be given several times. NAME is one of "
+    "`amanda tools`, or package.module:Class for one of your own. By default these are flops and "
+    "profile.",
 )
 @_only
 @click.option(
     "--depth",
+    metavar="N",
     type=click.IntRange(min=0),
-    default=2,
-    show_default=True,
-    help="Levels of modules in the table.",
+    help=f"Show N levels of modules in the table; {DEFAULT_DEPTH} by default.",
 )
 @_width
+@click.option(
+    "--verbose", is_flag=True, help="Say first which settings apply, and where each comes from."
+)
 @_module
 @_target
 @_args
 def run(
     lines: Sequence[str],
     ops: Sequence[str],
-    depth: int,
+    depth: int | None,
     width: int | None,
+    verbose: bool,
     module: bool,
     target: str,
     args: Sequence[str],
 ) -> Outcome:
-    """Run a script or module under tools, with everything behind it as its arguments.
+    """Run a script or module under tools. What follows TARGET are its own arguments.
 
     \b
     amanda run train.py --epochs 1
@@ -151,10 +170,21 @@ def run(
 
     The script runs as it does without Amanda: its arguments, input, output and exit code are its
     own. Reports go to the standard error.
+
+    What the command line leaves out is taken from [tool.amanda] in pyproject.toml, or from
+    amanda.toml: tools, ops, depth and width.
+
+    The exit code is that of the script; it is 2 if nothing could be run, or if the script ended
+    with 0 and a tool failed. That no operator ran under the tools is said, and does not change it.
     """
-    types = _types(ops)
+    flags = {"tools": lines, "ops": ops, "depth": depth, "width": width}
+    settings = settings_of(flags)
+    if verbose:
+        for line in settings.described(_DEFAULT_TOOLS):
+            say(line)
+    types = _types(settings.ops)
     program = find(target, module=module)
-    requests = [request(line) for line in lines] or _DEFAULT_TOOLS
+    requests = settings.requests(_DEFAULT_TOOLS)
     outcome, tools = _run_under(requests, types, program, args)
     if outcome.forked:
         return outcome  # the process that it comes from reports
@@ -165,13 +195,17 @@ def run(
         return outcome  # the first process reports for all
     results = Results()
     nothing = f"no operator ran under the tools; {_why_nothing(types)}"
-    results.show([*asked, *everywhere], depth, nothing, width)
+    results.show([*asked, *everywhere], settings.depth, nothing, settings.width)
     return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
 
 
-@commands.command("ops", context_settings={"allow_interspersed_args": False})
+@commands.command(
+    "ops",
+    context_settings={"allow_interspersed_args": False},
+    short_help="Run a script or module, and list its operators.",
+)
 @_only
-@click.option("--out", metavar="FILE", help="Write the list too, as JSON or CSV by the ending.")
+@_out
 @_width
 @_module
 @_target
@@ -251,15 +285,20 @@ def _why_nothing(types: frozenset[str] | None) -> str:
         return "does `amanda doctor` know why?"
     return (
         f"none of type {', '.join(sorted(types))}, that is; "
-        "run without --ops to see the types that there are"
+        "`amanda ops` without --ops lists the types that there are"
     )
 
 
-@commands.command()
-@click.option("--out", metavar="FILE", help="Write it too: JSON or CSV, or a trace, by the ending.")
+@commands.command(short_help="Merge what the processes of one program wrote.")
+@click.option(
+    "--out",
+    metavar="FILE",
+    shell_complete=files,
+    help="Write the result too, as JSON, CSV or a trace by the ending of the file.",
+)
 @_width
-@click.argument("files", nargs=-1, required=True)
-def merge(files: Sequence[str], out: str | None, width: int | None) -> None:
+@click.argument("parts", metavar="FILES...", nargs=-1, required=True, shell_complete=files)
+def merge(parts: Sequence[str], out: str | None, width: int | None) -> None:
     """Merge what the processes of one program wrote: sums, means, and the spread over ranks.
 
     \b
@@ -267,16 +306,22 @@ def merge(files: Sequence[str], out: str | None, width: int | None) -> None:
     amanda merge --out trace.jsonl trace.rank*.jsonl
     """
     with refused("the files cannot be merged"):
-        merged = merge_files(files, out)
+        merged = merge_files(parts, out)
     _print(merged if isinstance(merged, str) else merged.report(), width)
 
 
-@commands.command()
-@click.option("--rtol", type=float, help="The relative difference that is allowed.")
-@click.option("--out", metavar="FILE", help="Write it too, as JSON or CSV by the ending.")
+@commands.command(short_help="Compare two runs that were recorded.")
+@click.option(
+    "--rtol",
+    metavar="R",
+    type=float,
+    help="Allow a relative difference of R. By default there is none between tensors of one type "
+    "on one backend.",
+)
+@_out
 @_width
-@click.argument("first")
-@click.argument("second")
+@click.argument("first", shell_complete=files)
+@click.argument("second", shell_complete=files)
 def compare(
     first: str, second: str, rtol: float | None, out: str | None, width: int | None
 ) -> Outcome:
@@ -302,27 +347,39 @@ def compare(
 @commands.command()
 def tools() -> None:
     """List the tools that have a name, and their options."""
-    table = Table.grid(padding=(0, 3))
-    for name, entries in named_tools().items():
-        if len(entries) > 1:
-            table.add_row(_bold(name), Text(printable(ambiguity(name, entries)), style="yellow"))
-        for entry in entries:
-            try:
-                cls = loaded(entry)
-                options = options_of(cls)
-            except Exception as error:
-                table.add_row(_bold(name), Text(described(error), style="yellow"))
-                continue
-            table.add_row(_bold(name), printable((cls.__doc__ or "").partition("\n")[0]))
-            for option in options:
-                table.add_row("", Text.assemble(_bold(f"{option.name}="), f"  {_about(option)}"))
-    _print(table)
-    _print("\nA tool of your own: amanda run --tool my_module:MyTool script.py")
+    _print(catalogue())
+    _print("\nRun under one of them:     amanda run --tool flops train.py")
+    _print("Run under one of your own: amanda run --tool my_module:MyTool train.py")
+    _print("Write one of your own:     amanda new-tool NAME")
+
+
+@commands.command("new-tool")
+@click.option(
+    "--framework",
+    type=click.Choice(FRAMEWORKS),
+    help="Test it on this framework; by default on the first of them that is installed.",
+)
+@click.argument("name")
+def new_tool(name: str, framework: str | None) -> None:
+    """Write a tool of your own, its test and its entry point.
+
+    \b
+    amanda new-tool count-conv
+    cd count-conv
+    python -m pytest
+
+    They are written into a new folder, and pass as they are: the tool counts how often each
+    operator runs, which is yours to change.
+    """
+    _print(write_new_tool(name, framework))
 
 
 @commands.command()
 def doctor() -> Outcome:
-    """Show versions and drivers, and what is missing."""
+    """Show versions and drivers, what is missing, and what to do next.
+
+    The exit code is 1 if no framework is there to be looked at, or if something fails.
+    """
     report, healthy = diagnosis.examine()
     _print(report)
     return Outcome(0 if healthy else 1)
@@ -356,13 +413,3 @@ def _how(ended_by: BaseException) -> str:
     if isinstance(ended_by, Terminated):
         return signal.Signals(ended_by.signal).name
     return type(ended_by).__name__
-
-
-def _bold(name: str) -> Text:
-    return Text(printable(name), style="bold")
-
-
-def _about(option: Option) -> str:
-    needed = "required" if option.required else f"default {option.default!r}"
-    needed = "optional" if option.default is None else needed
-    return printable(f"{option.help} ({needed})")

@@ -63,8 +63,27 @@ def examine() -> tuple[RenderableType, bool]:
         table.add_row(f"[bold]context map {escape(name)}[/]", f"[red]fails[/]: {escape(failure)}")
     if not usable and not missing and not failures:
         missing = frameworks()
-    advice = [f"\nfor {f}: {escape(hint)}" for f in missing if (hint := install_hint(f))]
-    return Group(table, *advice), bool(usable) and not failures
+    return Group(table, "", *what_next(usable, missing, failures)), bool(usable) and not failures
+
+
+def what_next(usable: list[str], missing: list[str], failures: list[str]) -> Iterator[str]:
+    """What to do next, in sentences."""
+    hints = [
+        f"{framework}: {escape(hint)}" for framework in missing if (hint := install_hint(framework))
+    ]
+    if failures:
+        yield (
+            f"Next: mend what fails above ({escape(', '.join(failures))}), by an upgrade or by "
+            "removing it, and run `amanda doctor` again."
+        )
+    if usable and not failures:
+        yield f"Next: run a script of your own that uses {' or '.join(map(escape, usable))}."
+        yield "  amanda run train.py"
+        yield "  amanda tools      # lists the tools that there are"
+    if hints:
+        what = "Also" if failures or usable else "Next"
+        yield f"{what}: install a driver, by the line for the framework of your model."
+        yield from (f"  for {hint}" for hint in hints)
 
 
 def _failure(driver: Announcement) -> str | None:

@@ -103,7 +103,7 @@ class Faults(Saving[Fault], amanda.Tool):
     Args:
         target: ``activations`` (results of operators), ``weights`` (their first parameter), or
             ``gradients`` (of that).
-        rate: with which probability an element is hit; without it ``count`` elements are.
+        rate: the probability that an element is hit; without it ``count`` elements are.
         count: how many elements are hit at each execution.
         bits: bits of which one is flipped, by number from 0, the lowest, or ``sign``, ``exponent``
             or ``mantissa``; all by default.
@@ -112,7 +112,7 @@ class Faults(Saving[Fault], amanda.Tool):
             default its own.
         ops: types of operators of ONNX; by default those of layers that multiply.
         scopes: globs of their scopes.
-        seed: of the random numbers.
+        seed: the seed of the random numbers.
         out: a file to write when the scope is left, as JSON or CSV by its ending.
 
     Raises:

@@ -74,7 +74,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
     inputs is that of examples. The synapses of a class are kept as a bit for each addend.
 
     Args:
-        share: of a neuron's value that its synapses have to give (theta in the paper).
+        share: the part of a neuron's value that its synapses have to give (theta in the paper).
         scores: id of the operator that gives the scores of the classes, of shape (examples,
             classes); by default the last linear layer of a pass, with its offset.
         out: a file to write when the scope is left: a picture (.svg), JSON (.json) or CSV (.csv),

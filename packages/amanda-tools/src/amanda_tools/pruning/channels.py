@@ -49,11 +49,11 @@ class DynamicChannelPruning(ValuePruning):
 
     Args:
         keep: the share of the channels that each example has.
-        learning_rate: of the gate, which is trained by gradient descent.
+        learning_rate: the learning rate of the gate, which is trained by gradient descent.
         penalty: the weight of the sum of saliencies in the loss.
         scopes: globs of the scopes whose convolutions are pruned, all by default.
-        seed: that of the first ``phi``, drawn from a normal distribution (He et al., 2015); ``rho``
-            begins as ones.
+        seed: the seed of the first ``phi``, drawn from a normal distribution (He et al., 2015);
+            ``rho`` begins as ones.
         count: count what is pruned. That takes routines on the host, which costs time in a graph.
         out: a file to write when the scope is left, a row for each operator, as JSON or CSV, or
             a picture (.svg), by its ending; then

@@ -25,7 +25,7 @@ class VectorWisePruning(WeightPruning):
 
     Args:
         n: how many are kept.
-        m: of how many.
+        m: how many they are chosen from.
         begin: the iteration at which it is pruned; see :meth:`step`.
         scopes: globs of the scopes whose layers are pruned, all by default.
         frozen: whether what is pruned gets no gradient.

@@ -46,8 +46,8 @@ class QuantizeAware(Quantizing):
     the range that it began with.
 
     Args:
-        bits: of weights, from 2 to 8; 0 leaves them as they are.
-        activation_bits: of activations, likewise.
+        bits: bits of weights, from 2 to 8; 0 leaves them as they are.
+        activation_bits: bits of activations, likewise.
         ranges: whether ranges are moving or learned.
         symmetric: whether zero is the integer 0 of weights. A scale that is learned by the
             arithmetic of PyTorch is that of a symmetric range in any case, and of integers from 0
@@ -55,8 +55,8 @@ class QuantizeAware(Quantizing):
         per_channel: whether each channel of the output has a scale of its own in a weight.
         narrow: leave out the lowest integer.
         averaging: how much the last execution counts in a moving range.
-        learning_rate: of learned ranges.
-        arithmetic: of which framework the results are those of its fake quantization, to the bit.
+        learning_rate: the learning rate of learned ranges.
+        arithmetic: the framework whose fake quantization gives the same results, to the bit.
         ops: types of ONNX operators; by default all that multiply, of those that it knows.
         scopes: globs of scopes of operators; all by default.
         ignored: globs of scopes of operators that are left as they are.

@@ -36,19 +36,19 @@ class Quantize(Quantizing):
     Gradients pass straight through, but for those of values that were cut off.
 
     Args:
-        bits: of weights, from 2 to 8; 0 leaves them as they are.
+        bits: bits of weights, from 2 to 8; 0 leaves them as they are.
         activations: how the ranges of activations are chosen: none are quantized, by the range of
             each execution (dynamic), of each vector that is summed up (per_token), or calibrated
             (minmax, moving, percentile, mse).
-        activation_bits: of activations, from 2 to 8.
+        activation_bits: bits of activations, from 2 to 8.
         symmetric: whether zero is the integer 0 of weights.
-        symmetric_activations: the same of activations.
+        symmetric_activations: whether zero is the integer 0 of activations.
         per_channel: whether each channel of the output has a scale of its own in a weight.
         narrow: leave out the lowest integer.
-        calibrate: by how many executions of each operator it is calibrated; until freeze() if None.
+        calibrate: how many executions of each operator it observes; all until freeze() if None.
         percentile: percent of the values that are in the range of the method of that name.
         averaging: how much the last execution counts in the ranges of the method moving.
-        arithmetic: of which framework the results are those of its fake quantization, to the bit.
+        arithmetic: the framework whose fake quantization gives the same results, to the bit.
         ops: types of ONNX operators; by default all that multiply, of those that it knows.
         scopes: globs of scopes of operators; all by default.
         ignored: globs of scopes of operators that are left as they are.
