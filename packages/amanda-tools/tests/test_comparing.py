@@ -245,3 +245,11 @@ def test_the_command_compares_two_records(tmp_path, in_process):
     assert written["total"]["differ"] == 5
     code, _, err = in_process(tmp_path, "compare", "one.npz", "missing.npz")
     assert (code, err.count("\n")) == (2, 1)
+
+
+def test_the_command_does_not_call_runs_alike_that_have_nothing_in_common(tmp_path, in_process):
+    for name, module in (("one", nn.ReLU()), ("two", nn.Sigmoid())):
+        record_of(lambda module=module: module(X), out=tmp_path / f"{name}.npz")
+    code, out, _ = in_process(tmp_path, "compare", "one.npz", "two.npz")
+    assert code == 1
+    assert "nothing was compared" in out

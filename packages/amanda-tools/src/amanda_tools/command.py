@@ -333,7 +333,7 @@ def compare(
     amanda compare one.npz two.npz
 
     By default tensors of one type on one backend have to be equal to the bit. The exit code is 1
-    where a tensor differs.
+    where a tensor differs, or where there is none to compare.
     """
     with refused("the records cannot be compared"):
         comparison = compare_records(first, second, rtol=rtol)
@@ -341,7 +341,8 @@ def compare(
             save(comparison, out)
     for part in comparison.report():
         _print(part, width)
-    return Outcome(1 if comparison.first() is not None else 0)
+    alike = comparison.first() is None and comparison.totals()["compared"]
+    return Outcome(0 if alike else 1)
 
 
 @commands.command()

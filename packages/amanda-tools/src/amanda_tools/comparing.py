@@ -144,6 +144,8 @@ class Comparison(Pictured[Difference]):
         """The first operator that differs, or that none does."""
         total = self.totals()
         first = self.first()
+        if not self._differences:
+            return "nothing was compared: no tensor of either run is one of the other"
         if first is None:
             return f"none of {total['compared']:,} tensors differs"
         where = f" ({first.source})" if first.source else ""
