@@ -71,6 +71,7 @@ class $cls(amanda.Tool):
 _TORCH = Template("""\
 import amanda
 import torch
+
 from $module import $cls
 
 
@@ -94,6 +95,7 @@ def test_it_looks_at_all_operators_by_default() -> None:
 _TENSORFLOW = Template("""\
 import amanda
 import tensorflow as tf
+
 from $module import $cls
 
 
