@@ -1,8 +1,10 @@
 """What ``amanda doctor`` says of drivers: those installed here, and made-up ones."""
 
 import os
+import re
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 from amanda.driving import announced
@@ -145,6 +147,20 @@ def test_it_tells_what_to_install(monkeypatch):
     assert not healthy
     assert "Next: install a driver" in capture.get()
     assert "python -m pip install 'amanda-core[torch]'" in capture.get()
+
+
+def test_packages_that_are_on_the_path_and_not_installed_are_told(monkeypatch):
+    def missing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor, "requires", missing)
+    monkeypatch.setattr(doctor, "version", missing)
+    monkeypatch.setattr(doctor, "announced", list)
+    report, _ = doctor.examine()
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(report)
+    assert re.search(r"amanda-core +not installed", capture.get())
 
 
 def test_it_ends_with_a_first_run_where_all_is_well():

@@ -106,7 +106,11 @@ def _broken_maps() -> Iterator[tuple[str, str]]:
 
 def _driver_packages() -> list[str]:
     """The packages that the extras of amanda-core install."""
-    names = [re.split(r"[^\w.-]", line)[0] for line in requires("amanda-core") or ()]
+    try:
+        required = requires("amanda-core") or ()
+    except PackageNotFoundError:  # its sources are on the path, and nothing was installed
+        return []
+    names = [re.split(r"[^\w.-]", line)[0] for line in required]
     return [name for name in names if name.startswith("amanda-")]
 
 
