@@ -245,12 +245,19 @@ def test_attention_is_pruned_alike_fused_and_not(tool, limit, masked):
             torch.testing.assert_close(found, by_hand, rtol=2e-5, atol=2e-6)
 
 
-def test_attention_of_shared_keys_is_refused():
-    def grouped(q):
-        return functional.scaled_dot_product_attention(q, K[:, :1], V[:, :1], enable_gqa=True)
+@pytest.mark.parametrize(("tool", "limit"), LIMITS.values(), ids=LIMITS)
+def test_heads_that_share_keys_are_pruned_each_by_itself(tool, limit):
+    queries = torch.cat([Q, Q.flip(2)], 1).detach()  # of neighbouring heads, which share keys
 
-    with pytest.raises(amanda.UnsupportedError, match="shares keys between heads"):
-        gradients(grouped, AttentionPruning(topk=2), (Q,))
+    def grouped(q, k, v):
+        return functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    def spelled_out(q, k, v):
+        return attention(q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), limit=limit)
+
+    found = gradients(grouped, tool, (queries, K, V))
+    for ours, by_hand in zip(found, gradients(spelled_out, None, (queries, K, V)), strict=True):
+        torch.testing.assert_close(ours, by_hand, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

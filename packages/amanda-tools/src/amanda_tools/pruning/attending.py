@@ -12,6 +12,22 @@ if TYPE_CHECKING:
 _FAR_BELOW = float("-inf")
 
 
+def for_each_head(keys: Any, queries: Any, xp: Any) -> Any:
+    """Keys or values for each head of the queries, of which neighbours share one."""
+    if len(queries.shape) != 4 or keys.shape[1] == queries.shape[1]:
+        return keys
+    return xp.repeat(keys, int(queries.shape[1]) // int(keys.shape[1]), axis=1)
+
+
+def of_shared_heads(gradient: Any, keys: Any, xp: Any) -> Any:
+    """The gradient of keys or values, given that for each head of the queries."""
+    if len(keys.shape) != 4 or gradient.shape[1] == keys.shape[1]:
+        return gradient
+    examples, heads, *rest = gradient.shape
+    shared = int(keys.shape[1])
+    return xp.sum(xp.reshape(gradient, (examples, shared, heads // shared, *rest)), axis=2)
+
+
 def probabilities(q: Any, k: Any, *masks: Any, scale: float, causal: bool, xp: Any) -> Any:
     """Those of each query, (..., queries, keys): all zero for one that is to see no key."""
     scores = xp.matmul(q, xp.matrix_transpose(k)) * scale

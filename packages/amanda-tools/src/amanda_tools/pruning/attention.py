@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 
 from amanda_tools.arrays import like, widened
-from amanda_tools.pruning.attending import gradients, probabilities
+from amanda_tools.pruning.attending import for_each_head, gradients, of_shared_heads, probabilities
 from amanda_tools.pruning.values import ZeroingValues, check_one, kept
 
 if TYPE_CHECKING:
@@ -79,13 +79,12 @@ class AttentionPruning(ZeroingValues):
             self.prune_gradient(ctx)
 
     def _analyze_fused(self, ctx: amanda.OpContext) -> None:
-        heads = [(ctx.describe(ctx.input(name)).shape or ())[-3:-2] for name in "QKV"]
         known = _INPUTS.issuperset(ctx.input_names) and _ATTRS.issuperset(ctx.attrs)
-        if not known or len({shape for shape in heads if shape != (None,)}) > 1:
+        if not known:
             raise amanda.UnsupportedError(
-                f"{self.name}: {ctx.op.named} shares keys between heads, or does more than "
-                f"{sorted(_INPUTS)} say; have the model compute its probabilities by a Softmax "
-                "(attn_implementation='eager' in transformers)"
+                f"{self.name}: {ctx.op.named} does more than {sorted(_INPUTS)} say; have the model "
+                "compute its probabilities by a Softmax (attn_implementation='eager' in "
+                "transformers)"
             )
         ctx.replace_op(self._attend, pure=self.pure, row=self.row(ctx), ctx=ctx, **_how(ctx))
 
@@ -108,6 +107,7 @@ class AttentionPruning(ZeroingValues):
         **how: Any,
     ) -> Any:
         q, k, v, *masks = _wide(tensors, ctx, xp)
+        k, v = (for_each_head(each, q, xp) for each in (k, v))
         found = self.pruned(probabilities(q, k, *masks, xp=xp, **how), row, xp, ctx.numpy)
         return like(xp.matmul(found, v), tensors[0], xp)
 
@@ -117,12 +117,13 @@ class AttentionPruning(ZeroingValues):
 
     def _differentiated(self, *tensors: Any, ctx: amanda.OpContext, xp: Any, **how: Any) -> Any:
         given, inputs = tensors[:3], tensors[3:]
-        grad, *wide = _wide((ctx.state(self).pop("grad"), *inputs), ctx, xp)
+        grad, q, k, v, *masks = _wide((ctx.state(self).pop("grad"), *inputs), ctx, xp)
+        keys, values = (for_each_head(each, q, xp) for each in (k, v))
         mask = functools.partial(self.masked, xp=xp)
-        found = gradients(grad, *wide, mask=mask, xp=xp, **how)
+        found = gradients(grad, q, keys, values, *masks, mask=mask, xp=xp, **how)
         return [
-            None if old is None else like(new, old, xp)
-            for old, new in zip(given, found, strict=True)
+            None if old is None else like(of_shared_heads(new, wide, xp), old, xp)
+            for old, new, wide in zip(given, found, (q, k, v), strict=True)
         ]
 
 
