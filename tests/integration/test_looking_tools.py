@@ -161,6 +161,20 @@ class TestChanges:
         with amanda.apply(Patch(str(tmp_path / "kept.npz"), operator=id)):
             assert np.array_equal(model.run(), other)
 
+    def test_what_is_changed_is_told_and_written(self, tmp_path):
+        net, places = models.OnTorch(), {"operator": "first/linear", "tokens": [0, 2]}
+        steer = Steer(np.ones(1), **places, out=tmp_path / "steer.json")
+        patch = Patch(np.zeros(1), **places, out=tmp_path / "patch.csv")
+        with amanda.apply(steer, patch):
+            net.run()
+        (row,) = json.loads((tmp_path / "steer.json").read_text())["changed"]
+        assert (row["type"], row["scope"], row["tokens"]) == ("linear", "first", [0, 2])
+        assert "looking_models.py:" in row["source"]
+        head, line = (tmp_path / "patch.csv").read_text().splitlines()
+        assert head == "id,type,scope,source,tokens"
+        assert line.startswith("first/linear,linear,first,")
+        assert repr(patch) == "<Patch: 1 outputs changed at 'first/linear'>"
+
     def test_what_does_not_run_is_said(self):
         net = models.OnTorch()
         with (

@@ -198,6 +198,12 @@ def test_activations(function, options):
     assert (row.elements, row.zeros) == (X.numel(), int((found[0] == 0).sum()))
 
 
+def test_what_is_not_counted_is_not_said_to_be_nothing():
+    tool = ActivationPruning(keep=0.25)
+    gradients(torch.relu, tool)
+    assert tool.found() == "1 operators, whose zeros count=True counts"
+
+
 Q, K, V = (torch.randn(2, 3, 5, 4, generator=torch.Generator().manual_seed(i)) for i in range(3))
 
 

@@ -5,18 +5,37 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import amanda
 import numpy as np
 
 from amanda_tools.activations import read_tensors
+from amanda_tools.formats import Saving
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-class Change(amanda.Tool):
+@dataclass
+class Changed:
+    """An operator or module whose first output is changed.
+
+    Attributes:
+        id, type, scope: the operator, or the module as one.
+        source: file and line of the program's code that runs it; None if nobody can tell.
+        tokens: at which places along the second axis; None for all.
+    """
+
+    id: str
+    type: str
+    scope: str
+    source: str | None
+    tokens: list[int] | None
+
+
+class Change(Saving[Changed], amanda.Tool):
     """A base of tools that change the first output of one operator or module.
 
     Args:
@@ -25,21 +44,33 @@ class Change(amanda.Tool):
         tokens: at which places along the second axis, negative ones counted from the end; all by
             default. A call that has no such place, as a later step of a generation, is left as it
             is.
+        out: a file to write when the scope is left, a row for each operator or module that is
+            changed, as JSON or CSV by its ending.
 
     Raises:
-        ValueError: not exactly one of operator and module is named.
+        OSError: the file cannot be written.
+        ValueError: not exactly one of operator and module is named, or the name of the file ends in
+            something else.
     """
 
+    row_type = Changed
+    rows_name = "changed"
+
     def __init__(
-        self, operator: str | None, module: str | None, tokens: Sequence[int] | None
+        self,
+        operator: str | None,
+        module: str | None,
+        tokens: Sequence[int] | None,
+        out: str | os.PathLike[str] | None,
     ) -> None:
         super().__init__()
+        self.save_to(out)
         if (operator is None) == (module is None):
             raise ValueError(f"{self.name}: name an operator or a module, and not both")
         self.place = str(module if operator is None else operator)
         self.tokens = None if tokens is None else list(tokens)
         self._met: set[str] = set()
-        self._changed = False
+        self._changed: dict[str, Changed] = {}
         if operator is None:
             self.add_inst_for_module(self._insert, modules=[self.place])
         else:
@@ -48,6 +79,19 @@ class Change(amanda.Tool):
     def insert(self, ctx: amanda.OpContext) -> None:
         """Insert what changes the output."""
         raise NotImplementedError
+
+    def rows(self) -> list[Changed]:
+        """What is changed, in the order in which it first ran: one for each call of a module."""
+        return list(self._changed.values())
+
+    def found(self) -> str:
+        """How many outputs are changed, and where."""
+        return f"{len(self._changed):,} outputs changed at {self.place!r}"
+
+    def report(self) -> str:
+        """The same, for the command."""
+        saved = "" if self._saved is None else f"; {self._saved.state}"
+        return f"{type(self).__name__.lower()}: {self.found()}{saved}"
 
     def on_exit(self) -> None:
         """Say so if the place did not run."""
@@ -67,7 +111,9 @@ class Change(amanda.Tool):
             self._insert(ctx)
 
     def _insert(self, ctx: amanda.OpContext) -> None:
-        self._changed = True
+        op = ctx.op
+        source = None if op.source is None else str(op.source)
+        self._changed[op.id] = Changed(op.id, op.type, op.scope, source, self.tokens)
         self.insert(ctx)
 
     def at_tokens(self, xp: Any, output: Any, change: Callable[[Any, Any], Any]) -> Any:
@@ -96,10 +142,13 @@ class Steer(Change):
         module: path of the module whose first output is changed.
         tokens: the places along the second axis; all by default. See :class:`Change`.
         scale: what the vector is multiplied by.
+        out: a file to write when the scope is left, a row for each operator or module that is
+            changed, as JSON or CSV by its ending.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: not exactly one of operator and module is named.
+        OSError: a file cannot be read, or written.
+        ValueError: not exactly one of operator and module is named, or the name of the file to
+            write ends in something else.
     """
 
     def __init__(
@@ -109,8 +158,9 @@ class Steer(Change):
         module: str | None = None,
         tokens: Sequence[int] | None = None,
         scale: float = 1.0,
+        out: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(operator, module, tokens)
+        super().__init__(operator, module, tokens, out)
         is_path = isinstance(vector, (str, os.PathLike))
         self._vector = np.asarray(np.load(vector) if is_path else vector) * scale  # type: ignore[arg-type]
 
@@ -137,11 +187,14 @@ class Patch(Change):
         operator: id of the operator whose first output is changed.
         module: path of the module whose first output is changed.
         tokens: the places along the second axis; all by default. See :class:`Change`.
+        out: a file to write when the scope is left, a row for each operator or module that is
+            changed, as JSON or CSV by its ending.
 
     Raises:
         LookupError: the values have none for that place.
-        OSError: the file cannot be read.
-        ValueError: not exactly one of operator and module is named.
+        OSError: a file cannot be read, or written.
+        ValueError: not exactly one of operator and module is named, or the name of the file to
+            write ends in something else.
     """
 
     def __init__(
@@ -150,8 +203,9 @@ class Patch(Change):
         operator: str | None = None,
         module: str | None = None,
         tokens: Sequence[int] | None = None,
+        out: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(operator, module, tokens)
+        super().__init__(operator, module, tokens, out)
         found: Any = values
         if isinstance(values, (str, os.PathLike)):
             found = read_tensors(values)

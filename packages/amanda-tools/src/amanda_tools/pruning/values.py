@@ -44,6 +44,12 @@ class ValuePruning(Sparsity[PrunedValues], amanda.Tool):
         """The operators, in the order in which they first ran."""
         return list(self._rows.values())
 
+    def found(self) -> str:
+        """The numbers of operators and elements, as far as they are counted."""
+        if self.pure:
+            return f"{len(self._rows):,} operators, whose zeros count=True counts"
+        return super().found()
+
     def row(self, ctx: amanda.OpContext) -> PrunedValues:
         """The row of the operator under analysis."""
         op = ctx.op
