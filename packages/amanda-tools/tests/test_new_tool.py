@@ -1,27 +1,19 @@
 """What ``amanda new-tool`` writes, and the names that it refuses."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 from amanda.testing.packages import install
 
+pytest_plugins = "pytester"  # runs pytest within this process, which has a framework loaded
 
-def test_its_test_passes_as_it_is(tmp_path, in_process):
-    code, shown, _ = in_process(tmp_path, "new-tool", "count-conv")
+
+def test_its_test_passes_as_it_is(pytester, in_process):
+    code, shown, _ = in_process(pytester.path, "new-tool", "count-conv")
     assert code == 0
     assert "python -m pytest" in shown
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"],
-        cwd=tmp_path / "count-conv",
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    done = pytester.runpytest_inprocess("--rootdir", "count-conv", "count-conv")
+    done.assert_outcomes(passed=2)
 
 
 def test_its_entry_point_names_it_for_the_command(tmp_path, in_process, monkeypatch):
