@@ -5,12 +5,10 @@ It runs on the backend of Keras that KERAS_BACKEND names, and finds the same fau
 
 import argparse
 
-import keras
 import numpy as np
 from amanda_tools import campaign
+from digits import digits, network
 from rich.console import Console
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 
 def main() -> None:
@@ -19,22 +17,8 @@ def main() -> None:
     parser.add_argument("--target", default="weights", choices=("weights", "activations"))
     arguments = parser.parse_args()
 
-    keras.utils.set_random_seed(0)
-    digits = load_digits()
-    images = digits.images[..., np.newaxis].astype(np.float32) / 16
-    x, x_test, y, y_test = train_test_split(images, digits.target, random_state=0)
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            keras.layers.Conv2D(16, 3, activation="relu", name="edges"),
-            keras.layers.Conv2D(32, 3, activation="relu", name="shapes"),
-            keras.layers.Flatten(name="flatten"),
-            keras.layers.Dense(10, name="classes"),
-        ],
-        name="digits",
-    )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"])
+    x, x_test, y, y_test = digits()
+    model = network()
     model.fit(x, y, batch_size=64, epochs=3, verbose=0)
     print(f"accuracy without faults: {model.evaluate(x_test, y_test, verbose=0)[1]:.3f}")
 

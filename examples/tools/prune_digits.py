@@ -8,11 +8,9 @@ import tempfile
 
 import amanda
 import keras
-import numpy as np
 from amanda_tools.pruning import MagnitudePruning
+from digits import digits, network
 from rich.console import Console
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 
 
 def main() -> None:
@@ -21,22 +19,8 @@ def main() -> None:
     parser.add_argument("--out", default=f"{tempfile.gettempdir()}/digits.keras")
     arguments = parser.parse_args()
 
-    keras.utils.set_random_seed(0)
-    digits = load_digits()
-    images = digits.images[..., np.newaxis].astype(np.float32) / 16
-    x, x_test, y, y_test = train_test_split(images, digits.target, random_state=0)
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            keras.layers.Conv2D(16, 3, activation="relu", name="edges"),
-            keras.layers.Conv2D(32, 3, activation="relu", name="shapes"),
-            keras.layers.Flatten(name="flatten"),
-            keras.layers.Dense(10, name="classes"),
-        ],
-        name="digits",
-    )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"])
+    x, x_test, y, y_test = digits()
+    model = network()
 
     def accuracy(model: keras.Model) -> float:
         return float(model.evaluate(x_test, y_test, verbose=0)[1])

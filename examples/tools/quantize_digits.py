@@ -11,10 +11,8 @@ os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import amanda
 import keras
-import numpy as np
 from amanda_tools.quantization import Quantize, QuantizeAware
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+from digits import LOSS, digits, network
 
 
 def main() -> None:
@@ -23,22 +21,8 @@ def main() -> None:
     parser.add_argument("--bits", type=int, nargs="+", default=[8, 4, 3, 2])
     arguments = parser.parse_args()
 
-    keras.utils.set_random_seed(0)
-    digits = load_digits()
-    images = digits.images[..., np.newaxis].astype(np.float32) / 16
-    x, x_test, y, y_test = train_test_split(images, digits.target, random_state=0)
-    model = keras.Sequential(
-        [
-            keras.Input((8, 8, 1)),
-            keras.layers.Conv2D(16, 3, activation="relu", name="edges"),
-            keras.layers.Conv2D(32, 3, activation="relu", name="shapes"),
-            keras.layers.Flatten(name="flatten"),
-            keras.layers.Dense(10, name="classes"),
-        ],
-        name="digits",
-    )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, metrics=["accuracy"])
+    x, x_test, y, y_test = digits()
+    model = network()
     model.fit(x, y, batch_size=64, epochs=arguments.epochs, verbose=0)
     trained = model.get_weights()
 
@@ -55,10 +39,10 @@ def main() -> None:
             quantized = accuracy()
         worst = max(tool.rows(), key=lambda row: row.error)
 
-        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), loss, metrics=["accuracy"])
+        model.compile(keras.optimizers.SGD(0.01, momentum=0.9), LOSS, metrics=["accuracy"])
         tool = QuantizeAware(bits, bits)
         with amanda.apply(tool):
-            model.fit(x, y, batch_size=64, epochs=arguments.epochs // 2, verbose=0)
+            model.fit(x, y, batch_size=64, epochs=max(1, arguments.epochs // 2), verbose=0)
             tool.freeze()
             trained_on = accuracy()
         print(

@@ -8,7 +8,7 @@ import amanda
 import numpy as np
 import pytest
 import torch
-from amanda_tools import Record, compare, compare_records, unpacked
+from amanda_tools import Record, campaign, compare, compare_records, unpacked
 from torch import nn
 
 
@@ -253,3 +253,13 @@ def test_the_command_does_not_call_runs_alike_that_have_nothing_in_common(tmp_pa
     code, out, _ = in_process(tmp_path, "compare", "one.npz", "two.npz")
     assert code == 1
     assert "nothing was compared" in out
+
+
+@pytest.mark.parametrize(
+    "run", [lambda: (torch.ones(2), torch.ones(3)), lambda: torch.ones(2, requires_grad=True), dict]
+)
+def test_results_that_are_no_array_are_refused_by_the_name_of_the_run(run):
+    with pytest.raises(TypeError, match="the first run returns what NumPy does not take"):
+        compare(run, run)
+    with pytest.raises(TypeError, match=r"run\(\) returns what NumPy does not take"):
+        campaign(run)

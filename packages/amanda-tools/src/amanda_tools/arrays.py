@@ -1,9 +1,11 @@
-"""Arrays of any library, given its namespace: ranges of tensors, and types of data."""
+"""Arrays of any library, given its namespace: ranges of tensors, types of data, and results."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+import numpy as np
 
 
 def like(x: Any, other: Any, xp: Any) -> Any:
@@ -47,3 +49,23 @@ def summed_like(x: Any, other: Any, xp: Any) -> Any:
         return xp.sum(x)
     others = tuple(axis for axis, length in enumerate(other.shape) if length == 1)
     return xp.sum(x, axis=others, keepdims=True)
+
+
+def returned(value: Any, by: str) -> np.ndarray[Any, Any]:
+    """What a program returns, as an array of NumPy.
+
+    Args:
+        value: that.
+        by: what the program is called.
+
+    Raises:
+        TypeError: NumPy does not take it.
+    """
+    why = f"it is of type {type(value).__name__}"
+    try:
+        array = np.asarray(value)
+        if array.dtype != object:
+            return array
+    except (RuntimeError, TypeError, ValueError) as error:
+        why = str(error)
+    raise TypeError(f"{by} returns what NumPy does not take as one array: {why}")

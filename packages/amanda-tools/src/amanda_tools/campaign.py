@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import amanda
 import numpy as np
 
+from amanda_tools.arrays import returned
 from amanda_tools.charts import bars
 from amanda_tools.faults import Faults, Hits, Site, Target
 from amanda_tools.formats import save
@@ -171,20 +172,21 @@ def campaign(
         by: whether each element is hit with the same probability, or each layer.
 
     Raises:
+        TypeError: NumPy does not take what it returns.
         ValueError: ``run`` predicts otherwise when it is called again, or runs no such operator.
     """
     tool = Faults(target, bits=bits, value=value, dtype=dtype, ops=ops, scopes=scopes, seed=seed)
     seen = _Seen(target)
     tool.choose = seen.note
     with amanda.apply(tool):
-        expected = np.asarray(run())
+        expected = returned(run(), "run()")
         sites = list(seen.sites.values())
         if not sites:
             raise ValueError(
                 f"run() runs no operator with {target} that faults may hit; name its types by ops="
             )
         tool.choose = _nothing
-        if not _equal(np.asarray(run()), expected):
+        if not _equal(returned(run(), "run()"), expected):
             raise ValueError(
                 "run() predicts otherwise when it is called again; seed what is random"
             )
@@ -202,7 +204,7 @@ def campaign(
 
 def _tried(tool: Faults, run: Callable[[], Any], expected: Any) -> Trial:
     try:
-        predicted = np.asarray(run())
+        predicted = returned(run(), "run()")
     except amanda.AmandaError:
         raise
     except Exception:  # of the model, which was not made for such numbers

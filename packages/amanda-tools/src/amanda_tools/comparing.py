@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import amanda
 import numpy as np
 
+from amanda_tools.arrays import returned
 from amanda_tools.charts import bars
 from amanda_tools.matching import matched
 from amanda_tools.pictures import Pictured
@@ -213,6 +214,9 @@ def compare(
             of one type on one backend; else what eight roundings of the coarser type make, at least
             1e-5, and as much from there on.
         values, iterations, gradients, ops, scopes: as for :class:`amanda_tools.Record`.
+
+    Raises:
+        TypeError: NumPy does not take what one returns.
     """
     records, results, notes = [], [], []
     for which, each in (("first", run), ("second", other)):
@@ -222,8 +226,8 @@ def compare(
             result = each()
         records.append(tool.run())
         if plain is not None:
-            results.append(np.asarray(plain))
-            if not _bytes_equal(results[-1], np.asarray(result)):
+            results.append(returned(plain, f"the {which} run"))
+            if not _bytes_equal(results[-1], returned(result, f"the {which} run")):
                 notes.append(
                     f"the {which} run gives other results without tools: it draws random numbers, "
                     "or has compiled code, which runs operator by operator under tools"
