@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import math
 import re
@@ -40,6 +41,7 @@ def execute(page: str, without: str | None = None) -> tuple[dict[str, Any], list
         What the names of the program stand for, and what was printed with what the page says is,
         for each block without a language that follows one of Python.
     """
+    gc.collect()  # models of pages before may hold the ids that this one names
     names: dict[str, Any] = {"__name__": Path(page).stem}
     printed: list[tuple[str, str]] = []
     output = io.StringIO()
