@@ -151,6 +151,10 @@ class TestTool:
     def test_namespaces(self, namespace, vocabulary):
         assert Tool(namespace=namespace).vocabulary == vocabulary
 
+    def test_a_namespace_is_a_name(self):
+        with pytest.raises(TypeError, match="name of a vocabulary, not 3"):
+            Tool(namespace=3)
+
     def test_its_name_is_that_of_its_class_unless_it_has_one(self):
         class Pruner(Tool):
             def __init__(self, name=None):

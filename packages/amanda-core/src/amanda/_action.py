@@ -80,7 +80,8 @@ def checked_index(given: int | str, count: int | None, names: Sequence[str], sai
     """
     if isinstance(given, str):
         if not names:
-            raise ActionError(f"{said} has to be an index, there are no names")
+            when = "" if count is not None else " before it runs, unless require_outputs=True"
+            raise ActionError(f"{said} has to be an index, there are no names{when}")
         if given not in names:
             raise ActionError(f"{said} is none of {list(names)}")
         given = names.index(given)

@@ -94,6 +94,8 @@ class Tool:
     def __init__(self, namespace: str | None = None, *, layout: str = "canonical") -> None:
         if layout not in ("canonical", "native"):
             raise ValueError(f"layout is 'canonical' or 'native', not {layout!r}")
+        if not isinstance(namespace, (str, type(None))):
+            raise TypeError(f"namespace is the name of a vocabulary, not {namespace!r}")
         self.layout = layout
         self.namespace = namespace
         self.subscriptions = []
