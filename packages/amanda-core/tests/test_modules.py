@@ -109,5 +109,5 @@ def test_outputs_that_are_not_known_cannot_all_be_asked_for():
 def test_an_output_that_is_not_known_has_no_name_yet():
     tool = AtModules(lambda ctx: ctx.insert_after_op(lambda y: None, outputs=["y"]))
     module = operator("Layer", LAYER, is_module=True)
-    with pytest.raises(amanda.ActionError, match="no names before it runs.*require_outputs=True"):
+    with pytest.raises(amanda.ActionError, match=r"no names before it runs.*require_outputs=True"):
         engine(tool, driver=WithModules()).analyze(execution(module))

@@ -49,8 +49,8 @@ def calling_source(modules: Iterable[str]) -> Source | None:
 def places_of(modules: Iterable[str]) -> tuple[str, ...]:
     """List directories of packages and files of modules that are imported, and Amanda's.
 
-    Those of all drivers are Amanda's: a framework that runs on several, as Keras does, is called
-    through what the driver of another one wraps around it.
+    Those of all drivers are Amanda's: a library that runs on several frameworks is called through
+    what the driver of another one wraps around it.
     """
     found = (sys.modules.get(name) for name in ("amanda", *modules_of_drivers(), *modules))
     files = ((getattr(module, "__file__", None), hasattr(module, "__path__")) for module in found)
