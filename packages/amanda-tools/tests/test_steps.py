@@ -1,5 +1,6 @@
 """Steps and arrows in the Chrome trace of a profile."""
 
+import inspect
 import json
 
 import amanda
@@ -154,7 +155,7 @@ def test_the_slowest_are_shown_with_the_times_of_a_call(toy):
         for time in (1000, 3000):
             toy.forward("a/conv", time)
         toy.forward("a/relu", 10)
-    table, summary = profile.report()
+    table, *_, summary = profile.report()
     console = Console(width=100, no_color=True)
     with console.capture() as captured:
         console.print(table)
@@ -164,3 +165,14 @@ def test_the_slowest_are_shown_with_the_times_of_a_call(toy):
     ]
     assert lines[1][0] == "a/relu"
     assert summary.startswith("profile: 4.01 µs in 3 executions")
+
+
+def test_the_slowest_are_shown_with_their_lines_of_the_program():
+    profile = Profile()
+    with amanda.apply(profile):
+        torch.ones(3).exp()
+        line = inspect.currentframe().f_lineno - 1
+    _, sources, _ = profile.report()
+    found = [source.split(": ") for source in sources.splitlines()]
+    assert {id.partition("#")[0] for id, _ in found} == {"ones", "exp"}
+    assert {source for _, source in found} == {f"{__file__}:{line}"}

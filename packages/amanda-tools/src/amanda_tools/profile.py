@@ -255,7 +255,8 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         return [column for column in columns if column.values]
 
     def report(self) -> list[RenderableType]:
-        """The slowest operators, how much was measured, and where it was written."""
+        """The slowest operators, where they are in the program, how much was measured, and where it
+        was written."""
         summary = f"profile: {self.found()}"
         if self.executed:
             summary += f", and {nanoseconds(self._overhead)} for measuring them"
@@ -266,8 +267,12 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
             summary += f"; {self._chrome.state} opens in https://ui.perfetto.dev"
         if self._saved is not None:
             summary += f"; {self._saved.state}"
-        slowest = [_slow(row) for row in self.slowest()]
-        return [Report("Slowest", _SLOWEST, slowest), summary] if slowest else [summary]
+        slowest = self.slowest()
+        if not slowest:
+            return [summary]
+        lines = [f"{row.id}: {row.source}" for row in slowest if row.source is not None]
+        said = ["\n".join(map(printable, lines)), summary] if lines else [summary]
+        return [Report("Slowest", _SLOWEST, [_slow(row) for row in slowest]), *said]
 
     @property
     def _overhead(self) -> int:
