@@ -277,10 +277,13 @@ def _described(driver: amanda.Driver, tensors: Sequence[Any]) -> list[amanda.Ten
 
 def _accelerator_of(driver: amanda.Driver, given: Sequence[amanda.TensorInfo | None]) -> str | None:
     """The device beside the host that some tensors are on, the first; None if there is none."""
+    known = None  # most tensors of an operator are on one device
     for info in given:
         device = None if info is None else info.device
-        if device is not None and driver.allocated(device) is not None:
-            return device
+        if device is not None and device != known:
+            if driver.allocated(device) is not None:
+                return device
+            known = device
     return None
 
 

@@ -86,21 +86,12 @@ class Kept:
         self._tensors: dict[Ask, _Kept] = {}
         self._batches = UNBATCHED
 
-    @property
-    def wants_some(self) -> bool:
-        """Whether anything is to be kept."""
-        return self._asked is None or bool(self._asked)
-
     def wants(self, what: str) -> bool:
         """Whether any of the inputs or of the outputs are to be kept."""
-        return self.wants_some and (
-            self._asked is None or any(ask.what == what for ask in self._asked)
-        )
+        return self._asked is None or any(ask.what == what for ask in self._asked)
 
     def keep(self, **forward: Sequence[Tensor]) -> None:
         """Keep what is asked for of the tensors of a kind, by its name."""
-        if not self.wants_some:
-            return
         with unshown():
             for what, tensors in forward.items():
                 for index, tensor in enumerate(tensors):

@@ -139,6 +139,7 @@ class General:
                 watch = self._watch(plan, call)
                 if watch.kept is not None:
                     watch.kept.keep(inputs=substituted, given=inputs)
+                if watch is not UNWATCHED:
                     watch.enter(given)
                     watch.gave(outputs)
         outputs = watch.leave(outputs, shown)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from amanda.driving import NOTHING
 from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node, node_of, share_memory, transforms_active
@@ -43,6 +44,7 @@ class Gradient:
     hangs on the one after it only what lies ahead of it, so that there is no cycle.
 
     Attributes:
+        kept: keeps what routines ask for; None where they ask for nothing.
         looks_ahead: whether anybody may look at what the operator sends to its inputs.
 
     Args:
@@ -55,7 +57,7 @@ class Gradient:
         self._engine = engine
         self._operator = operator
         self.plan = plan
-        self.kept = Kept(plan)
+        self.kept = Kept(plan) if plan is None or plan.asked else None
         self._passes = Passes()
         self.looks_ahead = plan is None or bool(plan.after)
 
@@ -83,7 +85,8 @@ class Gradient:
         batching = None
         if transforms_active():
             batching = _batches(given, outputs)
-            self.kept.batched_as(batching[0])
+            if self.kept is not None:
+                self.kept.batched_as(batching[0])
 
         def behind(grads: Grads, places: Sequence[int]) -> Grads:
             self._passes.begin()
@@ -133,7 +136,8 @@ class Gradient:
         """
         execution = self._execution(shown, outputs)
         batching = _batches(given, outputs)
-        self.kept.batched_as(batching[0])
+        if self.kept is not None:
+            self.kept.batched_as(batching[0])
         outputs = [in_graph(t) for t in outputs]
         for node in dict.fromkeys(t.grad_fn for t in outputs):
             if made_since(number, node):  # else it is an input that was returned
@@ -210,6 +214,8 @@ class Gradient:
         execution: Execution | None = None,
         grad_inputs: Callable[[], Grads] | None = None,
     ) -> Grads:
+        if self.plan is not None and not self.plan.before:
+            return grads
         if not flows(grads) or not is_active(self._engine):
             return grads
         if self.plan is None:
@@ -232,14 +238,16 @@ class Gradient:
         return grads if own is None else self._on_inputs(grads, own)
 
     def _on_inputs(self, grads: Grads, own: Grads | None = None) -> Grads:
-        if self.plan is None or not flows(grads) or not is_active(self._engine):
+        if not self._has_routines_ahead(grads):
             return grads
+        assert self.plan is not None
         return self._run(self.plan, self.plan.after, grads, own)
 
     def _run(
         self, plan: Plan, actions: tuple[Action, ...], grads: Grads, own: Grads | None = None
     ) -> Grads:
-        forward = self.kept.forward(plan, self._operator)
+        kept = self.kept
+        forward = NOTHING if kept is None else kept.forward(plan, self._operator)
         return run_on_gradients(self._engine, actions, grads, self._operator, forward, own)
 
 

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 class Passes:
     """The backward passes through one execution."""
 
-    def __init__(self) -> None:
-        self._differentiated: int | None = None
-        self._own: tuple[int, Grads] | None = None
+    _differentiated: int | None = None
+    _own: tuple[int, Grads] | None = None
 
     def begin(self) -> None:
         """Take note of a pass that comes to the outputs."""

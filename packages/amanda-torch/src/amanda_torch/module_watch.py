@@ -38,7 +38,7 @@ class ModuleWatch(Unwatched):
 
     def __init__(self, gradient: ModuleGradient) -> None:
         self._gradient = gradient
-        self.kept: Kept = gradient.kept
+        self.kept: Kept | None = gradient.kept
         self._inputs: Sequence[Tensor] = ()
         self._given: Sequence[Tensor] = ()
         self._versions: Sequence[int] = ()
@@ -47,7 +47,8 @@ class ModuleWatch(Unwatched):
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
         """The module has given these outputs."""
-        self.kept.keep(outputs=outputs)
+        if self.kept is not None:
+            self.kept.keep(outputs=outputs)
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """What to call the module with."""

@@ -46,6 +46,8 @@ class Routines:
         self, tensors: Sequence[Tensor], operator: Operator, forward: Forward = NOTHING
     ) -> Sequence[Tensor]:
         """``tensors`` itself, or a list with what routines have returned in it."""
+        if not self._actions:
+            return tensors
         if _is_grad_enabled() or forward_ad._current_level >= 0:
             returned = self._run_recording(tensors, operator, forward)
         else:

@@ -157,6 +157,8 @@ def watched(
     """
     count = len(tensors)
     chosen = [i for i, tensor in enumerate(tensors) if _can_be_bound(tensor)]
+    if len(chosen) == count:
+        return _bound(lambda grads: watch(list(grads), chosen), chosen, tensors, tensors)
 
     def watch_chosen(grads: Grads) -> Grads:  # which must not keep the tensors: one may be written
         every: list[Tensor | None] = [None] * count
@@ -184,6 +186,8 @@ def _bound(
     ahead = [] if originals is substitutes else [originals[i] for i in chosen]
     with unshown():
         bound = _apply(watch, len(ahead), [*ahead, *tensors])
+    if len(chosen) == len(substitutes):
+        return bound
     result = list(substitutes)
     for i, tensor in zip(chosen, bound, strict=True):
         result[i] = tensor

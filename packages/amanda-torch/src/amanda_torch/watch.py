@@ -76,6 +76,15 @@ class Watch(Unwatched):
         writes: whether the operator writes to tensors of the program.
     """
 
+    _has_given = False
+    _inputs: Sequence[Tensor] = ()
+    _given: Sequence[Tensor] = ()
+    # Where gradients are to leave, taken ahead: the operator may write to its inputs.
+    _ahead: Sequence[GradientEdge | None] = ()
+    _number = 0
+    _returned: Sequence[Tensor] = ()
+    _ends: Sequence[Node | None] = ()
+
     def __init__(
         self,
         engine: Engine,
@@ -95,15 +104,7 @@ class Watch(Unwatched):
         self._may_pass = may_pass
         self._backward = backward
         self._writes = writes
-        self._has_given = False
         self.kept = None if gradient is None else gradient.kept
-        self._inputs: Sequence[Tensor] = ()
-        self._given: Sequence[Tensor] = ()
-        # Where gradients are to leave, taken ahead: the operator may write to its inputs.
-        self._ahead: Sequence[GradientEdge | None] = ()
-        self._number = 0
-        self._returned: Sequence[Tensor] = ()
-        self._ends: Sequence[Node | None] = ()
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
         """The operator itself has given these outputs."""
