@@ -170,7 +170,7 @@ class TestEnd:
         command.write("model.py", MODEL.replace("2, 4", "2, 5"))
         _, _, shown = in_process(command.folder, "run", "--tool", "profile", "model.py")
         assert "mat1 and mat2 shapes cannot be multiplied" in shown
-        assert shown.count("model.py") == 1
+        assert shown.count('model.py"') == 1
         assert "amanda_t" not in shown
 
     def test_an_error_of_a_tool_names_it_and_shows_where(self, command, in_process):

@@ -203,6 +203,7 @@ def test_tables_fit_a_terminal(tmp_path, arguments):
     shown = on_a_terminal(tmp_path, *arguments, "train.py")
     assert "trained" in shown
     tables = [line for line in shown if not line.startswith(("flops:", "no formula", "profile:"))]
+    tables = [line for line in tables if "train.py:" not in line]  # where the slowest are
     assert max(map(len, tables)) <= 80
     assert any("linear" in line for line in tables)
 
