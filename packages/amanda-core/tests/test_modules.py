@@ -3,6 +3,7 @@
 import amanda
 import pytest
 from amanda._selection import select
+from amanda._vocabulary import check_sees
 from amanda.testing.modules import AtModules
 from fake_backend import FakeDriver, Noting, engine, execution, operator
 
@@ -61,6 +62,17 @@ def test_a_tool_that_looks_at_modules_alone_wants_no_operators():
     assert found.filters_scopes
     assert found.looks_within("encoder")
     assert not found.looks_within("decoder")
+
+
+def test_a_tool_that_can_do_without_modules_is_refused_nowhere():
+    tool = amanda.Tool()
+    tool.add_inst_for_module(lambda ctx: None, optional=True)
+    check_sees(tool, [FakeDriver()])
+    with pytest.raises(amanda.UnsupportedError, match="has no modules"):
+        check_sees(AtModules(), [FakeDriver()])
+    assert engine(tool, driver=WithModules()).wants_modules
+    assert not engine(tool, driver=WithModules()).needs_modules
+    assert engine(tool, AtModules(), driver=WithModules()).needs_modules
 
 
 def test_a_restriction_to_types_of_operators_leaves_modules():

@@ -418,6 +418,16 @@ def test_layers_that_are_called_eagerly_are_named():
     assert "nothing of MatMul and other operators that run eagerly" in message
 
 
+def test_nothing_is_said_for_a_tool_that_can_do_without_layers():
+    tool = amanda.Tool()
+    tool.add_inst_for_module(lambda ctx: None, optional=True)
+    dense = layers.Dense(2, name="alone")
+    with warnings.catch_warnings(), amanda.apply(tool):
+        warnings.simplefilter("error")
+        dense(X)
+        tf.function(lambda x: tf.matmul(x, x))(X[:4])
+
+
 def test_a_graph_without_layers_is_named():
     def in_a_session():
         with tf.Graph().as_default(), v1.Session() as session:

@@ -38,6 +38,7 @@ class Audience:
         wanted: types of forward operators that must be intercepted; None for all.
         filters_scopes: whether all tools look at operators, or modules, of some scopes alone.
         wants_modules: whether any tool looks at modules.
+        needs_modules: whether one of them cannot do without.
         context_maps: those to the vocabularies that tools speak and the backend does not.
 
     Args:
@@ -56,7 +57,9 @@ class Audience:
         known = [s.forward | s.near for s in self._selections if s.forward is not None]
         every = len(known) < len(subscriptions)
         self.wanted = None if every else frozenset[str]().union(*known)
-        self.wants_modules = any(s.view is View.MODULE for s in subscriptions)
+        of_modules = [s for s in subscriptions if s.view is View.MODULE]
+        self.wants_modules = bool(of_modules)
+        self.needs_modules = not all(s.optional for s in of_modules)
         self.filters_scopes = all(s.scopes is not None for s in subscriptions)
         self._active = active
         self._scopes = {active.scope, *active.owners.values()}

@@ -34,7 +34,7 @@ class Subscription:
     """A subscription is an analysis routine and the operators that it wants.
 
     ``ops`` is None for all types, and ``scopes``, which are globs, for all scopes. Of modules these
-    are their classes and paths.
+    are their classes and paths; where there are none, one that is ``optional`` is left out.
     """
 
     tool: Tool
@@ -45,6 +45,7 @@ class Subscription:
     require_outputs: bool = False
     require_producers: bool = False
     opt_in: bool = False
+    optional: bool = False
 
     def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
         """Return the types that it selects, of those its tool is restricted to; None for all."""
@@ -152,7 +153,12 @@ class Tool:
                 wants all of them.
         """
         view = View.BACKWARD if backward else View.FORWARD
-        self._subscribe(callback, view, ops, scopes, require_outputs, require_producers, opt_in)
+        self._subscribe(
+            *(callback, view, ops, scopes),
+            require_outputs=require_outputs,
+            require_producers=require_producers,
+            opt_in=opt_in,
+        )
 
     def add_inst_for_gradient(
         self,
@@ -180,6 +186,7 @@ class Tool:
         *,
         modules: Names = None,
         types: Names = None,
+        optional: bool = False,
     ) -> None:
         """Register an analysis routine for modules: layers, blocks, the model as a whole.
 
@@ -202,11 +209,17 @@ class Tool:
                 or slashes: ``encoder.layer.0`` is that layer alone, ``encoder.layer.*`` all layers
                 and what is in them. ``""`` is the model itself.
             types: the classes that it wants, by their names, all by default.
+            optional: do without where a backend, or what runs on it, has no modules, and say
+                nothing of it.
 
         Raises:
             UnsupportedError: when a scope opens and the backend has no modules.
         """
-        self._subscribe(callback, View.MODULE, types, modules, require_outputs)
+        self._subscribe(
+            *(callback, View.MODULE, types, modules),
+            require_outputs=require_outputs,
+            optional=optional,
+        )
 
     def depends_on(self, *tools: Tool | type[Tool]) -> None:
         """Have other tools active, ahead of this one, whenever this one is.
@@ -299,14 +312,14 @@ class Tool:
         """
 
     def _subscribe(
-        self, callback: Analyze, view: View, ops: Names, scopes: Names, *options: bool
+        self, callback: Analyze, view: View, ops: Names, scopes: Names, **options: bool
     ) -> None:
-        """Register an analysis routine, with the options of a subscription in their order."""
+        """Register an analysis routine, with the options of a subscription."""
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
         called = ("types", "modules") if view is View.MODULE else ("ops", "scopes")
         types, globs = map(self._names, called, (ops, scopes))
-        self.subscriptions.append(Subscription(self, callback, view, types, globs, *options))
+        self.subscriptions.append(Subscription(self, callback, view, types, globs, **options))
 
     def _names(self, option: str, given: Names) -> frozenset[str] | None:
         """Check the names that an option lists, and return them; None for all there are."""

@@ -154,7 +154,7 @@ def check_sees(tool: Tool, drivers: Sequence[Driver]) -> None:
     if vocabulary is not None and vocabulary not in native_vocabularies():
         maps = [_map_or_reason(driver.vocabulary, vocabulary) for driver in drivers]
         unseen.append(("nothing", MissingContextMapError, maps))
-    if any(subscription.view is View.MODULE for subscription in tool.subscriptions):
+    if any(s.view is View.MODULE and not s.optional for s in tool.subscriptions):
         reason = "has no modules that tools can see; register with add_inst_for_op instead"
         blind = [d.has_modules or f"add_inst_for_module: {d.backend} {reason}" for d in drivers]
         unseen.append(("no modules", UnsupportedError, blind))

@@ -34,9 +34,10 @@ class ModuleSummary:
         path: where it is there, ``encoder.layer.0``; empty for the model as a whole.
         type: its class, or its name where the driver knows no classes.
         depth: how many modules it is in.
-        input_shape: of the first tensor with dimensions, parameters left out, that its operators
-            are given. None if there is none, and for a size that a graph does not know.
-        output_shape: of the first tensor that its last operator gives.
+        input_shape: of the first tensor that it is given. None if there is none, and for a size
+            that a graph does not know. Where the driver sees no call of it, of the first tensor
+            with dimensions, parameters left out, that its operators are given.
+        output_shape: of the first tensor that it gives, or else that its last operator gives.
         params: elements of the parameters that operators in it are given, each parameter once.
         trainable: those of them that are not known to be kept as they are.
         param_bytes: the size of the parameters.
@@ -75,6 +76,13 @@ class _Parameter(NamedTuple):
         return cls(elements, info.nbytes or 0, parameter.trainable is not False)
 
 
+class _Shapes(NamedTuple):
+    """Shapes of the first tensor that a module is given, and of the first that it gives."""
+
+    given: list[int | None] | None
+    gave: list[int | None] | None
+
+
 class _Module:
     """What was seen of a module."""
 
@@ -83,8 +91,7 @@ class _Module:
         self.path = path
         self.type = type
         self.depth = depth
-        self.input: list[int | None] | None = None
-        self.output: list[int | None] | None = None
+        self.shapes = _Shapes(None, None)
         self.output_bytes = 0
         self.parameters: dict[int, _Parameter] = {}
         self.counted: list[Counted] = []
@@ -124,12 +131,14 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         self._exact = exact
         self._modules: dict[tuple[Model | None, str], _Module] = {}
         self._outside = _Module(None, "", "model", 0)  # what runs in no module
+        self._called: dict[tuple[Model | None, str], _Shapes] = {}
         self._met: set[Place] = set()
         self._completed: set[Place] = set()
         self._numbers = Numbering()
         self.depends_on(Flops)
         self.add_inst_for_op(self._meet)
         self.add_inst_for_op(self._complete, require_outputs=True)
+        self.add_inst_for_module(self._call, require_outputs=True, optional=True)
 
     def rows(self) -> list[ModuleSummary]:
         """The modules, each ahead of those in it, one model after the other."""
@@ -140,11 +149,12 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
                 path=module.path,
                 type=module.type,
                 depth=module.depth,
-                input_shape=module.input,
-                output_shape=module.output,
+                input_shape=shapes.given,
+                output_shape=shapes.gave,
                 **_numbers([module]),
             )
             for module in self._in_order()
+            for shapes in [self._called.get((module.model, module.path), module.shapes)]
         ]
 
     def totals(self) -> Mapping[str, Any]:
@@ -172,6 +182,13 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
 
     # Analysis
 
+    def _call(self, ctx: amanda.OpContext) -> None:
+        """After the first call of a module: what its caller gave, and what it gave back."""
+        place = Place.at(ctx)
+        key = place.model, ".".join(place.modules)
+        if key not in self._called:
+            self._called[key] = _Shapes(_first(ctx, ctx.inputs), _first(ctx, ctx.outputs))
+
     def _meet(self, ctx: amanda.OpContext) -> None:
         """Before an operator runs: what it is given."""
         place = Place.at(ctx)
@@ -184,12 +201,13 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             if tensor is not None and (parameter := ctx.parameter(index)) is not None
         }
         given = [t for index, t in enumerate(ctx.inputs) if index not in parameters]
-        infos = (ctx.describe(tensor) for tensor in given if tensor is not None)
-        shape = next((list(info.shape) for info in infos if info.shape), None)
+        shape = _first(
+            ctx, [tensor for tensor in given if tensor is None or ctx.describe(tensor).shape]
+        )
         counted = self.dependency(Flops).next_execution(place)
         for module in self._around(ctx, place):
             module.counted.append(counted)
-            module.input = module.input or shape
+            module.shapes = _Shapes(module.shapes.given or shape, module.shapes.gave)
             for parameter in parameters.values():
                 module.parameters[self._numbers.of(parameter.source)] = _Parameter.of(parameter)
 
@@ -200,9 +218,9 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             return
         self._completed.add(place)
         described = [ctx.describe(tensor) for tensor in ctx.outputs if tensor is not None]
-        shape = next((list(info.shape) for info in described if info.shape is not None), None)
+        shape = _first(ctx, ctx.outputs)
         for module in self._around(ctx, place):
-            module.output = shape
+            module.shapes = _Shapes(module.shapes.given, shape)
             module.output_bytes += sum(info.nbytes or 0 for info in described)
 
     def _around(self, ctx: amanda.OpContext, place: Place) -> Iterator[_Module]:
@@ -235,6 +253,12 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             module = waiting.pop()
             yield module
             waiting += reversed(inside.get((module.model, module.path), []))
+
+
+def _first(ctx: amanda.OpContext, tensors: Sequence[Any]) -> list[int | None] | None:
+    """The shape of the first tensor of which it is known."""
+    infos = (ctx.describe(tensor) for tensor in tensors if tensor is not None)
+    return next((list(info.shape) for info in infos if info.shape is not None), None)
 
 
 def _numbers(modules: Sequence[_Module]) -> dict[str, int]:

@@ -89,7 +89,7 @@ class EagerOperators:
 
     def _notice(self, operator: str, engine: Engine) -> None:
         met = self._unseen.met_by(engine)
-        in_layers = engine.wants_modules and operator.startswith(OF_MODELS)
+        in_layers = engine.needs_modules and operator.startswith(OF_MODELS)
         wanted = in_layers or engine.wants(operator)
         if met.told_of_eager or operator in OPT_IN or not wanted:
             return

@@ -40,7 +40,7 @@ class UnseenLayers:
             elif any(op.startswith(OF_MODELS) for _, op in frame.forward_operations()):
                 # what was not traced here, as what is loaded, may have had some
                 loaded = isinstance(graph, func_graph.FuncGraph) and not notes_of(graph).function
-                if loaded and not met.told_of_layers:
+                if loaded and engine.needs_modules and not met.told_of_layers:
                     met.told_of_layers = True
                     self._unseen.tell(
                         f"tools see no layers in {graph.name!r}, which was loaded, or built before "
@@ -52,7 +52,7 @@ class UnseenLayers:
     def ends(self, engine: Engine) -> None:
         """Tools are active no longer: if they saw no layer at all, that is worth a word."""
         met = self._unseen.met_by(engine)
-        none = engine.wants_modules and not met.layers and not met.told_of_layers
+        none = engine.needs_modules and not met.layers and not met.told_of_layers
         if none and met.without_layers is not None:
             met.told_of_layers = True
             self._unseen.tell(
