@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import re
 from typing import TYPE_CHECKING
 
 import amanda
@@ -80,7 +81,7 @@ class Quantizing(SavingScales, amanda.Tool):
 
     def report(self) -> list[Table | str]:
         """A line for each tensor, and how many there are."""
-        name = type(self).__name__.lower()
+        name = re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()  # as the command has it
         saved = "" if self._saved is None else f"; {self._saved.state}"
         return [_table(self.rows()), f"{name}: {self.found()}{saved}"]
 
