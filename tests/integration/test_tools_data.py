@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import torch
-from amanda_tools import Flops, Operators, Profile, Summary, Trace
+from amanda_tools import (
+    Faults,
+    Flops,
+    NanWatch,
+    Operators,
+    Profile,
+    Record,
+    Summary,
+    Trace,
+)
 from amanda_tools.activations import Activations
 from amanda_tools.gradients import Gradients
 from amanda_tools.pruning import ActivationPruning, MagnitudePruning
@@ -93,6 +102,23 @@ def test_is_a_picture_too(make, tmp_path):
     }
     with amanda.apply(*tools):
         step()
+    _check_labels(tools)
+
+
+def test_numbers_and_faults_are_pictures_too(tmp_path):
+    tools = {
+        Record(out=tmp_path / "record.svg"): ["std: "] * 2,
+        NanWatch(out=tmp_path / "nan.svg"): ["elements: 1"],
+        Faults(bits=[30], out=tmp_path / "faults.svg"): ["faults: 1", "faults: 2"],
+    }
+    step = on_torch()
+    with amanda.apply(*tools):
+        step()
+        torch.log(-torch.ones(1))
+    _check_labels(tools)
+
+
+def _check_labels(tools):
     for tool, labels in tools.items():
         picture = ET.parse(tool._saved.path)
         texts = [text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -13,13 +14,17 @@ import numpy as np
 from amanda.driving import numbered
 
 from amanda_tools.bits import NUMBERS, flipped, positions
+from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
+from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
     import os
 
     from rich.console import RenderableType
+
+    from amanda_tools.charts import Chart
 
 Target = Literal["weights", "activations", "gradients"]
 
@@ -94,7 +99,7 @@ def random_hits(rate: float | None, count: int, seed: int) -> Choose:
     return choose
 
 
-class Faults(Saving[Fault], amanda.Tool):
+class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
     """Flips bits, or sets values, at random in weights, activations or gradients.
 
     It speaks of operators and of the elements of tensors as ONNX does, so that one seed gives the
@@ -113,7 +118,8 @@ class Faults(Saving[Fault], amanda.Tool):
         ops: types of operators of ONNX; by default those of layers that multiply.
         scopes: globs of their scopes.
         seed: the seed of the random numbers.
-        out: a file to write when the scope is left, as JSON or CSV by its ending.
+        out: a file to write when the scope is left, as JSON, CSV or a picture by its ending (.json,
+            .csv, .svg).
 
     Raises:
         OSError: it cannot be written there.
@@ -175,6 +181,15 @@ class Faults(Saving[Fault], amanda.Tool):
     def found(self) -> str:
         """How many faults were injected, and into what."""
         return f"{self.injected:,} faults in {self.target}"
+
+    def charts(self) -> list[Chart]:
+        """How many faults each operator had, and each bit."""
+        hit = Counter(row.id for row in self._faults)
+        flipped = Counter(f"bit {row.bit}" for row in self._faults if row.bit is not None)
+        return [
+            bars("Faults of each operator", {"faults": hit}),
+            bars("Faults of each bit", {"faults": flipped}),
+        ]
 
     def report(self) -> list[RenderableType]:
         """How many faults were injected, and the first of them."""

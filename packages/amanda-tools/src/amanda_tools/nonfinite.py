@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import amanda
 
+from amanda_tools.charts import bars
 from amanda_tools.finiteness import FINITE, INF, NAN, Look, is_float, worst_number
 from amanda_tools.formats import Saving
+from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
+
+    from amanda_tools.charts import Chart
 
 _CALLED = {FINITE: "finite", INF: "inf", NAN: "nan"}
 _WORDS = {"nan": "NaN", "inf": "Inf"}
@@ -74,7 +78,7 @@ class NonFinite:
         )
 
 
-class NanWatch(Saving[NonFinite], amanda.Tool):
+class NanWatch(Pictured[NonFinite], Saving[NonFinite], amanda.Tool):
     """Names the operators that make a NaN or an infinity, the first one first.
 
     An operator makes one if its inputs and its attributes have none: a NaN of finite numbers or of
@@ -86,7 +90,8 @@ class NanWatch(Saving[NonFinite], amanda.Tool):
     Args:
         stop: end the program at the first one, by an error from there that names the line.
         infinities: name operators that make infinities too, and not NaNs alone.
-        out: a file to write when the scope is left, as JSON or CSV by its ending.
+        out: a file to write when the scope is left, as JSON, CSV or a picture by its ending (.json,
+            .csv, .svg).
 
     Raises:
         OSError: it cannot be written there.
@@ -128,6 +133,11 @@ class NanWatch(Saving[NonFinite], amanda.Tool):
         what = "NaN or Inf" if self.infinities else "NaN"
         none = f"no {what} was made in {self.executions:,} executions"
         return none if first is None else first.told()
+
+    def charts(self) -> list[Chart]:
+        """How many elements of each operator's results were so when it first made one."""
+        made = {f"{row.direction} {row.id}": float(row.elements) for row in self.rows()}
+        return [bars("Elements that are NaN or infinite", {"elements": made})]
 
     def report(self) -> list[RenderableType]:
         """What was found, and a table of all operators that made one."""

@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import amanda
 import numpy as np
 
+from amanda_tools.charts import bars
 from amanda_tools.formats import Saving, text_of
+from amanda_tools.pictures import Pictured
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
     from rich.console import RenderableType
+
+    from amanda_tools.charts import Chart
 
 _NUMBERS = ("float", "bfloat", "complex", "int", "uint", "bool")
 _META = "recorded"  # the entry of a file that has all but samples
@@ -73,7 +77,7 @@ class Run(NamedTuple):
     samples: Sequence[Any]
 
 
-class Record(Saving[Recorded], amanda.Tool):
+class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
     """Records what operators give: statistics, a digest, and some values of each tensor.
 
     Two records are compared by ``amanda compare`` or :func:`amanda_tools.compare_records`.
@@ -82,7 +86,7 @@ class Record(Saving[Recorded], amanda.Tool):
 
     Args:
         out: a file to write when the scope is left: a record to compare (.npz), or statistics
-            alone, as JSON or CSV, by its ending.
+            alone, as JSON, CSV or a picture (.svg), by its ending.
         values: how many values of a tensor are kept, evenly spaced; ``all`` for all of them.
         iterations: how many executions of each operator are recorded, the first ones.
         gradients: record the gradients of what operators take, too.
@@ -96,7 +100,7 @@ class Record(Saving[Recorded], amanda.Tool):
 
     row_type = Recorded
     rows_name = "tensors"
-    endings = (".npz", ".json", ".csv")
+    endings = (".npz", *Pictured.endings)
 
     def __init__(
         self,
@@ -132,6 +136,15 @@ class Record(Saving[Recorded], amanda.Tool):
         """How many tensors were recorded, of how many operators."""
         operators = {row.id for row in self._rows}
         return f"{len(self._rows):,} tensors of {len(operators):,} operators"
+
+    def charts(self) -> list[Chart]:
+        """How far each tensor's elements are spread, at the first execution of its operator."""
+        spread = {
+            f"{row.id} {row.tensor}": row.std
+            for row in self._rows
+            if row.iteration == 0 and row.std is not None
+        }
+        return [bars("Standard deviation", {"std": spread})]
 
     def report(self) -> list[RenderableType]:
         """How much was recorded, and where it is."""
