@@ -188,6 +188,13 @@ def test_numbers_whose_bits_are_not_known_are_refused():
         torch.ones(3, 3, dtype=torch.complex64) @ torch.ones(3, 3, dtype=torch.complex64)
 
 
+def test_layers_that_are_computed_as_one_are_refused_by_name():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    tools = amanda.apply(Faults())
+    with torch.no_grad(), tools, pytest.raises(amanda.UnsupportedError, match="set_fastpath"):
+        layer(torch.ones(1, 3, 8))
+
+
 class TestCampaign:
     @pytest.fixture
     def classify(self):
