@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import abc
 import html
-import importlib
 from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
+
+from amanda_tools.optional_packages import needed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,14 +68,11 @@ class Findings(abc.ABC, Generic[_Row]):
         Raises:
             ModuleNotFoundError: pandas is not installed.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "to_pandas() needs pandas; python -m pip install pandas, or take rows() or "
-                "to_dict(), which need nothing",
-                name="pandas",
-            ) from error
+        pandas = needed(
+            "pandas",
+            "to_pandas() needs pandas; python -m pip install pandas, or take rows() or "
+            "to_dict(), which need nothing",
+        )
         rows = [asdict(row) for row in self.rows()]  # type: ignore[call-overload]
         return pandas.DataFrame(rows, columns=field_names(self.row_type))
 

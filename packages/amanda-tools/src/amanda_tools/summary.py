@@ -18,7 +18,7 @@ from amanda_tools.summary_table import SummaryTable
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
     from amanda_tools.flops.counter import Counted
@@ -187,7 +187,8 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         place = Place.at(ctx)
         key = place.model, ".".join(place.modules)
         if key not in self._called:
-            self._called[key] = _Shapes(_first(ctx, ctx.inputs), _first(ctx, ctx.outputs))
+            given, gave = _described(ctx, ctx.inputs), _described(ctx, ctx.outputs)
+            self._called[key] = _Shapes(_first(given), _first(gave))
 
     def _meet(self, ctx: amanda.OpContext) -> None:
         """Before an operator runs: what it is given."""
@@ -201,9 +202,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             if tensor is not None and (parameter := ctx.parameter(index)) is not None
         }
         given = [t for index, t in enumerate(ctx.inputs) if index not in parameters]
-        shape = _first(
-            ctx, [tensor for tensor in given if tensor is None or ctx.describe(tensor).shape]
-        )
+        shape = _first(info for info in _described(ctx, given) if info.shape)
         counted = self.dependency(Flops).next_execution(place)
         for module in self._around(ctx, place):
             module.counted.append(counted)
@@ -217,8 +216,8 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         if place not in self._met or place in self._completed:
             return
         self._completed.add(place)
-        described = [ctx.describe(tensor) for tensor in ctx.outputs if tensor is not None]
-        shape = _first(ctx, ctx.outputs)
+        described = _described(ctx, ctx.outputs)
+        shape = _first(described)
         for module in self._around(ctx, place):
             module.shapes = _Shapes(module.shapes.given, shape)
             module.output_bytes += sum(info.nbytes or 0 for info in described)
@@ -255,9 +254,13 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             waiting += reversed(inside.get((module.model, module.path), []))
 
 
-def _first(ctx: amanda.OpContext, tensors: Sequence[Any]) -> list[int | None] | None:
+def _described(ctx: amanda.OpContext, tensors: Sequence[Any]) -> list[amanda.TensorInfo]:
+    """What is told of tensors, but for those that there are not."""
+    return [ctx.describe(tensor) for tensor in tensors if tensor is not None]
+
+
+def _first(infos: Iterable[amanda.TensorInfo]) -> list[int | None] | None:
     """The shape of the first tensor of which it is known."""
-    infos = (ctx.describe(tensor) for tensor in tensors if tensor is not None)
     return next((list(info.shape) for info in infos if info.shape is not None), None)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from amanda_tools.graph.dot import dot
 from amanda_tools.graph.picture import svg
+from amanda_tools.optional_packages import needed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -173,14 +173,11 @@ class Network:
         Raises:
             ModuleNotFoundError: networkx is not installed.
         """
-        try:
-            networkx = importlib.import_module("networkx")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "to_networkx() needs networkx; python -m pip install networkx, or take nodes and "
-                "edges, which need nothing",
-                name="networkx",
-            ) from error
+        networkx = needed(
+            "networkx",
+            "to_networkx() needs networkx; python -m pip install networkx, or take nodes and "
+            "edges, which need nothing",
+        )
         graph = networkx.MultiDiGraph()
         for id, node in self.nodes.items():
             graph.add_node(id, **asdict(node))

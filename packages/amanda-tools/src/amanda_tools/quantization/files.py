@@ -10,6 +10,7 @@ import numpy as np
 
 from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
+from amanda_tools.optional_packages import needed
 from amanda_tools.pictures import Pictured
 from amanda_tools.quantization.tensors import QuantizedTensor
 
@@ -46,14 +47,11 @@ class SavingScales(Pictured[QuantizedTensor], Saving[QuantizedTensor]):
         super().save_to(out)
         if self._saved is None or self._saved.ending != _TENSORS:
             return
-        try:
-            importlib.import_module("safetensors.numpy")
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                "a file that ends in .safetensors needs safetensors; "
-                "python -m pip install 'amanda-tools[safetensors]', or name one that ends in .json",
-                name="safetensors",
-            ) from error
+        needed(
+            "safetensors.numpy",
+            "a file that ends in .safetensors needs safetensors; "
+            "python -m pip install 'amanda-tools[safetensors]', or name one that ends in .json",
+        )
 
     def charts(self) -> list[Chart]:
         """What rounding changes of each tensor, where that is known."""
