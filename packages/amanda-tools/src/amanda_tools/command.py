@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
 import amanda
 import click
-from amanda.driving import known_drivers
-from amanda.tool import in_order
-from rich.console import Console
 
 from amanda_tools import doctor as diagnosis
 from amanda_tools.catalogue import catalogue
@@ -20,25 +16,20 @@ from amanda_tools.completion import files, tool_names
 from amanda_tools.flops import Flops
 from amanda_tools.formats import save
 from amanda_tools.interrupts import Terminated, end_by
-from amanda_tools.launch import Outcome, launch, show
+from amanda_tools.launch import Outcome, show
 from amanda_tools.merge_files import merge_files
-from amanda_tools.merging import gathered
 from amanda_tools.new_tool import FRAMEWORKS, write_new_tool
-from amanda_tools.notice import described, plainly_warned, refused, say
+from amanda_tools.notice import plainly_warned, refused, say
 from amanda_tools.operators import Operators
-from amanda_tools.output import HasFile, all_or_none
 from amanda_tools.profile import Profile
-from amanda_tools.registry import Request, check_outputs
-from amanda_tools.results import WIDE, Results, without_trailing_blanks
+from amanda_tools.registry import Request
 from amanda_tools.settings import DEFAULT_DEPTH, LEAST_WIDTH, settings_of
+from amanda_tools.standard_output import print_out
 from amanda_tools.target import CompileError, find
+from amanda_tools.under_tools import run_under, show_results, why_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from rich.console import RenderableType
-
-    from amanda_tools.target import Program
 
 
 _WRONG = 2  # exit code of what is wrong with a tool, or with the use of the command
@@ -185,18 +176,8 @@ def run(
     types = _types(settings.ops)
     program = find(target, module=module)
     requests = settings.requests(_DEFAULT_TOOLS)
-    outcome, tools = _run_under(requests, types, program, args)
-    if outcome.forked:
-        return outcome  # the process that it comes from reports
-    # what they depend on only serves them
-    asked = [tool for tool in tools if type(tool) in {wanted.cls for wanted in requests}]
-    everywhere = [] if outcome.ended_by is not None else gathered(asked)
-    if everywhere is None:
-        return outcome  # the first process reports for all
-    results = Results()
-    nothing = f"no operator ran under the tools; {_why_nothing(types)}"
-    results.show([*asked, *everywhere], settings.depth, nothing, settings.width)
-    return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
+    outcome, tools = run_under(requests, types, program, args)
+    return show_results(outcome, tools, requests, types, settings)
 
 
 @commands.command(
@@ -230,63 +211,16 @@ def list_operators(
     types = _types(ops)
     program = find(target, module=module)
     wanted = Request("ops", Operators, {} if out is None else {"out": out})
-    outcome, (tool, *_) = _run_under([wanted], types, program, args)
+    outcome, (tool, *_) = run_under([wanted], types, program, args)
     if outcome.forked:
         return outcome
     assert isinstance(tool, Operators)
     if not tool.rows():
-        say(f"no operator ran; {_why_nothing(types)}")
+        say(f"no operator ran; {why_nothing(types)}")
     elif sys.stdout is not None:
         with contextlib.suppress(OSError, ValueError):  # closed by the program, or by its reader
-            _print(tool.report(), width)
+            print_out(tool.report(), width)
     return outcome
-
-
-def _run_under(
-    requests: Sequence[Request],
-    types: frozenset[str] | None,
-    program: Program,
-    args: Sequence[str],
-) -> tuple[Outcome, Sequence[amanda.Tool]]:
-    """Run a program under the tools that are asked for; they look at ``types`` alone, None for all.
-
-    Raises:
-        click.UsageError: they cannot be made active, or their files be written.
-    """
-    with refused("a file to write"):
-        check_outputs(requests, program.sources)
-    with refused("the tools cannot be made active"):
-        tools = in_order([wanted.build() for wanted in requests])
-    if types is not None:
-        for tool in tools:
-            tool.restrict(types)
-    with refused("a file to write"), all_or_none():
-        for tool in tools:
-            if isinstance(tool, HasFile):
-                with refused(type(tool).__name__):  # its name may be anything
-                    tool.open()
-    outcome = launch(program, args, tools)
-    if outcome.ended_by is not None and not outcome.forked:
-        say(f"ended by {_how(outcome.ended_by)}; this is what was recorded until then")
-    return outcome, tools
-
-
-def _why_nothing(types: frozenset[str] | None) -> str:
-    """What may have kept the tools from seeing any operator."""
-    for driver in known_drivers():
-        try:
-            reason = driver.unseen()
-        except Exception as error:  # it may be anybody's
-            say(f"{driver.backend}'s driver cannot tell what tools did not see: {described(error)}")
-            continue
-        if reason is not None:
-            return reason
-    if types is None:
-        return "does `amanda doctor` know why?"
-    return (
-        f"none of type {', '.join(sorted(types))}, that is; "
-        "`amanda ops` without --ops lists the types that there are"
-    )
 
 
 @commands.command(short_help="Merge what the processes of one program wrote.")
@@ -307,7 +241,7 @@ def merge(parts: Sequence[str], out: str | None, width: int | None) -> None:
     """
     with refused("the files cannot be merged"):
         merged = merge_files(parts, out)
-    _print(merged if isinstance(merged, str) else merged.report(), width)
+    print_out(merged if isinstance(merged, str) else merged.report(), width)
 
 
 @commands.command(short_help="Compare two runs that were recorded.")
@@ -340,7 +274,7 @@ def compare(
         if out is not None:
             save(comparison, out)
     for part in comparison.report():
-        _print(part, width)
+        print_out(part, width)
     alike = comparison.first() is None and comparison.totals()["compared"]
     return Outcome(0 if alike else 1)
 
@@ -348,10 +282,10 @@ def compare(
 @commands.command()
 def tools() -> None:
     """List the tools that have a name, and their options."""
-    _print(catalogue())
-    _print("\nRun under one of them:     amanda run --tool flops train.py")
-    _print("Run under one of your own: amanda run --tool my_module:MyTool train.py")
-    _print("Write one of your own:     amanda new-tool NAME")
+    print_out(catalogue())
+    print_out("\nRun under one of them:     amanda run --tool flops train.py")
+    print_out("Run under one of your own: amanda run --tool my_module:MyTool train.py")
+    print_out("Write one of your own:     amanda new-tool NAME")
 
 
 @commands.command("new-tool")
@@ -372,7 +306,7 @@ def new_tool(name: str, framework: str | None) -> None:
     They are written into a new folder, and pass as they are: the tool counts how often each
     operator runs, which is yours to change.
     """
-    _print(write_new_tool(name, framework))
+    print_out(write_new_tool(name, framework))
 
 
 @commands.command()
@@ -382,22 +316,8 @@ def doctor() -> Outcome:
     The exit code is 1 if no framework is there to be looked at, or if something fails.
     """
     report, healthy = diagnosis.examine()
-    _print(report)
+    print_out(report)
     return Outcome(0 if healthy else 1)
-
-
-def _print(what: RenderableType, width: int | None = None) -> None:
-    """Print on the standard output, in lines as long as need be unless it is a terminal."""
-    console = Console(width=width)
-    if console.is_terminal:
-        console.print(what, soft_wrap=isinstance(what, str))
-        return
-    console = Console(width=width or WIDE)
-    with console.capture() as captured:
-        console.print(what, soft_wrap=isinstance(what, str))
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    shown = without_trailing_blanks(captured.get()).encode(encoding, "backslashreplace")
-    click.echo(shown.decode(encoding), nl=False)
 
 
 def _types(ops: Sequence[str]) -> frozenset[str] | None:
@@ -408,9 +328,3 @@ def _types(ops: Sequence[str]) -> frozenset[str] | None:
     if not types:
         raise click.UsageError("--ops names no operator type; --ops conv2d,linear")
     return types
-
-
-def _how(ended_by: BaseException) -> str:
-    if isinstance(ended_by, Terminated):
-        return signal.Signals(ended_by.signal).name
-    return type(ended_by).__name__
