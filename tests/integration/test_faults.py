@@ -193,6 +193,9 @@ def test_layers_that_are_computed_as_one_are_refused_by_name():
     tools = amanda.apply(Faults())
     with torch.no_grad(), tools, pytest.raises(amanda.UnsupportedError, match="set_fastpath"):
         layer(torch.ones(1, 3, 8))
+    network = nn.LSTM(5, 4, num_layers=2)
+    with amanda.apply(Faults()), pytest.raises(amanda.UnsupportedError, match="of one layer"):
+        network(torch.ones(3, 1, 5))
 
 
 class TestCampaign:

@@ -37,6 +37,50 @@ def test_nothing_private_of_core(package):
     assert [found for found in core if any(map(private.match, found[2]))] == []
 
 
+# Tools ask drivers and context maps. What else names a framework there, and why.
+FRAMEWORKS = re.compile(r"torch|tensorflow|keras|\baten\b|\bjax\b|\btf\b|TF_", re.IGNORECASE)
+NAMING_FRAMEWORKS = {
+    "flops/registry.py": "whose formulas one registers if one does not say",
+    "new_tool.py": "writes a test, which runs a model of the framework that is asked for",
+    "output.py": "what launchers of processes tell, before any framework is imported",
+    "quantization/formula.py": "the option arithmetic=, which names the reference it is equal to",
+    "quantization/quantize.py": "the same",
+    "quantization/aware.py": "the same",
+}
+
+
+def named_frameworks(source):
+    """Lines of code with a name, module or string of a framework; docstrings are left out."""
+    tree = ast.parse(source)
+    prose = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        named = {
+            ast.Constant: lambda n: n.value if id(n) not in prose else "",
+            ast.Name: lambda n: n.id,
+            ast.Attribute: lambda n: n.attr,
+            ast.alias: lambda n: n.name,
+            ast.ImportFrom: lambda n: n.module,
+        }.get(type(node), lambda n: "")(node)
+        if isinstance(named, str) and FRAMEWORKS.search(named):
+            yield f"{node.lineno}: {named}"
+
+
+def test_no_tool_names_a_framework():
+    tools = ROOT / "packages/amanda-tools/src/amanda_tools"
+    found = {
+        str(path.relative_to(tools)): [*named_frameworks(path.read_text("utf-8"))]
+        for path in tools.rglob("*.py")
+    }
+    naming = {path: lines for path, lines in found.items() if lines}
+    assert {path: naming[path] for path in naming.keys() - NAMING_FRAMEWORKS} == {}
+    assert NAMING_FRAMEWORKS.keys() - naming.keys() == set()
+
+
 def test_every_package_is_looked_at():
     assert {package.name for package in PACKAGES} >= {
         "amanda_contextmap",

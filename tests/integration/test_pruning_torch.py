@@ -288,7 +288,9 @@ def test_fused_attention_sees_what_the_mask_of_its_framework_lets_it_see(dtype):
             torch.testing.assert_close(ours, theirs, rtol=rounding, atol=rounding)
 
 
-@pytest.mark.parametrize("tool", [MagnitudePruning(), ActivationPruning(keep=0.5)], ids=repr)
+@pytest.mark.parametrize(
+    "tool", [MagnitudePruning(), ActivationPruning(keep=0.5), AttentionPruning(topk=1)], ids=repr
+)
 def test_a_layer_that_hides_what_is_pruned_is_refused(tool):
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     with (

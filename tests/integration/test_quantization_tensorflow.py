@@ -242,3 +242,21 @@ def test_what_was_calibrated_by_one_function_is_quantized_in_another(model):
         found = model.evaluate(SEQUENCES, plain, batch_size=4, verbose=0)
     assert 0 < found < 1e-3 * (plain**2).mean()
     assert {row.scope.split("/")[1] for row in tool.rows()} == {"recurrent", "head"}
+
+
+def test_what_multiplies_as_one_is_refused_and_an_einsum_is_not():
+    x, state, weight = tf.ones((2, 3)), tf.zeros((2, 4)), tf.ones((7, 16))
+    gates = dict.fromkeys(("wci", "wcf", "wco"), tf.zeros(4))
+
+    @tf.function
+    def cell():
+        return tf.raw_ops.LSTMBlockCell(
+            x=x, cs_prev=state, h_prev=state, w=weight, b=tf.zeros(16), **gates
+        )
+
+    with amanda.apply(Quantize()), pytest.raises(amanda.UnsupportedError, match="layers of Keras"):
+        cell()
+    tool = Quantize(0, "dynamic")
+    with amanda.apply(tool):
+        tf.function(lambda x: tf.einsum("ab,ab->a", x, x + 1))(x)
+    assert [row.input for row in tool.rows()] == ["Inputs[0]", "Inputs[1]"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from amanda_contextmap.graph import Graph
     from amanda_contextmap.pattern import Pattern
+    from amanda_contextmap.products import Factors, Whole
     from amanda_contextmap.rule import Rule
 
     Table = Mapping[str, Rule | tuple[Rule, ...]]
@@ -37,6 +38,8 @@ class OnnxMap(ContextMap):
         patterns: what several operators are as one; of those that share operators the first holds.
             Rules tell by its type what a composite is, and where none holds there is none.
         functions: by type, the Python functions that are one in the same way.
+        products: the factors of operators that multiply and that no rule holds for, by type.
+        wholes: the operators that compute several of ONNX as one, by type.
     """
 
     def __init__(
@@ -46,11 +49,15 @@ class OnnxMap(ContextMap):
         ignores: Iterable[str] = (),
         patterns: Sequence[Pattern] = (),
         functions: Mapping[str, str] | None = None,
+        products: Mapping[str, Factors] | None = None,
+        wholes: Mapping[str, Whole] | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self._ignores = frozenset(ignores)
         self._patterns = patterns
         self._functions = functions or {}
+        self.products = products or {}
+        self.wholes = wholes or {}
         self.rules: dict[str, tuple[Rule, ...]] = {
             type: rules if isinstance(rules, tuple) else (rules,) for type, rules in table.items()
         }

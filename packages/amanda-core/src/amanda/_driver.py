@@ -246,6 +246,10 @@ class Driver(abc.ABC):
         """
         return "model"
 
+    def gives_values(self, operator: Operator) -> bool:
+        """Tell whether an operator gives values, rather than memory as it was found."""
+        return True
+
     def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
         """List the modules around an operator that is being analyzed: path and class, outermost
         first.

@@ -165,6 +165,10 @@ class TensorFlowDriver(Driver):
         """What an operator is there for, by the names that TensorFlow gives it."""
         return purpose(operator)
 
+    def gives_values(self, operator: Operator) -> bool:
+        """Whether an operator writes to the memory that it gives."""
+        return operator.type != "Empty"
+
     def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
         """The paths and classes of the layers that an operator is in."""
         return [(scope, call.type) for scope, call in self._layers_around(operator)]

@@ -16,7 +16,7 @@ from amanda.driving import numbered
 from amanda_tools.bits import NUMBERS, flipped, positions
 from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
-from amanda_tools.hidden import ATTENTION, ENCODER, refuse_fast_path
+from amanda_tools.hidden import refuse_hidden
 from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
@@ -163,8 +163,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         self._lock = threading.Lock()
         register = self.add_inst_for_gradient if target == "gradients" else self.add_inst_for_op
         register(self._analyze, ops=ops or LAYERS, scopes=scopes)
-        if ops is None:
-            refuse_fast_path(self, [ENCODER, ATTENTION], scopes)
+        refuse_hidden(self, ops or LAYERS, scopes)
 
     def rows(self) -> list[Fault]:
         """The faults that were injected, the first 10,000 of them."""

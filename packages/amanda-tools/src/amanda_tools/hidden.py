@@ -5,34 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import amanda
+from amanda_contextmap import wholes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-# What PyTorch runs in the place of layers of a transformer that are evaluated.
-ENCODER = "torch::_transformer_encoder_layer_fwd"
-ATTENTION = "torch::_native_multi_head_attention"
-FAST_PATH = "run the model after torch.backends.mha.set_fastpath_enabled(False)"
+    from collections.abc import Collection, Sequence
 
 
-def hidden(ctx: amanda.OpContext, way_out: str, option: str) -> amanda.UnsupportedError:
-    """The error for an operator that hides its operands.
+def refuse_hidden(
+    tool: amanda.Tool,
+    types: Collection[str],
+    scopes: Sequence[str] | None,
+    option: str = "scopes",
+    left_out: Sequence[str] = (),
+) -> None:
+    """Have a tool refuse to run with operators that compute some of its types as one.
 
     Args:
-        ctx: of its analysis.
-        way_out: what else to do.
+        tool: a tool that speaks ONNX.
+        types: the types of operators that it changes.
+        scopes: globs of the scopes that it looks at.
         option: the option of the tool that leaves operators out.
+        left_out: globs of the scopes that are left out by it.
     """
-    return amanda.UnsupportedError(
-        f"{ctx.op.named} multiplies what no tool can replace; {way_out}, or leave it out by "
-        f"{option}="
-    )
-
-
-def refuse_fast_path(tool: amanda.Tool, types: Sequence[str], scopes: Sequence[str] | None) -> None:
-    """Have a tool, which takes ``scopes``, refuse to run with these layers on the fast path."""
+    ways_out = wholes(types)
 
     def refuse(ctx: amanda.OpContext) -> None:
-        raise hidden(ctx, FAST_PATH, "scopes")
+        if not ctx.op.within(*left_out):
+            raise amanda.UnsupportedError(
+                f"{tool.name}: {ctx.op.named} computes several steps as one, and hides what is to "
+                f"be changed; {ways_out[ctx.op.type]}, or leave it out by {option}="
+            )
 
-    tool.add_inst_for_op(refuse, ops=types, scopes=scopes)
+    tool.add_inst_for_op(refuse, ops=ways_out.keys() - set(types), scopes=scopes)

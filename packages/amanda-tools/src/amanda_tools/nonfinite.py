@@ -28,10 +28,6 @@ _CALLED = {FINITE: "finite", INF: "inf", NAN: "nan"}
 _WORDS = {"nan": "NaN", "inf": "Inf"}
 _INPUTS = {"finite": "finite inputs", "inf": "inputs with Inf"}
 _DEEPEST = 16  # backward executions of one operator inside each other; those that failed make room
-# What these give is memory as it was found: nothing is computed.
-_UNINITIALIZED = frozenset(
-    {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "Empty"}
-)
 
 
 @dataclass
@@ -161,7 +157,7 @@ class NanWatch(Pictured[NonFinite], Saving[NonFinite], amanda.Tool):
     # Analysis
 
     def _forward(self, ctx: amanda.OpContext) -> None:
-        if ctx.op.type in _UNINITIALIZED:
+        if not ctx.driver.gives_values(ctx.op):
             return
         if ctx.op.opt_in and ctx.driver.purpose(ctx.op) == "model":
             return  # what is hidden in a model hands on what others made

@@ -26,6 +26,19 @@ if TYPE_CHECKING:
 
     from amanda_torch.identity import Identity
 
+# What these give is memory as it was found.
+UNINITIALIZED = frozenset(
+    (
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "empty_permuted",
+        "_empty_affine_quantized",
+        "_empty_per_channel_affine_quantized",
+        "new_empty",
+        "new_empty_strided",
+    )
+)
 # What torch's own C++ calls on tensors that are still being made, or to ask about a tensor: a
 # Python kernel in between would break it, and no tool means them by "all operators".
 PLUMBING = frozenset(
@@ -71,14 +84,7 @@ PLUMBING = frozenset(
         "_print",
         "sym_constrain_range",
         "sym_constrain_range_for_size",
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "empty_permuted",
-        "_empty_affine_quantized",
-        "_empty_per_channel_affine_quantized",
-        "new_empty",
-        "new_empty_strided",
+        *UNINITIALIZED,
     )
 )
 # Namespaces of torch's own internals; their operators are seen only when asked for by type.

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from amanda_torch import descriptions, processes, rows, values
 from amanda_torch._internals import disabled_torch_function
-from amanda_torch.dispatch import Interception, canonical_type, is_forward_type
+from amanda_torch.dispatch import UNINITIALIZED, Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
 from amanda_torch.mapped_functions import MappedFunctions
 from amanda_torch.parameters import is_parameter_itself, read_from
@@ -177,6 +177,10 @@ class TorchDriver(amanda.Driver):
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the code that runs it now."""
         return purpose()
+
+    def gives_values(self, operator: Operator) -> bool:
+        """Whether an operator writes to the memory that it gives."""
+        return operator.type not in UNINITIALIZED
 
     def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
         """The paths and classes of the modules that are being called."""

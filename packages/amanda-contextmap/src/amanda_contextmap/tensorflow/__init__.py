@@ -6,6 +6,7 @@ from amanda_contextmap.tensorflow import (
     composites,
     elementwise,
     layers,
+    products,
     reductions,
     spatial,
 )
@@ -50,5 +51,6 @@ context_map = OnnxMap(
     | composites.TABLE,
     _IGNORED,
     composites.PATTERNS,
+    wholes=products.WHOLES,
 )
 """Found by its entry point, ``tensorflow:onnx``."""

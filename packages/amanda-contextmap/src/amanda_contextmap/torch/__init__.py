@@ -11,6 +11,7 @@ from amanda_contextmap.torch import (
     functions,
     layers,
     made,
+    products,
     reductions,
     spatial,
 )
@@ -46,5 +47,7 @@ context_map = OnnxMap(
     _IN_PLACE | _TABLE | functions.TABLE,
     _IGNORED,
     functions=functions.FUNCTIONS,
+    products=products.PRODUCTS,
+    wholes=products.WHOLES,
 )
 """Found by its entry point, ``torch:onnx``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from amanda_tools.hidden import ENCODER, refuse_fast_path
+from amanda_tools.hidden import refuse_hidden
 from amanda_tools.pruning.values import ZeroingValues, check_one, kept
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ActivationPruning(ZeroingValues):
         super().__init__(count, out)
         self._threshold = threshold
         self._keep = keep
-        refuse_fast_path(self, [ENCODER], scopes)
+        refuse_hidden(self, _ACTIVATIONS, scopes)
         self.add_inst_for_op(self._analyze, ops=_ACTIVATIONS, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=_ACTIVATIONS, scopes=scopes)
 

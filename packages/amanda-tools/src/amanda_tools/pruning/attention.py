@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 
 from amanda_tools.arrays import like, widened
+from amanda_tools.hidden import refuse_hidden
 from amanda_tools.pruning.attending import for_each_head, gradients, of_shared_heads, probabilities
 from amanda_tools.pruning.values import ZeroingValues, check_one, kept
 
@@ -60,6 +61,7 @@ class AttentionPruning(ZeroingValues):
         super().__init__(count, out)
         self._threshold = threshold
         self._topk = topk
+        refuse_hidden(self, ["Softmax", "Attention"], scopes)
         self.add_inst_for_op(self._analyze_softmax, ops=["Softmax"], scopes=scopes)
         self.add_inst_for_gradient(self._analyze_softmax_gradient, ops=["Softmax"], scopes=scopes)
         self.add_inst_for_op(self._analyze_fused, ops=["Attention"], scopes=scopes)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import amanda
 import numpy as np
 
-from amanda_tools.hidden import ATTENTION, ENCODER, refuse_fast_path
+from amanda_tools.hidden import refuse_hidden
 from amanda_tools.numbering import Numbering
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.layers import PrunedLayer, Sparsity, share
@@ -107,7 +107,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self._numbers = Numbering()
         self._taking: dict[int, Array] | None = None
         self.add_inst_for_op(self._analyze, ops=_WEIGHTS, scopes=scopes)
-        refuse_fast_path(self, [ENCODER, ATTENTION], scopes)
+        refuse_hidden(self, _WEIGHTS, scopes)
         # make_permanent is to know of embeddings that share what it prunes
         self.add_inst_for_op(lambda ctx: None, ops=["Gather"])
         if frozen:

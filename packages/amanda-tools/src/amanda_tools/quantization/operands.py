@@ -2,59 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, NamedTuple
 
-from amanda_tools.hidden import ATTENTION, ENCODER, FAST_PATH, hidden
+from amanda_contextmap import Factor, products
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import amanda
 
 
-class _Role(NamedTuple):
-    """What is known of an operand by its name.
-
-    Attributes:
-        channel: the axis of the output's channels, in a parameter of several axes.
-        summed: the axis along which products are summed up, if it is one for all of them.
-    """
-
-    channel: int | None = None
-    summed: int | None = None
-
-
-_RECURRENT = {"X": _Role(), "W": _Role(channel=-2), "R": _Role(channel=-2)}
-_OPERANDS: dict[str, dict[str, _Role]] = {
-    "Conv": {"X": _Role(), "W": _Role(channel=0)},
-    "ConvTranspose": {"X": _Role(), "W": _Role(channel=1)},
-    "Gemm": {"A": _Role(summed=-1), "B": _Role(channel=0)},
-    "MatMul": {"A": _Role(channel=-2, summed=-1), "B": _Role(channel=-1, summed=-2)},
-    "Attention": {"Q": _Role(summed=-1), "K": _Role(summed=-1), "V": _Role(summed=-2)},
-    # ONNX has none that multiply and add at once but of matrices
-    "torch::baddbmm": {"batch1": _Role(summed=-1), "batch2": _Role(summed=-2)},
-    "torch::addbmm": {"batch1": _Role(), "batch2": _Role()},
-    "torch::addmv": {"mat": _Role(channel=0, summed=-1), "vec": _Role()},
-    "Gather": {"data": _Role(channel=0)},
-    "LSTM": _RECURRENT,
-    "GRU": _RECURRENT,
-    "RNN": _RECURRENT,
-}
-# Tables of embeddings are left out: rows are looked up in them, and nothing is multiplied.
-PRODUCTS = tuple(type for type in _OPERANDS if type != "Gather")
-
-# Operators that multiply operands which no tool gets to see one by one, and a way out.
-_LAYERS = "make the recurrent network of modules of one layer each, without projections"
-_WHOLE = {
-    ENCODER: FAST_PATH,
-    ATTENTION: FAST_PATH,
-    "torch::lstm": _LAYERS,
-    "torch::gru": _LAYERS,
-    "torch::rnn_tanh": _LAYERS,
-    "torch::rnn_relu": _LAYERS,
-    "torch::bilinear": "write it as products of matrices",
-}
-HIDDEN = tuple(_WHOLE)
+# Tables of embeddings are no default: rows are looked up in them, and nothing is multiplied.
+_TABLES = {"Gather": {"data": Factor(channel=0)}}
 
 
 class Operand(NamedTuple):
@@ -81,10 +41,10 @@ def checked_types(types: Sequence[str] | None) -> tuple[str, ...]:
         ValueError: one has no operands that could be quantized.
     """
     if types is None:
-        return PRODUCTS
+        return tuple(products())
     for type in types:
-        if type not in _OPERANDS:
-            known = ", ".join(_OPERANDS)
+        if type not in _factors():
+            known = ", ".join(_factors())
             raise ValueError(f"ops={type}: what can be quantized are operands of {known}")
     return tuple(types)
 
@@ -98,22 +58,23 @@ def operands_of(ctx: amanda.OpContext, ignored: Collection[str]) -> list[Operand
     """
     if ctx.driver.purpose(ctx.op) != "model" or ctx.op.within(*ignored):
         return []
-    roles, parameters = _OPERANDS[ctx.op.type], ctx.parameters
+    factors, parameters = _factors()[ctx.op.type], ctx.parameters
     found = []
     for index, (name, tensor) in enumerate(zip(ctx.input_names, ctx.inputs, strict=True)):
         role = name.partition("[")[0]  # W[1] is W of the other direction
-        if role not in roles or tensor is None:
+        if role not in factors or tensor is None:
             continue
         info = ctx.describe(tensor)
         if "float" not in info.dtype:
             continue
         is_weight = index in parameters
         has_axes = info.shape is not None and len(info.shape) > 1
-        channel, summed = roles[role] if has_axes else _Role()
+        channel, summed = factors[role] if has_axes else Factor()
         found.append(Operand(index, name, is_weight, channel if is_weight else None, summed))
     return found
 
 
-def refusal(ctx: amanda.OpContext) -> amanda.UnsupportedError:
-    """The error for an operator that hides its operands; it names a way out."""
-    return hidden(ctx, _WHOLE[ctx.op.type], "ignored")
+@functools.cache
+def _factors() -> dict[str, Mapping[str, Factor]]:
+    """What is multiplied, by the operator's type and the role of the input."""
+    return {**products(), **_TABLES}

@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 
 import amanda
 
+from amanda_tools.hidden import refuse_hidden
 from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
 from amanda_tools.quantization.copies import copied
 from amanda_tools.quantization.files import SavingScales
-from amanda_tools.quantization.operands import (
-    HIDDEN,
-    Operand,
-    checked_types,
-    operands_of,
-    refusal,
-)
+from amanda_tools.quantization.operands import Operand, checked_types, operands_of
 from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observed, axes_of_weight
 from amanda_tools.tables import table_of
 
@@ -65,7 +60,7 @@ class Quantizing(SavingScales, amanda.Tool):
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
         # make_permanent is to know of embeddings that share what is quantized
         self.add_inst_for_op(lambda ctx: None, ops=["Gather"])
-        self.add_inst_for_op(self._refuse, ops=HIDDEN, scopes=scopes)
+        refuse_hidden(self, types, scopes, "ignored", self._ignored)
 
     def rows(self) -> list[QuantizedTensor]:
         """The tensors, in the order in which their operators first ran."""
@@ -111,10 +106,6 @@ class Quantizing(SavingScales, amanda.Tool):
         state["treatments"], state["kinds"] = treatments, kinds
         for treatment in treatments:
             treatment.insert(ctx)
-
-    def _refuse(self, ctx: amanda.OpContext) -> None:
-        if not ctx.op.within(*self._ignored):
-            raise refusal(ctx)
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
         for treatment in ctx.state(self).get("treatments", ()):

@@ -1,0 +1,29 @@
+"""PyTorch's operators that multiply and that ONNX lacks, and those that compute several as one."""
+
+from __future__ import annotations
+
+from amanda_contextmap.products import Factor, Factors, Whole
+
+# ONNX has none that multiply and add at once but of matrices.
+PRODUCTS: dict[str, Factors] = {
+    "baddbmm": {"batch1": Factor(summed=-1), "batch2": Factor(summed=-2)},
+    "addbmm": {"batch1": Factor(), "batch2": Factor()},
+    "addmv": {"mat": Factor(channel=0, summed=-1), "vec": Factor()},
+}
+
+# What PyTorch runs in the place of layers of a transformer that are evaluated.
+_FAST_PATH = "run the model after torch.backends.mha.set_fastpath_enabled(False)"
+_ATTENTION = frozenset(["Attention", "Gemm", "MatMul", "Softmax"])
+_FEED_FORWARD = frozenset(["Gelu", "LayerNormalization", "Relu"])
+# What ONNX has one layer of: rules hold for these, and other networks keep their names.
+_LAYERS = "make the recurrent network of modules of one layer each, without projections"
+
+WHOLES = {
+    "_transformer_encoder_layer_fwd": Whole(_ATTENTION | _FEED_FORWARD, _FAST_PATH),
+    "_native_multi_head_attention": Whole(_ATTENTION, _FAST_PATH),
+    "lstm": Whole(frozenset(["LSTM"]), _LAYERS),
+    "gru": Whole(frozenset(["GRU"]), _LAYERS),
+    "rnn_tanh": Whole(frozenset(["RNN"]), _LAYERS),
+    "rnn_relu": Whole(frozenset(["RNN"]), _LAYERS),
+    "bilinear": Whole(frozenset(["Einsum"]), "write it as products of matrices"),
+}

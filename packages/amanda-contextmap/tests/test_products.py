@@ -1,0 +1,37 @@
+"""What tools that change factors are told of the operators of all maps."""
+
+import re
+
+from amanda_contextmap import Factor, products, wholes
+from amanda_contextmap.schema import parameters
+from amanda_contextmap.tensorflow import context_map as tensorflow_map
+from amanda_contextmap.torch import context_map as torch_map
+
+
+def test_factors_are_inputs_that_onnx_names():
+    onnx = {type: factors for type, factors in products().items() if "::" not in type}
+    assert {"Conv", "Gemm", "MatMul", "Attention", "LSTM"} <= onnx.keys()
+    unknown = {type: factors.keys() - parameters(type).keys() for type, factors in onnx.items()}
+    assert {type for type, roles in unknown.items() if roles} == set()
+
+
+def test_what_onnx_lacks_is_told_under_the_name_that_tools_see():
+    first, second = Factor(summed=-1), Factor(summed=-2)
+    assert products()["torch::baddbmm"] == {"batch1": first, "batch2": second}
+
+
+def test_what_computes_some_types_as_one_is_told_with_a_way_out():
+    assert "set_fastpath_enabled" in wholes(["Gelu"])["torch::_transformer_encoder_layer_fwd"]
+    assert wholes(["Softmax"]).keys() == {
+        "torch::_transformer_encoder_layer_fwd",
+        "torch::_native_multi_head_attention",
+    }
+    assert {type.partition("::")[0] for type in wholes(["LSTM"])} == {"torch", "tensorflow"}
+    assert wholes(["Conv"]) == {}
+
+
+def test_wholes_compute_types_that_the_maps_know():
+    known = torch_map.types() | tensorflow_map.types()
+    told = {**torch_map.wholes, **tensorflow_map.wholes}
+    assert {type for whole in told.values() for type in whole.types} <= known
+    assert all(re.match("(make|run|write) ", whole.way_out) for whole in told.values())
