@@ -173,6 +173,34 @@ class TestNesting:
         assert amanda.is_cache_enabled()
 
 
+class TestEndingEarly:
+    def leave(self, error, tool):
+        with contextlib.suppress(BaseException), amanda.apply(tool):
+            raise error
+
+    @pytest.mark.parametrize("error", [ZeroDivisionError(), KeyboardInterrupt()])
+    def test_a_tool_is_told_ahead_of_its_exit_what_cut_its_scope_short(self, error):
+        class Told(Tool):
+            def on_exit(self):
+                self.told = self.cut_short
+
+        tool = Told()
+        self.leave(error, tool)
+        assert tool.told == type(error).__name__
+
+    @pytest.mark.parametrize("error", [SystemExit(1), GeneratorExit()])
+    def test_a_program_may_end_by_itself(self, error):
+        tool = Tool()
+        self.leave(error, tool)
+        assert tool.cut_short is None
+
+    def test_only_the_scopes_that_are_left_count(self):
+        outer, inner = Tool(), Tool()
+        with amanda.apply(outer):
+            self.leave(ZeroDivisionError(), inner)
+        assert (outer.cut_short, inner.cut_short) == (None, "ZeroDivisionError")
+
+
 class TestInterleaving:
     """Blocks that are not left in the opposite order of entering, as those of generators."""
 

@@ -204,8 +204,9 @@ class TestEnd:
     def test_ctrl_c_leaves_what_was_recorded_and_ends_by_the_signal(self, command):
         endless = MODEL + "print('running', flush=True)\nwhile True: model(torch.ones(2, 4))"
         command.write("endless.py", endless)
+        files = ["--tool", "summary:out=summary.json", "--tool", "profile:out=profile.json"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "amanda_tools", "run", *QUIET, "endless.py"],
+            [sys.executable, "-m", "amanda_tools", "run", *QUIET, *files, "endless.py"],
             cwd=command.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -221,6 +222,9 @@ class TestEnd:
         rows = list(read_trace(command.folder / "trace.jsonl"))
         assert len(rows) > 10
         assert f"trace: {len(rows):,} executions" in shown
+        said = "ended by KeyboardInterrupt"
+        assert json.loads((command.folder / "summary.json").read_text())["partial"] == said
+        assert f'"labels": "partial: {said}"' in (command.folder / "profile.json").read_text()
 
 
 class TestTools:

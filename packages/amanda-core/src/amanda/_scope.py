@@ -109,6 +109,12 @@ def apply(*tools: Tool) -> Iterator[None]:
         try:
             with ImportWatch(_refresh), _switched(change):
                 yield
+        except BaseException as error:
+            if not isinstance(error, (SystemExit, GeneratorExit)):
+                for tool, owner in owners.items():
+                    if owner is scope:
+                        tool.cut_short = tool.cut_short or type(error).__name__
+            raise
         finally:
             scope.open = False
             for tool, owner in owners.items():

@@ -12,7 +12,9 @@ from amanda_tools.arrays import returned
 from amanda_tools.charts import bars
 from amanda_tools.faults import Faults, Hits, Site, Target
 from amanda_tools.formats import save
+from amanda_tools.interrupts import leave_with
 from amanda_tools.pictures import Pictured
+from amanda_tools.progress import progress
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -69,13 +71,19 @@ class Share:
 
 
 class Campaign(Pictured[Trial]):
-    """The trials of a campaign, and how often they changed the predictions."""
+    """The trials of a campaign, and how often they changed the predictions.
+
+    Args:
+        trials: those that were made.
+        planned: how many were to be made, if that is more.
+    """
 
     row_type = Trial
     rows_name = "trials"
 
-    def __init__(self, trials: Sequence[Trial]) -> None:
+    def __init__(self, trials: Sequence[Trial], planned: int | None = None) -> None:
         self._trials = list(trials)
+        self._planned = len(self._trials) if planned is None else planned
 
     def rows(self) -> list[Trial]:
         """The trials."""
@@ -85,6 +93,12 @@ class Campaign(Pictured[Trial]):
         """How many there were, and how many changed a prediction or failed."""
         total = self._shares(lambda _: "")[""] if self._trials else Share()
         return {**vars(total), "rate": total.rate}
+
+    @property
+    def partial(self) -> str | None:
+        """How many trials there are of those that were planned; None if all of them are there."""
+        made = len(self._trials)
+        return None if made == self._planned else f"{made:,} of {self._planned:,} trials"
 
     def by_layer(self) -> dict[str, Share]:
         """How often predictions changed, by the operator that had the fault."""
@@ -111,7 +125,8 @@ class Campaign(Pictured[Trial]):
             _table("Layer", self.by_layer()),
             _table("Bit", self.by_bit()),
         ]
-        return [*tables, f"campaign: {self.found()}"]
+        said = "" if self.partial is None else f"; partial: {self.partial}"
+        return [*tables, f"campaign: {self.found()}{said}"]
 
     def charts(self) -> list[Chart]:
         """How often a prediction changed, by layer and by bit."""
@@ -174,6 +189,8 @@ def campaign(
     Raises:
         TypeError: NumPy does not take what it returns.
         ValueError: ``run`` predicts otherwise when it is called again, or runs no such operator.
+        KeyboardInterrupt: Ctrl-C; its attribute ``found`` is the campaign as far as it came, which
+            says that it is partial.
     """
     tool = Faults(target, bits=bits, value=value, dtype=dtype, ops=ops, scopes=scopes, seed=seed)
     seen = _Seen(target)
@@ -192,13 +209,19 @@ def campaign(
             )
         weights = np.array([site.elements if by == "element" else 1 for site in sites], float)
         weights /= weights.sum()
-        found = []
-        for number in range(trials):
-            random = np.random.default_rng([seed, number])
-            planned = sites[random.choice(len(sites), p=weights)].plan(random)
-            tool.start_anew()
-            tool.choose = planned
-            found.append(_tried(tool, run, expected))
+        found: list[Trial] = []
+        try:
+            with progress("faults", trials) as step:
+                for number in range(trials):
+                    random = np.random.default_rng([seed, number])
+                    planned = sites[random.choice(len(sites), p=weights)].plan(random)
+                    tool.start_anew()
+                    tool.choose = planned
+                    found.append(_tried(tool, run, expected))
+                    step()
+        except KeyboardInterrupt as stop:
+            leave_with(stop, Campaign(found, trials), f"{len(found):,} of {trials:,} trials")
+            raise
     return Campaign(found)
 
 

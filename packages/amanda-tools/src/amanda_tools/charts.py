@@ -69,6 +69,11 @@ def heatmap(title: str, numbers: Numbers) -> Chart:
     return size + 60, size + _TITLE + 20, drawn
 
 
+def note(text: str) -> Chart:
+    """A line of text."""
+    return len(text) * _LABEL, _ROW, [_text(0, 10, text)]
+
+
 def _hue(key: object) -> str:
     number = key if isinstance(key, int) else 0
     return f"hsl({number * 47 % 360},55%,60%)"

@@ -31,6 +31,7 @@ from amanda_tools.under_tools import run_under, show_results, why_nothing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from amanda_tools.merging import Merged
 
 _WRONG = 2  # exit code of what is wrong with a tool, or with the use of the command
 _DEFAULT_TOOLS = (Request("flops", Flops, {}), Request("profile", Profile, {}))
@@ -239,9 +240,19 @@ def merge(parts: Sequence[str], out: str | None, width: int | None) -> None:
     amanda merge --out flops.json flops.rank*.json
     amanda merge --out trace.jsonl trace.rank*.jsonl
     """
+
+    def show_merged(merged: Merged | str) -> None:
+        print_out(merged if isinstance(merged, str) else merged.report(), width)
+
     with refused("the files cannot be merged"):
-        merged = merge_files(parts, out)
-    print_out(merged if isinstance(merged, str) else merged.report(), width)
+        try:
+            merged = merge_files(parts, out)
+        except KeyboardInterrupt as stop:
+            if hasattr(stop, "found"):
+                say("ended by KeyboardInterrupt; this is what was merged until then")
+                show_merged(stop.found)
+            raise
+    show_merged(merged)
 
 
 @commands.command(short_help="Compare two runs that were recorded.")

@@ -260,15 +260,19 @@ def compare_records(
     """
     one, other = (run if isinstance(run, Run) else unpacked(run) for run in (first, second))
     pairs = matched(one.rows, other.rows)
-    there = {_key(row, row.id): (row, s) for row, s in zip(*other, strict=True)}
+    there = {_key(row, row.id): (row, s) for row, s in zip(*other[:2], strict=True)}
     differences: list[Difference] = []
     allowed = 0.0  # what came of another type or backend stays different
-    for row, sample in zip(*one, strict=True):
+    for row, sample in zip(*one[:2], strict=True):
         key = _key(row, pairs.pairs.get(row.id, ""))
         if key in there:
             allowed = max(allowed, _allowed(row, there[key][0])) if rtol is None else rtol
             differences.append(_difference(row, sample, *there[key], allowed))
-    return Comparison(differences, pairs.only_first, pairs.only_second)
+    comparison = Comparison(differences, pairs.only_first, pairs.only_second)
+    for run, which in ((one, "first"), (other, "second")):
+        if run.partial is not None:
+            comparison.notes.append(f"the {which} run is partial: {run.partial}")
+    return comparison
 
 
 def _key(row: Recorded, id: str) -> tuple[str, str, str, int]:

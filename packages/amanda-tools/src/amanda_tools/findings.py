@@ -8,6 +8,8 @@ from dataclasses import asdict, fields
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
+import amanda
+
 from amanda_tools.optional_packages import needed
 
 if TYPE_CHECKING:
@@ -50,8 +52,18 @@ class Findings(abc.ABC, Generic[_Row]):
         """What is to be said of all rows together, as plain values."""
         return {}
 
+    @property
+    def partial(self) -> str | None:
+        """Why this is not all that there was to find; None if it is all."""
+        if isinstance(self, amanda.Tool) and self.cut_short is not None:
+            return f"ended by {self.cut_short}"
+        return None
+
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values: ``total``, the rows under their name, and how they merge."""
+        """All of it as plain values: ``total``, the rows under their name, and how they merge.
+
+        What is not all that there was to find says so ahead of them, under ``partial``.
+        """
         rows = [asdict(row) for row in self.rows()]  # type: ignore[call-overload]
         total = self.totals()
         merge = {
@@ -60,7 +72,10 @@ class Findings(abc.ABC, Generic[_Row]):
             "keys": list(self.keys),
             "fields": dict(self.merges),
         }
-        return {**({"total": dict(total)} if total else {}), self.rows_name: rows, "merge": merge}
+        found: dict[str, Any] = {} if self.partial is None else {"partial": self.partial}
+        if total:
+            found["total"] = dict(total)
+        return {**found, self.rows_name: rows, "merge": merge}
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame`` with a row for each row, and a column for each field.
@@ -77,7 +92,11 @@ class Findings(abc.ABC, Generic[_Row]):
         return pandas.DataFrame(rows, columns=field_names(self.row_type))
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self.found()}>"
+        return f"<{self._caption()}>"
+
+    def _caption(self) -> str:
+        said = "" if self.partial is None else f" (partial: {self.partial})"
+        return f"{type(self).__name__}: {self.found()}{said}"
 
     def _repr_html_(self) -> str:
         """A table of the first rows, for a notebook."""
@@ -88,7 +107,7 @@ class Findings(abc.ABC, Generic[_Row]):
             for row in rows[:_SHOWN]
         )
         rest = len(rows) - _SHOWN
-        caption = html.escape(f"{type(self).__name__}: {self.found()}")
+        caption = html.escape(self._caption())
         if rest > 0:
             caption += f"; {rest:,} more rows are in rows()"
         return (

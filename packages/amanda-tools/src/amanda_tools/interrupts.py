@@ -28,6 +28,15 @@ class Terminated(SystemExit):
         self.signal = number
 
 
+def leave_with(stop: KeyboardInterrupt, found: object, said: str) -> None:
+    """Have the exception of Ctrl-C keep what was found until then, and say how much that is.
+
+    It stays the exception that it is, by which Python knows how to end.
+    """
+    stop.found = found  # type: ignore[attr-defined]
+    stop.args = (f"{said}; they are kept in the attribute `found` of this exception",)
+
+
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Have signals that end a program take effect only at the end of a ``with`` block.

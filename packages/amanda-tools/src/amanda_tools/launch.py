@@ -6,8 +6,9 @@ import contextlib
 import dis
 import functools
 import os
+import signal
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import amanda
 from amanda.driving import announced
@@ -58,6 +59,9 @@ def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) 
             program.execute()
         except BaseException as error:
             ended_by = error
+            if not _is_exit(error):
+                for tool in tools:
+                    tool.cut_short = how(error)
         try:
             scope.close()
         except (KeyboardInterrupt, Terminated) as error:
@@ -70,7 +74,7 @@ def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) 
     outcome = Outcome(0, None, failed, os.getpid() != process)
     if ended_by is None:
         return outcome
-    if isinstance(ended_by, SystemExit) and not isinstance(ended_by, Terminated):
+    if _is_exit(ended_by):
         return outcome._replace(code=_code(ended_by))
     show(ended_by)
     return outcome._replace(code=1, ended_by=ended_by)
@@ -92,6 +96,18 @@ def show(error: BaseException) -> None:
         sys.__excepthook__(type(failure), failure, failure.__traceback__)
         emit("\nOriginal exception was:\n")
         sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def how(ended_by: BaseException) -> str:
+    """What ended a program early: the name of an exception or of a signal."""
+    if isinstance(ended_by, Terminated):
+        return signal.Signals(ended_by.signal).name
+    return type(ended_by).__name__
+
+
+def _is_exit(error: BaseException) -> TypeGuard[SystemExit]:
+    """Whether it is the program's own way to end."""
+    return isinstance(error, SystemExit) and not isinstance(error, Terminated)
 
 
 def _trim(error: BaseException) -> None:

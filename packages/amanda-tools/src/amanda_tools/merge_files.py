@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from amanda_tools.document import Document
 from amanda_tools.formats import ending_of, save
+from amanda_tools.interrupts import leave_with
 from amanda_tools.merging import Merged
 from amanda_tools.output import same_file
+from amanda_tools.progress import progress
 from amanda_tools.trace_file import read_trace
 
 if TYPE_CHECKING:
@@ -34,12 +36,31 @@ def merge_files(paths: Sequence[str], out: str | os.PathLike[str] | None = None)
     Raises:
         OSError: a file cannot be read or written.
         ValueError: they cannot be merged, and why.
+        KeyboardInterrupt: Ctrl-C while they were read; what was read until then is merged, and says
+            that it is partial. The attribute ``found`` of the exception has it.
     """
     if out is not None and any(same_file(out, path) for path in paths):
         raise ValueError(f"{os.fspath(out)!r} is one of the files to merge")
-    found = {rank: _read(path) for rank, path in _ranked(paths).items()}
+    found: dict[int, Any] = {}
+    try:
+        with progress("reading", len(paths)) as step:
+            for rank, path in _ranked(paths).items():
+                found[rank] = _read(path, rank)
+                step()
+    except KeyboardInterrupt as stop:
+        if found:
+            said = f"{len(found):,} of {len(paths):,} files"
+            leave_with(stop, _merged(found, out, said), said)
+        raise
+    return _merged(found, out)
+
+
+def _merged(
+    found: Mapping[int, Any], out: str | os.PathLike[str] | None, missing: str | None = None
+) -> Merged | str:
+    """What was read, as one, and in a file; what is ``missing`` in it is said."""
     if all(isinstance(each, dict) for each in found.values()):
-        merged = Merged(found)
+        merged = Merged(found, missing)
         if out is not None:
             save(merged, out)
         return merged
@@ -47,9 +68,10 @@ def merge_files(paths: Sequence[str], out: str | os.PathLike[str] | None = None)
         raise ValueError("some of them are traces and some are not")
     if out is None:
         raise ValueError("of traces one file is made; name it by --out")
-    rows = [row for rank, each in found.items() for row in _of_rank(rank, each)]
-    _write(rows, out)
-    return f"{len(rows):,} rows of {len(found)} ranks in {os.fspath(out)}"
+    lines = [line for each in found.values() for line in each]
+    _write(lines, out)
+    partial = "" if missing is None else f" (partial: {missing})"
+    return f"{len(lines):,} rows of {len(found)} ranks in {os.fspath(out)}{partial}"
 
 
 def _ranked(paths: Sequence[str]) -> dict[int, str]:
@@ -63,17 +85,22 @@ def _ranked(paths: Sequence[str]) -> dict[int, str]:
     return dict(sorted(ranked.items()))
 
 
-def _read(path: str) -> Any:
-    """Findings as a dict, the rows of a trace as a list."""
+def _read(path: str, rank: int) -> Any:
+    """Findings as a dict, the rows of a trace as lines of JSON."""
     ending = ending_of(path, (".json", ".jsonl", ".csv"))
     if ending == ".jsonl":
-        return list(read_trace(path))
+        return _lines(rank, list(read_trace(path)))
     if ending == ".csv":
         raise ValueError(f"{path}: CSV does not say how it merges; have the tool write .json")
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: not complete JSON: {error}") from None
+    return _lines(rank, found) if isinstance(found, list) else found
+
+
+def _lines(rank: int, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [json.dumps(row) for row in _of_rank(rank, rows)]
 
 
 def _of_rank(rank: int, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -83,8 +110,7 @@ def _of_rank(rank: int, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     return [name, *({**row, "pid": rank} for row in rows if row.get("name") != "process_name")]
 
 
-def _write(rows: Sequence[Mapping[str, Any]], out: str | os.PathLike[str]) -> None:
-    lines = [json.dumps(row) for row in rows]
+def _write(lines: Sequence[str], out: str | os.PathLike[str]) -> None:
     if ending_of(out, (".json", ".jsonl")) == ".json":
         text = "[\n" + ",\n".join(lines) + "\n]\n"
     else:

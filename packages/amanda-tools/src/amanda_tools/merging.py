@@ -63,6 +63,7 @@ class Merged(Findings[RankNumber]):
 
     Args:
         found: what each rank found, by rank: what ``to_dict()`` of its tool gave.
+        missing: what is not in it, in a few words; None if nothing is missing.
 
     Raises:
         ValueError: they are not of one tool, or do not say how they merge.
@@ -71,7 +72,7 @@ class Merged(Findings[RankNumber]):
     row_type = RankNumber
     rows_name = "spread"
 
-    def __init__(self, found: Mapping[int, Mapping[str, Any]]) -> None:
+    def __init__(self, found: Mapping[int, Mapping[str, Any]], missing: str | None = None) -> None:
         ways = [each.get("merge") for each in found.values()]
         if not all(isinstance(way, dict) for way in ways):
             raise ValueError("it does not say how it merges; files of amanda's tools in JSON do")
@@ -79,6 +80,9 @@ class Merged(Findings[RankNumber]):
         if any(way != self._way for way in ways):
             raise ValueError("they are of several tools, or of several versions of one")
         self.ranks = sorted(found)
+        reasons = [] if missing is None else [missing]
+        reasons += (f"rank {r}: {found[r]['partial']}" for r in self.ranks if "partial" in found[r])
+        self._partial = "; ".join(reasons) or None
         self._numbers: list[RankNumber] = []
         totals = {rank: each["total"] for rank, each in found.items() if "total" in each}
         self._total = self._merged("total", totals) if totals else {}
@@ -97,11 +101,17 @@ class Merged(Findings[RankNumber]):
         """Of how many ranks."""
         return f"{self.name} of {len(self.ranks)} ranks"
 
+    @property
+    def partial(self) -> str | None:
+        """Which ranks are missing or partial; None if none is."""
+        return self._partial
+
     def to_dict(self) -> dict[str, Any]:
         """The ranks, what one process has, merged, and the spread."""
         spread = [asdict(number) for number in self._numbers]
+        said = {} if self.partial is None else {"partial": self.partial}
         kept = {"ranks": self.ranks, "total": self._total, self._way["rows"]: self._rows}
-        return {**kept, self.rows_name: spread}
+        return {**said, **kept, self.rows_name: spread}
 
     def report(self) -> RenderableType:
         """A table of the totals and of the operators with most."""
@@ -110,7 +120,8 @@ class Merged(Findings[RankNumber]):
         first = next((f for f in self._way["fields"] if any(n.field == f for n in others)), None)
         ranked = [number for number in others if number.field == first]
         ranked.sort(key=lambda number: -number.sum)
-        titles = (f"{self.found()}", "", "Sum", "Mean", "Least", "Rank", "Most", "Rank")
+        title = self.found() if self.partial is None else f"{self.found()}, partial"
+        titles = (title, "", "Sum", "Mean", "Least", "Rank", "Most", "Rank")
         return table_of(
             titles,
             (

@@ -69,6 +69,14 @@ def emit(text: str) -> None:
         return
 
 
+def on_terminal() -> bool:
+    """Whether a person looks at the standard error on a terminal."""
+    try:
+        return sys.stderr.isatty()
+    except Exception:  # closed, or something of the program's own in its place
+        return False
+
+
 def printable(text: str) -> str:
     """``text`` with what a terminal would obey or hide spelled out: ``\\x1b`` for an escape."""
     if text.isprintable():

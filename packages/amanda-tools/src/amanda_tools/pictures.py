@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from amanda_tools.charts import page
+from amanda_tools.charts import note, page
 from amanda_tools.findings import Findings
 
 if TYPE_CHECKING:
@@ -30,4 +30,5 @@ class Pictured(Findings[_Row]):
 
     def to_svg(self) -> str:
         """The picture."""
-        return page(*self.charts())
+        said = [] if self.partial is None else [note(f"partial: {self.partial}")]
+        return page(*said, *self.charts())

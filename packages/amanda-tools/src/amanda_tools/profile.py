@@ -235,6 +235,8 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         """Bring the file up to date."""
         super().on_exit()
         if self._chrome is not None:
+            if self.partial is not None:
+                self._chrome.label(f"partial: {self.partial}")
             self._chrome.flush()
 
     def columns(self) -> Sequence[Column]:

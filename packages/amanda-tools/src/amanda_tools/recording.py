@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from amanda_tools.charts import Chart
 
 _NUMBERS = ("float", "bfloat", "complex", "int", "uint", "bool")
-_META = "recorded"  # the entry of a file that has all but samples
+# The entries of a file that have all but samples, and why that is not all of the run.
+_META, _PARTIAL = "recorded", "partial"
 
 
 @dataclass
@@ -71,10 +72,12 @@ class Run(NamedTuple):
     Attributes:
         rows: the tensors, in the order in which they were given.
         samples: values of each of them: all, or as many as were to be kept, evenly spaced.
+        partial: why that is not all of it; None if it is.
     """
 
     rows: Sequence[Recorded]
     samples: Sequence[Any]
+    partial: str | None = None
 
 
 class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
@@ -126,7 +129,7 @@ class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
 
     def run(self) -> Run:
         """What was recorded."""
-        return Run(list(self._rows), list(self._samples))
+        return Run(list(self._rows), list(self._samples), self.partial)
 
     def rows(self) -> list[Recorded]:
         """The tensors, in the order in which they were given."""
@@ -235,6 +238,8 @@ def packed(run: Run) -> bytes:
     """A run as the bytes of a file that :func:`unpacked` reads."""
     arrays = {f"{index}": sample for index, sample in enumerate(run.samples)}
     arrays[_META] = np.frombuffer(json.dumps([asdict(row) for row in run.rows]).encode(), np.uint8)
+    if run.partial is not None:
+        arrays[_PARTIAL] = np.frombuffer(run.partial.encode(), np.uint8)
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
     return file.getvalue()
@@ -251,7 +256,9 @@ def unpacked(path: str | os.PathLike[str]) -> Run:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             rows = [Recorded(**row) for row in json.loads(file[_META].tobytes())]
-            return Run(rows, [file[str(index)] for index in range(len(rows))])
+            samples = [file[str(index)] for index in range(len(rows))]
+            partial = file[_PARTIAL].tobytes().decode() if _PARTIAL in file else None
+            return Run(rows, samples, partial)
     except (KeyError, TypeError, AttributeError, ValueError, EOFError) as error:
         raise ValueError(f"{path} is no record; --tool record:out=run.npz makes one") from error
 

@@ -10,11 +10,11 @@ from numbers import Real
 from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleRenderable, RenderHook
-from rich.progress import track
 from rich.segment import Segment
 
-from amanda_tools.notice import described, emit, printable, say
+from amanda_tools.notice import described, emit, on_terminal, printable, say
 from amanda_tools.place import Place
+from amanda_tools.progress import progress
 from amanda_tools.report import UNITS, Column, HasColumns, HasReport, by_module, by_type
 
 if TYPE_CHECKING:
@@ -73,15 +73,12 @@ class Results:
 
     def _columns(self, tools: Sequence[amanda.Tool | Merged]) -> list[Column]:
         columns: list[Column] = []
-        # After a long run there is much to add up. The bar goes when it is done.
-        bar = Console(stderr=True)
-        waiting = track(
-            tools, "adding up", console=bar, transient=True, disable=not bar.is_terminal
-        )
-        for tool in waiting if _on_terminal() else tools:
-            if isinstance(tool, HasColumns):
-                with self._told(f"{_name(tool)} cannot tell what it found"):
-                    columns += _checked(tool.columns())
+        with progress("adding up", len(tools)) as step:  # after a long run there is much
+            for tool in tools:
+                if isinstance(tool, HasColumns):
+                    with self._told(f"{_name(tool)} cannot tell what it found"):
+                        columns += _checked(tool.columns())
+                step()
         return columns
 
     @contextlib.contextmanager
@@ -112,22 +109,15 @@ def _name(tool: amanda.Tool | Merged) -> str:
         return type(tool).__name__
 
 
-def _on_terminal() -> bool:
-    try:
-        return sys.stderr.isatty()
-    except Exception:  # closed, or something of the program's own in its place
-        return False
-
-
 def _print(*what: RenderableType, width: int | None = None) -> None:
     """Print on the standard error; strings as they are, in one piece."""
     if all(isinstance(part, str) for part in what):
         emit("".join(f"{printable(str(part))}\n" for part in what))
         return
-    page, on_terminal = _Page(), _on_terminal()
-    if width is None and not on_terminal:
+    page, seen = _Page(), on_terminal()
+    if width is None and not seen:
         width = WIDE
-    console = Console(file=page, width=width, force_terminal=on_terminal or None)
+    console = Console(file=page, width=width, force_terminal=seen or None)
     console.push_render_hook(_Spelled())
     console.print(*what)
     emit(without_trailing_blanks(page.getvalue()))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 from typing import TYPE_CHECKING
 
 from amanda.driving import known_drivers
 from amanda.tool import in_order
 
-from amanda_tools.interrupts import Terminated
-from amanda_tools.launch import Outcome, launch
+from amanda_tools.launch import Outcome, how, launch
 from amanda_tools.merging import gathered
 from amanda_tools.notice import described, refused, say
 from amanda_tools.output import HasFile, all_or_none
@@ -51,7 +49,7 @@ def run_under(
                     tool.open()
     outcome = launch(program, args, tools)
     if outcome.ended_by is not None and not outcome.forked:
-        say(f"ended by {_how(outcome.ended_by)}; this is what was recorded until then")
+        say(f"ended by {how(outcome.ended_by)}; this is what was recorded until then")
     return outcome, tools
 
 
@@ -72,7 +70,11 @@ def show_results(
         return outcome  # the first process reports for all
     results = Results()
     nothing = f"no operator ran under the tools; {why_nothing(types)}"
-    results.show([*asked, *everywhere], settings.depth, nothing, settings.width)
+    try:
+        results.show([*asked, *everywhere], settings.depth, nothing, settings.width)
+    except KeyboardInterrupt:
+        say("ended by KeyboardInterrupt while results were shown; files of tools are complete")
+        raise
     return outcome._replace(tools_failed=outcome.tools_failed or results.tools_failed)
 
 
@@ -92,9 +94,3 @@ def why_nothing(types: frozenset[str] | None) -> str:
         f"none of type {', '.join(sorted(types))}, that is; "
         "`amanda ops` without --ops lists the types that there are"
     )
-
-
-def _how(ended_by: BaseException) -> str:
-    if isinstance(ended_by, Terminated):
-        return signal.Signals(ended_by.signal).name
-    return type(ended_by).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -90,8 +91,8 @@ class Pass:
 
     def paths(
         self, network: Network, scores: str | None, share: float, outside: Collection[str]
-    ) -> Iterator[tuple[int, Sequence[Layer]]]:
-        """For each example the class that was predicted, and the layers on its path.
+    ) -> tuple[int, Iterator[tuple[int, Sequence[Layer]]]]:
+        """How many examples there are, and for each its class and the layers on its path.
 
         Args:
             network: what flows from where to where.
@@ -104,19 +105,22 @@ class Pass:
                 rule.
         """
         if not self.ran:
-            return
+            return 0, iter(())
         first = self._scores(network, scores)
         (values,) = self.ran[first][2]
         if values.ndim != 2:
             raise self.ran[first][0].error(
                 f"its output of shape {values.shape} is no (examples, classes)"
             )
-        for example, label in enumerate(values.argmax(axis=1)):
+        ends = () if first in outside else outside
+
+        def path(example: int, label: int) -> tuple[int, Sequence[Layer]]:
             start = np.zeros((1, values.shape[1]), bool)
             start[0, label] = True
-            ends = () if first in outside else outside
-            layers = self._layers(network, first, start, example, share, ends)
-            yield int(label), list(layers)
+            return label, list(self._layers(network, first, start, example, share, ends))
+
+        labels = map(int, values.argmax(axis=1))
+        return len(values), itertools.starmap(path, enumerate(labels))
 
     def _scores(self, network: Network, named: str | None) -> str:
         """The operator that gives the scores of the classes."""

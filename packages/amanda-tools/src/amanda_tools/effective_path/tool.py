@@ -15,16 +15,19 @@ from amanda_tools.effective_path.extraction import Execution, Pass
 from amanda_tools.effective_path.synapses import RULES
 from amanda_tools.formats import Saving
 from amanda_tools.graph import Graph
+from amanda_tools.interrupts import uninterrupted
 from amanda_tools.pictures import Pictured
+from amanda_tools.progress import progress
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
     from amanda_tools.charts import Chart
+    from amanda_tools.effective_path.extraction import Layer
     from amanda_tools.effective_path.synapses import Array
 
 # Operators of which any input may flow through, and not the first alone.
@@ -108,6 +111,8 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         self._sizes: dict[str, int] = {}
         self._pass = Pass()
         self._outside: set[str] = set()
+        self._whole: set[str] | None = None  # the operators of a pass that came to its end
+        self._left_out: list[str] = []
         self._lock = threading.RLock()
         self.add_inst_for_op(self._locate)
         self.add_inst_for_op(self._analyze, ops=RULES)
@@ -125,6 +130,13 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         share = sum(row.synapses for row in rows) / max(1, sum(row.total for row in rows))
         count = sum(self._examples.values())
         return f"{count:,} examples of {len(self._examples):,} classes, {share:.1%} of the synapses"
+
+    @property
+    def partial(self) -> str | None:
+        """Why that is not all that there was to find; None if it is."""
+        said = super().partial
+        reasons = [*([] if said is None else [said]), *self._left_out]
+        return "; ".join(reasons) or None
 
     def synapses(self, label: int) -> dict[str, Array]:
         """By layer, which addends are on the path of a class, in the order of the outputs.
@@ -163,6 +175,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
 
     def to_dict(self) -> dict[str, Any]:
         """The layers of each example, and densities and similarity of the classes."""
+        self._end_pass()
         found = super().to_dict()
         for row, known in zip(found[self.rows_name], self._rows, strict=True):
             row["density"] = known.density
@@ -190,8 +203,10 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
 
     def on_exit(self) -> None:
         """Extract the paths of the last pass, and bring the file up to date."""
-        self._end_pass()
-        super().on_exit()
+        try:
+            self._end_pass()
+        finally:
+            super().on_exit()
 
     # What runs
 
@@ -214,25 +229,46 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         outputs = [execution.kept(ctx, y, len(y.shape) == 2) for y in tensors[:count]]
         with self._lock:
             if execution.operator.id in self._pass:
+                self._whole = set(self._pass.ran)
                 self._end_pass()
             self._pass.add(execution, inputs, outputs)
 
     def _end_pass(self) -> None:
         with self._lock:
             ended, self._pass = self._pass, Pass()
-            paths = ended.paths(self.graph, self._scores, self.share, self._outside)
-            for label, layers in paths:
-                example = sum(self._examples.values())
-                self._examples[label] += 1
-                known = self._classes.setdefault(label, {})
-                for operator, neurons, synapses in layers:
-                    self._rows.append(
-                        LayerPath(
-                            *(example, label, operator.id, operator.type, operator.scope),
-                            *(neurons, int(synapses.sum()), synapses.size),
-                        )
-                    )
-                    self._unite(known, operator, synapses)
+            if self.cut_short is not None and not self._is_whole(ended):
+                self._left_out.append("the pass that was under way is left out")
+                return
+            count, paths = ended.paths(self.graph, self._scores, self.share, self._outside)
+            done = 0
+            try:
+                with progress("effective paths", count) as step:
+                    for label, layers in paths:
+                        with uninterrupted():
+                            self._add(label, layers)
+                            done += 1
+                        step()
+            except KeyboardInterrupt:
+                self._left_out.append(f"{count - done:,} of {count:,} examples of a pass left out")
+                raise
+
+    def _is_whole(self, ended: Pass) -> bool:
+        """Whether as much ran of a pass as of one that another pass followed."""
+        return not ended.ran or (self._whole is not None and self._whole <= ended.ran.keys())
+
+    def _add(self, label: int, layers: Sequence[Layer]) -> None:
+        """Take note of the path of an example."""
+        example = sum(self._examples.values())
+        self._examples[label] += 1
+        known = self._classes.setdefault(label, {})
+        for operator, neurons, synapses in layers:
+            self._rows.append(
+                LayerPath(
+                    *(example, label, operator.id, operator.type, operator.scope),
+                    *(neurons, int(synapses.sum()), synapses.size),
+                )
+            )
+            self._unite(known, operator, synapses)
 
     def _unite(self, known: dict[str, Array], operator: amanda.Operator, synapses: Array) -> None:
         size = self._sizes.setdefault(operator.id, synapses.size)

@@ -28,7 +28,7 @@ class SavingScales(Pictured[QuantizedTensor], Saving[QuantizedTensor]):
 
     A file of safetensors has arrays ``ID.INPUT.scale`` and ``ID.INPUT.zero_point``, by the
     operator's id and the role of the tensor there. The rest of each row is in its metadata,
-    under ``tensors``, as JSON.
+    under ``tensors``, as JSON, and why that is not all under ``partial``.
     """
 
     row_type = QuantizedTensor
@@ -60,10 +60,10 @@ class SavingScales(Pictured[QuantizedTensor], Saving[QuantizedTensor]):
 
     def text(self, ending: str) -> str | bytes:
         """What was found, in the format of an ending."""
-        return _packed(self.rows()) if ending == _TENSORS else super().text(ending)
+        return _packed(self.rows(), self.partial) if ending == _TENSORS else super().text(ending)
 
 
-def _packed(rows: Sequence[QuantizedTensor]) -> bytes:
+def _packed(rows: Sequence[QuantizedTensor], partial: str | None) -> bytes:
     """Scales and zero points as safetensors."""
     arrays: dict[str, np.ndarray] = {}
     for row in rows:
@@ -73,6 +73,7 @@ def _packed(rows: Sequence[QuantizedTensor]) -> bytes:
     rest = [
         {k: v for k, v in vars(row).items() if k not in ("scale", "zero_point")} for row in rows
     ]
+    said = {} if partial is None else {"partial": partial}
     save = importlib.import_module("safetensors.numpy").save
-    packed: bytes = save(arrays, {"tensors": json.dumps(rest)})
+    packed: bytes = save(arrays, {"tensors": json.dumps(rest), **said})
     return packed

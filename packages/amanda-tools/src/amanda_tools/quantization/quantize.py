@@ -5,6 +5,8 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Literal
 
+from amanda_tools.interrupts import uninterrupted
+from amanda_tools.progress import progress
 from amanda_tools.quantization.calibration import Method, Observer, check_choice, check_share
 from amanda_tools.quantization.formula import Arithmetic, formula_of
 from amanda_tools.quantization.quantizing import Quantizing
@@ -115,10 +117,16 @@ class Quantize(Quantizing):
                 f"{self.name}: no activation was observed; run the model on some data in a scope "
                 "of the tool, then freeze()"
             )
-        self._frozen = True
-        for known in observed:
-            known.settle()
-        self.invalidate()
+        chosen = []
+        with progress(f"{self.name}: ranges", len(observed)) as step:
+            for known in observed:
+                chosen.append(known.settled())
+                step()
+        with uninterrupted():  # Ctrl-C ahead of this leaves all as it was
+            self._frozen = True
+            for known, (settings, error) in zip(observed, chosen, strict=True):
+                known.settings, known.error = settings, error
+            self.invalidate()
 
     def found(self) -> str:
         """How many tensors there are, and how many of them are still observed."""

@@ -99,11 +99,16 @@ class Known:
         self.settings = stacked(self.formula.beginning(single, axes, np))
         self._measure(single)
 
+    def settled(self) -> tuple[np.ndarray | None, float | None]:
+        """Settings by what was observed, if there is something, and their error."""
+        if self.observer is None or not self.observer.executions:
+            return self.settings, self.error
+        settings = settings_for(self.formula, *self.observer.range_for(self.formula))
+        return settings, self.observer.error(self.formula, settings)
+
     def settle(self) -> None:
-        """Take settings by what was observed, if there is something."""
-        if self.observer is not None and self.observer.executions:
-            self.settings = settings_for(self.formula, *self.observer.range_for(self.formula))
-            self.error = self.observer.error(self.formula, self.settings)
+        """Take these settings."""
+        self.settings, self.error = self.settled()
 
     def row(self) -> QuantizedTensor:
         """The same as plain values."""
