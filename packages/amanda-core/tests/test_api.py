@@ -32,14 +32,14 @@ TOOL_AUTHORS = [
     *("is_cache_enabled", "is_enabled", "register_driver", "unregister_driver"),
 ]
 DRIVER_AUTHORS = [
-    *("Ask", "Forward", "InputProducers", "Layouts", "NOTHING", "Producer", "Producers"),
+    *("Alike", "Ask", "Forward", "InputProducers", "Layouts", "NOTHING", "Producer", "Producers"),
     *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
     *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Source", "StagedCall", "Stored"),
     *("Subscription", "calling_source", "is_program", "places_of"),
     *("TensorInfo", "Translation", "View", "alike", "announced", "calling_instructions"),
     *("context_map", "entry_points_of", "frameworks", "in_routine", "install_hint"),
-    *("Kernel", "Profiler", "leaves", "tensors_in", "with_tensors_in"),
+    *("Held", "Kernel", "Profiler", "leaves", "tensors_in", "with_tensors_in"),
     *("known_drivers", "name_of", "numbered", "register_driver", "unregister_driver"),
     "versions_tested",
 ]

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import amanda
 import pytest
 from amanda import AmandaError, Tool
+from amanda.driving import known_drivers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_backend import framework
@@ -89,6 +90,19 @@ class TestApply:
                 assert log == []
             assert log == ["inner"]
         assert log == ["inner", "outer"]
+
+    def test_a_tool_is_told_of_each_driver_when_its_own_scope_begins(self):
+        class Entering(Tool):
+            def __init__(self):
+                super().__init__()
+                self.told = []
+
+            def on_enter(self, driver):
+                self.told.append(driver)
+
+        outer, inner = Entering(), Entering()
+        with amanda.apply(outer), amanda.apply(inner, outer):
+            assert outer.told == inner.told == known_drivers() != []
 
     def test_every_tool_is_told_also_after_an_exception_and_if_one_fails(self):
         class Failing(Multiplying):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from amanda_tools import Record, campaign, compare, compare_records, unpacked
 from torch import nn
+from wrong_compilers import wrong_at
 
 
 class Block(nn.Module):
@@ -157,17 +158,19 @@ class TestCompare:
         assert compare(run(float("nan")), run(float("nan"))).first() is None
         assert compare(run(1.0), run(float("nan"))).first().relative == float("inf")
 
-    def test_of_a_compiled_model_tells_operators_from_results(self):
-        """A compiler that computes otherwise is one whose results differ, at no operator."""
-
-        def otherwise(graph, inputs):
-            return lambda *args: tuple(y * 1.01 for y in graph.forward(*args))
-
-        compiled = torch.compile(MODEL, backend=otherwise)
+    def test_of_a_compiled_model_names_the_operator_that_is_compiled_otherwise(self):
+        compiled = torch.compile(MODEL, backend=wrong_at("relu"))
         found = compare(run_of(MODEL), run_of(compiled))
-        assert found.first().id == "(result)"
-        assert found.first().relative == pytest.approx(0.01, rel=1e-3)
-        assert "the second run gives other results without tools" in found.notes[0]
+        first = found.first()
+        assert (first.type, first.compared, found.rows()[-1].id) == ("relu", "compiled", "(result)")
+        assert first.relative == pytest.approx(0.01, rel=1e-3)
+        assert "it has compiled code, which runs operator by operator" in found.notes[0]
+
+    def test_of_a_compiled_model_allows_rounding(self):
+        compiled = torch.compile(MODEL, backend=wrong_at("relu", by=1 + 2e-6))
+        found = compare(run_of(MODEL), run_of(compiled))
+        assert found.first() is None
+        assert "none of 1 pieces of compiled code" in found.notes[0]
 
     def test_says_where_results_without_tools_are_others(self):
         state = iter(range(100))

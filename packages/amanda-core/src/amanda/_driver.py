@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from amanda._action import Action
+    from amanda._compiled import Alike, Held
     from amanda._engine import Engine
     from amanda._interception import ActiveEngine
     from amanda._operator import Execution, Operator
@@ -238,6 +239,23 @@ class Driver(abc.ABC):
             UnsupportedError: there is none, or it cannot be had.
         """
         raise UnsupportedError(f"the driver of {self.backend} knows no profiler; use profile")
+
+    def hold_compiled(
+        self, alike: Alike, tell: Callable[[Held], None]
+    ) -> contextlib.AbstractContextManager[object]:
+        """Open a block in which compiled code of this thread runs so, and is held to its operators.
+
+        Each piece of compiled code is held at its first run there. A framework that compiles
+        nothing has none.
+
+        Args:
+            alike: whether a tensor is the one that is expected.
+            tell: is told of each piece.
+
+        Raises:
+            UnsupportedError: tools are active for which code runs operator by operator.
+        """
+        return contextlib.nullcontext()
 
     def purpose(self, operator: Operator) -> str:
         """Tell what an operator that is being analyzed is there for, as far as the driver can tell.

@@ -105,9 +105,22 @@ def apply(*tools: Tool) -> Iterator[None]:
         active = Active(owners, scope, before.active.contexts if before.tools else contexts)
         return _State(tuple(order), active, before.enabled, before.caching)
 
+    entered: set[Driver] = set()
+
+    def enter() -> None:
+        for driver in [known for known in known_drivers() if known not in entered]:
+            entered.add(driver)
+            for tool in (tool for tool, owner in owners.items() if owner is scope):
+                tool.on_enter(driver)
+
+    def imported() -> None:
+        _refresh()
+        enter()
+
     with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
         try:
-            with ImportWatch(_refresh), _switched(change):
+            with ImportWatch(imported), _switched(change):
+                enter()
                 yield
         except BaseException as error:
             if not isinstance(error, (SystemExit, GeneratorExit)):

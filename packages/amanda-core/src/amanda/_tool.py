@@ -13,6 +13,7 @@ from amanda._operator import ByOperator
 
 if TYPE_CHECKING:
     from amanda._context import OpContext
+    from amanda._driver import Driver
     from amanda._permanent import Use
 
 _ToolT = TypeVar("_ToolT", bound="Tool")
@@ -307,6 +308,10 @@ class Tool:
 
         with disabled():
             run_on_parameters(self, model)
+
+    def on_enter(self, driver: Driver) -> None:
+        """Called for each framework that is there when a scope makes this tool active, and for one
+        that is imported later; does nothing here."""
 
     def on_exit(self) -> None:
         """Called when the scope that made this tool active has been left; does nothing here.

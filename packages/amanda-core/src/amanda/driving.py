@@ -60,6 +60,7 @@ What a driver promises:
 - It tells where its framework keeps a parameter, as a :class:`Stored` (:meth:`Driver.stored`), so
   that what a tool makes of it can be made permanent, in a block of :meth:`Driver.at_rest`.
 - It may lend the framework's own profiler to tools (:meth:`Driver.profiler`, a :class:`Profiler`).
+- It may hold compiled code to its operators (:meth:`Driver.hold_compiled`).
 - It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
   :func:`calling_source` when it makes one, as :class:`Operators` does, or by what a graph keeps of
   its nodes, of which :func:`is_program` tells the program's own lines.
@@ -80,6 +81,7 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 from amanda._action import Action, Point, name_of
 from amanda._analysis import Analysis, Layouts
 from amanda._call import Call, StagedCall
+from amanda._compiled import Alike, Held
 from amanda._discovery import (
     Announcement,
     announced,
@@ -120,6 +122,7 @@ from amanda._vocabulary import Composite, ContextMap, Translation, context_map
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
+__all__ += ["Alike", "Held"]
 __all__ += ["NOTHING", "Ask", "Forward"]
 __all__ += ["leaves", "tensors_in", "with_tensors_in"]
 __all__ += [

@@ -13,6 +13,8 @@ import numpy as np
 
 from amanda_tools.arrays import returned
 from amanda_tools.charts import bars
+from amanda_tools.compiled import Compiled
+from amanda_tools.distance import LEAST_ROUNDING, distance, is_over, rounding
 from amanda_tools.matching import matched
 from amanda_tools.pictures import Pictured
 from amanda_tools.recording import Record, Recorded, Run, unpacked
@@ -23,10 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda_tools.charts import Chart
+    from amanda_tools.compiled import CompiledCode
 
-_EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-_ROUNDINGS = 8  # of the coarser type, and
-_ACROSS = 1e-5  # at least, are no difference between types or backends
 _SHOWN = 30
 _RESULT = "(result)"
 _OUTSIDE = ("(own operators)", _RESULT)  # of what is in no layer
@@ -46,7 +46,8 @@ class Difference:
         allowed: the relative difference that is taken for none; 0 where bytes have to be equal.
         differs: whether it is more than that.
         compared: ``digest`` if all bytes are equal, else ``values``, or ``statistics`` where the
-            tensors are laid out differently; ``shape`` where they cannot be compared.
+            tensors are laid out differently; ``shape`` where they cannot be compared; ``compiled``
+            for an operator that compiled code of a run computes otherwise than it does by itself.
     """
 
     id: str
@@ -87,16 +88,31 @@ class Comparison(Pictured[Difference]):
         self.notes: list[str] = []
         self.only_first, self.only_second = list(only_first), list(only_second)
 
-    def add_results(self, one: Any, other: Any, rtol: float | None) -> None:
+    def add_compiled(self, code: CompiledCode) -> None:
+        """Add the first operator that compiled code of a run computes otherwise, behind all."""
+        self._differences.append(
+            Difference(
+                *(code.id, code.type, code.scope, code.source, code.id, code.direction, "0", 0),
+                *(code.dtype, code.dtype, code.absolute, code.relative, code.allowed),
+                differs=True,
+                compared="compiled",
+            )
+        )
+
+    def add_results(
+        self, one: Any, other: Any, rtol: float | None, is_compiled: bool = False
+    ) -> None:
         """Compare what the programs themselves return, behind all operators.
 
-        By default as much is allowed as at any operator.
+        By default as much is allowed as at any operator, and rounding where code was compiled.
         """
         equal = _bytes_equal(one, other)
         absolute = relative = 0.0 if equal else np.inf
         if one.shape == other.shape:
-            absolute, relative = _errors(one.ravel(), other.ravel())
-        most = max((row.allowed for row in self._differences), default=_ACROSS)
+            absolute, relative = distance(one.ravel(), other.ravel())
+        most = max((row.allowed for row in self._differences), default=LEAST_ROUNDING)
+        if is_compiled:
+            most = max(most, rounding(str(one.dtype), str(other.dtype)))
         allowed = most if rtol is None else rtol
         result = Difference(
             id=_RESULT,
@@ -112,7 +128,7 @@ class Comparison(Pictured[Difference]):
             absolute=absolute,
             relative=relative,
             allowed=allowed,
-            differs=not equal and _is_over(relative, allowed),
+            differs=not equal and is_over(relative, allowed),
             compared="digest" if equal else "values",
         )
         self._differences.append(result)
@@ -205,7 +221,9 @@ def compare(
     """Run two programs, and tell the first operator whose result differs.
 
     Each is run twice, without tools and under them, and has to begin anew each time: with the same
-    data, weights and random numbers.
+    data, weights and random numbers. Where the results are others it is run once more, under
+    :class:`amanda_tools.Compiled`, which names the first operator that compiled code computes
+    otherwise.
 
     Args:
         run, other: what runs a program. If they return something, which NumPy has to take, it is
@@ -218,25 +236,35 @@ def compare(
     Raises:
         TypeError: NumPy does not take what one returns.
     """
-    records, results, notes = [], [], []
+    records, results, notes, compiled = [], [], [], []
     for which, each in (("first", run), ("second", other)):
-        tool = Record(None, values, iterations, gradients, ops, scopes)
+        record = Record(None, values, iterations, gradients, ops, scopes)
         plain = each()
-        with amanda.apply(tool):
+        with amanda.apply(record):
             result = each()
-        records.append(tool.run())
+        records.append(record.run())
         if plain is not None:
             results.append(returned(plain, f"the {which} run"))
             if not _bytes_equal(results[-1], returned(result, f"the {which} run")):
-                notes.append(
-                    f"the {which} run gives other results without tools: it draws random numbers, "
-                    "or has compiled code, which runs operator by operator under tools"
-                )
+                tool = Compiled(rtol)
+                with amanda.apply(tool):
+                    each()
+                compiled += tool.rows()
+                notes.append(f"the {which} run gives other results without tools: {_why(tool)}")
     comparison = compare_records(*records, rtol=rtol)
+    for code in (code for code in compiled if code.differs):
+        comparison.add_compiled(code)
     if len(results) == 2:
-        comparison.add_results(results[0], results[1], rtol)
+        comparison.add_results(results[0], results[1], rtol, bool(compiled))
     comparison.notes += notes
     return comparison
+
+
+def _why(tool: Compiled) -> str:
+    """Why a run gives other results without tools, by what was found of its compiled code."""
+    if not tool.rows():
+        return "it draws random numbers, or goes on from what the run before left"
+    return f"it has compiled code, which runs operator by operator under tools; {tool.found()}"
 
 
 def compare_records(
@@ -283,7 +311,7 @@ def _difference(
     row: Recorded, sample: Any, other: Recorded, other_sample: Any, allowed: float
 ) -> Difference:
     absolute, relative, compared = _error(row, sample, other, other_sample)
-    differs = compared != "digest" and _is_over(relative, allowed)
+    differs = compared != "digest" and is_over(relative, allowed)
     return Difference(
         id=row.id,
         type=row.type,
@@ -312,8 +340,8 @@ def _error(
     if prod(row.shape) != prod(other.shape):
         return np.inf, np.inf, "shape"
     if _same_order(row.shape, other.shape) and len(sample) == len(other_sample):
-        return *_errors(sample, other_sample), "values"
-    return *_errors(_moments(row), _moments(other)), "statistics"
+        return *distance(sample, other_sample), "values"
+    return *distance(_moments(row), _moments(other)), "statistics"
 
 
 def _same_order(shape: Sequence[int], other: Sequence[int]) -> bool:
@@ -327,33 +355,11 @@ def _moments(row: Recorded) -> Any:
     return np.array([np.nan if number is None else number for number in numbers])
 
 
-def _errors(one: Any, other: Any) -> tuple[float, float]:
-    """The largest difference, and the norm of all by that of the first."""
-    kind = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
-    one, other = one.astype(kind), other.astype(kind)
-    alike = (one == other) | (np.isnan(one) & np.isnan(other))
-    if not alike.size or alike.all():
-        return 0.0, 0.0
-    with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.where(alike, 0, one - other)
-        if not np.isfinite(apart).all():
-            return np.inf, np.inf
-        norm = float(np.linalg.norm(np.where(np.isfinite(one), one, 0)))
-        distance = float(np.linalg.norm(apart))
-    return float(np.abs(apart).max()), distance / norm if norm else np.inf
-
-
-def _is_over(relative: float, allowed: float) -> bool:
-    """Whether tensors whose bytes differ do so by more than is allowed."""
-    return relative > allowed or allowed == 0
-
-
 def _allowed(row: Recorded, other: Recorded) -> float:
     """The relative difference that is none between types and backends."""
     if (row.backend, row.dtype) == (other.backend, other.dtype):
         return 0.0
-    coarser = max(_EPSILONS.get(each.dtype, 0.0) for each in (row, other))
-    return max(_ROUNDINGS * coarser, _ACROSS)
+    return rounding(row.dtype, other.dtype)
 
 
 def _bytes_equal(one: Any, other: Any) -> bool:

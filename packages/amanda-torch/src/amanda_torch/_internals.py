@@ -196,6 +196,19 @@ remove_batch_dim: Callable[[Tensor, int, int, int], Tensor] = _find(
 )
 entered_vmap: Any = _find("torch._functorch.vmap.vmap_increment_nesting")
 
+# ---- Compiled code.
+
+
+def output_graph() -> Any:
+    """What the compiler captures of a program, and has a backend compile; it takes a second."""
+    return _find("torch._dynamo.output_graph.OutputGraph", "call_user_compiler")
+
+
+def compiler_settings() -> Any:
+    """Those of torch's own backend, which draws other random numbers unless it is told not to."""
+    return _find("torch._inductor.config", "patch", "fallback_random")
+
+
 # ---- Processes of one program.
 
 # Where the processes of the group leave notes for each other; some builds have no groups.

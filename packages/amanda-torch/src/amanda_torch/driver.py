@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import weakref
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from amanda_torch import descriptions, processes, rows, values
 from amanda_torch._internals import disabled_torch_function
+from amanda_torch.compiled import check_not_held, holding
 from amanda_torch.dispatch import UNINITIALIZED, Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
 from amanda_torch.mapped_functions import MappedFunctions
@@ -28,12 +30,12 @@ from amanda_torch.substitutes import incompatible
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
     from types import FrameType
 
     from amanda import Operator
-    from amanda.driving import Engine, Execution
+    from amanda.driving import Alike, Engine, Execution, Held
 
 
 class Variable(Tensor):
@@ -109,6 +111,8 @@ class TorchDriver(amanda.Driver):
         intercept(suspended.intercepting)
 
     def _activate(self, engine: Engine | None) -> None:
+        if engine is not None:
+            check_not_held()
         self._interception.serve(engine)
         thread = local.thread
         if engine is not None and engine.contexts is not thread.session():
@@ -173,6 +177,14 @@ class TorchDriver(amanda.Driver):
     def at_rest(self) -> AbstractContextManager[object]:
         """A block without gradients."""
         return torch.no_grad()
+
+    @contextlib.contextmanager
+    def hold_compiled(self, alike: Alike, tell: Callable[[Held], None]) -> Iterator[None]:
+        """A block in which what ``torch.compile`` compiles is held to its operators."""
+        with holding(alike, tell):
+            if local.thread.engine is not None:
+                check_not_held()
+            yield
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the code that runs it now."""

@@ -1,0 +1,37 @@
+"""How far two tensors are apart, and how much of that is rounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
+_ROUNDINGS = 8  # of the coarsest type, and
+LEAST_ROUNDING = 1e-5  # at least, are no difference between ways to compute one thing
+
+
+def rounding(*dtypes: str) -> float:
+    """The relative difference that is none between two ways to compute tensors of these types."""
+    return max(LEAST_ROUNDING, *(_ROUNDINGS * _EPSILONS.get(dtype, 0.0) for dtype in dtypes))
+
+
+def distance(one: Any, other: Any) -> tuple[float, float]:
+    """The largest difference, and the norm of all by that of the first."""
+    kind = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
+    one, other = one.astype(kind), other.astype(kind)
+    alike = (one == other) | (np.isnan(one) & np.isnan(other))
+    if not alike.size or alike.all():
+        return 0.0, 0.0
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.where(alike, 0, one - other)
+        if not np.isfinite(apart).all():
+            return np.inf, np.inf
+        norm = float(np.linalg.norm(np.where(np.isfinite(one), one, 0)))
+        gap = float(np.linalg.norm(apart))
+    return float(np.abs(apart).max()), gap / norm if norm else np.inf
+
+
+def is_over(relative: float, allowed: float) -> bool:
+    """Whether tensors whose bytes differ do so by more than is allowed."""
+    return relative > allowed or allowed == 0
