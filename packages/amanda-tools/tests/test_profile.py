@@ -213,10 +213,13 @@ class TestChromeTrace:
             "id": "conv#2",
             "scope": "",
             "iteration": 0,
+            "operator": "conv#2",
+            "source": ".py:12",
             "inputs": ["float32[8, 3]"],
             "outputs": ["float32[8, 3]"],
         }
         assert rows["backward"][0].args["inputs"] == ["float32[2, 3]", "none"]
+        assert rows["backward"][0].args["operator"] == "conv#2"
 
     def test_is_complete_between_scopes(self, toy, path):
         profile = Profile(path)

@@ -53,7 +53,7 @@ def bars(title: str, numbers: Numbers) -> Chart:
 
 
 def heatmap(title: str, numbers: Numbers) -> Chart:
-    """A cell for each two keys, from white for 0 to blue for 1."""
+    """A cell for each two keys, from nothing for 0 to blue for 1."""
     drawn = [_text(0, 12, title, "title")]
     for column, key in enumerate(numbers):
         drawn.append(_text(40 + (column + 0.5) * _CELL, _TITLE + 8, key, "middle"))
@@ -61,9 +61,9 @@ def heatmap(title: str, numbers: Numbers) -> Chart:
         y = _TITLE + 14 + line * _CELL
         drawn.append(_text(0, y + _CELL / 2 + 4, key))
         for column, value in enumerate(row.values()):
-            shade = round(255 * (1 - max(0.0, min(1.0, value))))
+            shade = 0.7 * max(0.0, min(1.0, value))  # at most, so that the number can be read
             x = 40 + column * _CELL
-            drawn.append(_rect(x, y, _CELL - 1, _CELL - 1, f"rgb({shade},{shade},255)"))
+            drawn.append(_rect(x, y, _CELL - 1, _CELL - 1, f"rgba(66,120,214,{shade:.2f})"))
             drawn.append(_text(x + _CELL / 2, y + _CELL / 2 + 4, f"{value:.2f}", "middle"))
     size = len(numbers) * _CELL
     return size + 60, size + _TITLE + 20, drawn
@@ -76,7 +76,7 @@ def note(text: str) -> Chart:
 
 def _hue(key: object) -> str:
     number = key if isinstance(key, int) else 0
-    return f"hsl({number * 47 % 360},55%,60%)"
+    return f"hsl({(215 + number * 47) % 360},55%,60%)"
 
 
 def _rect(x: float, y: float, width: float, height: float, fill: str) -> str:

@@ -268,6 +268,9 @@ class _Modules:
 
 
 def _operator(row: int, execution: Execution) -> str:
+    known = {"operator": execution.forward.id, "source": execution.source}
+    if execution.forward.purpose != "model":
+        known["purpose"] = execution.forward.purpose
     return _slice(
         row,
         execution.place.type,
@@ -277,6 +280,7 @@ def _operator(row: int, execution: Execution) -> str:
         id=execution.place.id,
         scope=execution.place.scope,
         iteration=execution.iteration,
+        **known,
         inputs=_signature(execution.inputs),
         outputs=_signature(execution.outputs),
     )

@@ -15,12 +15,14 @@ from amanda_tools.comparing import compare_records
 from amanda_tools.completion import files, tool_names
 from amanda_tools.flops import Flops
 from amanda_tools.formats import save
+from amanda_tools.html_report import PageFile, contents_of_files, write_page
 from amanda_tools.interrupts import Terminated, end_by
 from amanda_tools.launch import Outcome, show
 from amanda_tools.merge_files import merge_files
 from amanda_tools.new_tool import FRAMEWORKS, write_new_tool
 from amanda_tools.notice import plainly_warned, refused, say
 from amanda_tools.operators import Operators
+from amanda_tools.output import same_file
 from amanda_tools.profile import Profile
 from amanda_tools.registry import Request
 from amanda_tools.settings import DEFAULT_DEPTH, LEAST_WIDTH, settings_of
@@ -138,6 +140,12 @@ _args = click.argument("args", nargs=-1, type=click.UNPROCESSED)
 )
 @_width
 @click.option(
+    "--report",
+    metavar="FILE.html",
+    shell_complete=files,
+    help="Write an HTML report on the run, which opens in a browser.",
+)
+@click.option(
     "--verbose", is_flag=True, help="Say first which settings apply, and where each comes from."
 )
 @_module
@@ -148,6 +156,7 @@ def run(
     ops: Sequence[str],
     depth: int | None,
     width: int | None,
+    report: str | None,
     verbose: bool,
     module: bool,
     target: str,
@@ -159,6 +168,7 @@ def run(
     amanda run train.py --epochs 1
     amanda run --tool flops --tool trace:out=trace.jsonl -- train.py --epochs 1
     amanda run --tool my_tools:CountConv:verbose=yes --ops conv2d,linear -m my_package.train
+    amanda run --report report.html train.py
 
     The script runs as it does without Amanda: its arguments, input, output and exit code are its
     own. Reports go to the standard error.
@@ -177,8 +187,10 @@ def run(
     types = _types(settings.ops)
     program = find(target, module=module)
     requests = settings.requests(_DEFAULT_TOOLS)
-    outcome, tools = run_under(requests, types, program, args)
-    return show_results(outcome, tools, requests, types, settings)
+    with refused("a file to write"):
+        page = None if report is None else PageFile(report)
+    outcome, tools = run_under(requests, types, program, args, page)
+    return show_results(outcome, tools, requests, types, settings, page)
 
 
 @commands.command(
@@ -288,6 +300,34 @@ def compare(
         print_out(part, width)
     alike = comparison.first() is None and comparison.totals()["compared"]
     return Outcome(0 if alike else 1)
+
+
+@commands.command("report", short_help="Make an HTML report of what tools wrote.")
+@click.option(
+    "--out",
+    metavar="FILE.html",
+    default="report.html",
+    show_default=True,
+    shell_complete=files,
+    help="The file to write.",
+)
+@click.argument("parts", metavar="FILES...", nargs=-1, required=True, shell_complete=files)
+def report_files(parts: Sequence[str], out: str) -> None:
+    """Make an HTML report of what tools wrote: one file, which opens in a browser, offline too.
+
+    \b
+    amanda run --tool flops:out=flops.json --tool trace:out=trace.jsonl train.py
+    amanda report flops.json trace.jsonl --out report.html
+
+    FILES are traces (.jsonl, .json, .csv), the JSON of profile, and what other tools wrote to a
+    file that ends in .json. Those of one run belong together: an operator is known by its id.
+    """
+    with refused("the report cannot be made"):
+        for part in parts:
+            if same_file(part, out):
+                raise ValueError(f"{out!r} is one of the files to read")
+        write_page(out, contents_of_files(parts))
+    print_out(f"the report is in {out}")
 
 
 @commands.command()

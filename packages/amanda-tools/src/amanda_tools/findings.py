@@ -15,6 +15,8 @@ from amanda_tools.optional_packages import needed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from amanda_tools.report import Unit
+
 _SHOWN = 100  # rows of a table in a notebook
 
 _Row = TypeVar("_Row")
@@ -33,12 +35,17 @@ class Findings(abc.ABC, Generic[_Row]):
         merges: what becomes of a number of such rows, and of the totals, by its name: its ``sum``,
             ``mean``, ``least`` or ``most`` over the processes. Other fields are those of the first
             one. If it is empty, rows do not merge: they are listed with their ranks.
+        units: how numbers are shown, by the names of their fields.
+        sums: the fields that a module has the sum of, of all operators in it, with the heading of
+            the column.
     """
 
     row_type: ClassVar[type]
     rows_name: ClassVar[str] = "operators"
     keys: ClassVar[tuple[str, ...]] = ("id",)
     merges: ClassVar[Mapping[str, How]] = MappingProxyType({})
+    units: ClassVar[Mapping[str, Unit]] = MappingProxyType({})
+    sums: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     @abc.abstractmethod
     def rows(self) -> Sequence[_Row]:
@@ -60,7 +67,8 @@ class Findings(abc.ABC, Generic[_Row]):
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values: ``total``, the rows under their name, and how they merge.
+        """All of it as plain values: ``total``, the rows under their name, and what is to be done
+        with these: how they merge, and how they are shown.
 
         What is not all that there was to find says so ahead of them, under ``partial``.
         """
@@ -75,7 +83,10 @@ class Findings(abc.ABC, Generic[_Row]):
         found: dict[str, Any] = {} if self.partial is None else {"partial": self.partial}
         if total:
             found["total"] = dict(total)
-        return {**found, self.rows_name: rows, "merge": merge}
+        found |= {self.rows_name: rows, "merge": merge}
+        if self.units or self.sums:
+            found["show"] = {"units": dict(self.units), "sums": dict(self.sums)}
+        return found
 
     def to_pandas(self) -> Any:
         """A ``pandas.DataFrame`` with a row for each row, and a column for each field.

@@ -73,6 +73,8 @@ class Kernels(Pictured[OperatorKernel], Saving[OperatorKernel], amanda.Tool):
     rows_name = "kernels"
     keys = ("id", "kernel", "device")
     merges = MappingProxyType({"time": "mean", "launches": "sum"})
+    units = MappingProxyType({"time": "nanoseconds"})
+    sums = MappingProxyType({"time": "Kernels", "launches": "Launches"})
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()

@@ -128,6 +128,18 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         }
     )
 
+    units = MappingProxyType(
+        {
+            **dict.fromkeys(("forward", "mean", "median", "least", "most"), "nanoseconds"),
+            **dict.fromkeys(("backward", "backward_mean", "backward_median"), "nanoseconds"),
+            **dict.fromkeys(("backward_least", "backward_most", "warmup"), "nanoseconds"),
+            "memory": "bytes",
+        }
+    )
+    sums = MappingProxyType(
+        {"forward": "Forward", "backward": "Backward", "memory": "Memory", "calls": EXECUTIONS}
+    )
+
     def __init__(self, out: str | os.PathLike[str] | None = None, warmup: int = 0) -> None:
         if warmup < 0:
             raise ValueError(f"warmup is {warmup}, and has to be 0 or more")
@@ -284,9 +296,10 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         )
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
-        self.dependency(Executions).observe(ctx, self._record)
+        self.dependency(Executions).observe(ctx, self.add)
 
-    def _record(self, execution: Execution) -> None:
+    def add(self, execution: Execution) -> None:
+        """Take one more execution."""
         measured = self._measured.get(execution.forward)
         if measured is None:
             measured = self._measured.setdefault(execution.forward, _Measured(execution.source))

@@ -154,21 +154,25 @@ def request(line: str) -> Request:
         return Request(label, cls, _arguments(label, options_of(cls), match["options"] or ""))
 
 
-def check_outputs(requests: Sequence[Request], sources: Sequence[str]) -> None:
-    """Check that no tool is to write a file of another one, of the program, or any Python code.
+def check_outputs(
+    requests: Sequence[Request], sources: Sequence[str], report: os.PathLike[str] | None = None
+) -> None:
+    """Check that no tool is to write a file of another one, of the program, or any Python code,
+    nor the report one of these.
 
     Raises:
         click.UsageError: one is.
     """
     taken: list[tuple[str, str | os.PathLike[str]]] = []
-    for label, out in ((each.label, each.out) for each in requests):
+    for label, out in (*((each.label, each.out) for each in requests), ("the report", report)):
         if out is None:
             continue
         for other, path in taken:
             if same_file(out, path):
                 raise click.UsageError(f"{other} and {label} cannot both write {os.fspath(out)!r}")
         if any(same_file(out, source) for source in sources) or _is_code(out):
-            raise click.UsageError(f"{label}:out={os.fspath(out)} would overwrite a program")
+            option = f"{label}:out=" if out is not report else "--report "
+            raise click.UsageError(f"{option}{os.fspath(out)} would overwrite a program")
         taken.append((label, out))
 
 

@@ -33,7 +33,7 @@ Unit = Literal["count", "bytes", "nanoseconds", "share"]
 EXECUTIONS = "Count"
 
 # Purposes of operators that are no part of a model, and what their rows are called.
-_APART = {"data": "data loading", "initialization": "initialization"}
+APART = {"data": "data loading", "initialization": "initialization"}
 
 _SIBLINGS = 16  # more modules side by side than this are not all shown
 _DEEPEST = 100  # levels; modules may nest deeper than calls
@@ -84,13 +84,13 @@ def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
     alone do not tell them apart. What is no part of it, as the loading of data,
     stands below it, in a row for each purpose.
     """
-    columns = _told_once(columns)
+    columns = told_once(columns)
     around = paths(dict.fromkeys(place for column in columns for place in column.values))
     total = _Module("total", len(columns))
     apart: dict[str, list[float]] = {}
     for index, column in enumerate(columns):
         for place, value in column.values.items():
-            if place.purpose in _APART:
+            if place.purpose in APART:
                 total.values[index] += value
                 apart.setdefault(place.purpose, [0.0] * len(columns))[index] += value
             else:
@@ -100,7 +100,7 @@ def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
         depth += depth > 0
     rows = list(total.rows(depth))
     if depth:
-        rows += ((Text(f"  ({_APART[p]})", style="dim"), apart[p]) for p in _APART if p in apart)
+        rows += ((Text(f"  ({APART[p]})", style="dim"), apart[p]) for p in APART if p in apart)
     return Report("Module", columns, rows)
 
 
@@ -109,7 +109,7 @@ def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
 
     Where no column is a share, those with the largest number in the first column.
     """
-    columns = _told_once(columns)
+    columns = told_once(columns)
     sums: dict[str, list[float]] = {}
     for index, column in enumerate(columns):
         for place, value in column.values.items():
@@ -123,7 +123,7 @@ def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
     return Report("Type", columns, rows)
 
 
-def _told_once(columns: Sequence[Column]) -> list[Column]:
+def told_once(columns: Sequence[Column]) -> list[Column]:
     """One column for a number that several tools tell, as the first that knows an operator does."""
     told: dict[tuple[str, str], Column] = {}
     for column in columns:

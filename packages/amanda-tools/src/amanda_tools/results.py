@@ -6,8 +6,9 @@ import contextlib
 import io
 import re
 import sys
+from dataclasses import dataclass, field
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, ConsoleRenderable, RenderHook
 from rich.segment import Segment
@@ -28,18 +29,38 @@ if TYPE_CHECKING:
 WIDE = 10_000  # characters of a line that is not for a terminal: as many as need be
 
 
+@dataclass
+class Contribution:
+    """What a tool contributes to tables, and what else it has to say.
+
+    Attributes:
+        tool: the tool, or what several processes' tools found as one.
+        name: what it is called.
+        columns: numbers by operator.
+        parts: what is printed below the tables.
+    """
+
+    tool: Any
+    name: str
+    columns: Sequence[Column] = ()
+    parts: list[RenderableType] = field(default_factory=list)
+
+
 class Results:
-    """Shows what tools found on the standard error.
+    """Shows what tools found on the standard error, unless it is to be silent.
 
     A tool that fails at it is said, and the others are shown all the same. Nothing is shown where
     the program, or its reader, has closed the standard error.
 
     Attributes:
         tools_failed: whether a tool failed.
+        contributions: what was shown, of each tool.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, silent: bool = False) -> None:
+        self._silent = silent
         self.tools_failed = False
+        self.contributions: list[Contribution] = []
         with contextlib.suppress(Exception):  # closed by the program, or by its reader
             sys.stdout.flush()
 
@@ -58,31 +79,38 @@ class Results:
             nothing: what to say where tools have tables and no operator ran.
             width: of the tables; None for that of the terminal, without one as wide as need be.
         """
-        columns = self._columns(tools)
+        self.contributions = [Contribution(tool, _name(tool)) for tool in tools]
+        columns = self._columns(self.contributions)
         if any(column.values for column in columns):
-            with self._told("the tables cannot be shown"):
-                _print(by_module(columns, depth), by_type(columns), width=width)
-        elif any(isinstance(tool, HasColumns) for tool in tools):
+            with self.told("the tables cannot be shown"):
+                self._print(by_module(columns, depth), by_type(columns), width=width)
+        elif not self._silent and any(isinstance(tool, HasColumns) for tool in tools):
             say(nothing)
-        for tool in tools:
-            with self._told(f"{_name(tool)} cannot report"):
-                report = tool.report() if isinstance(tool, HasReport) else None
+        for shown in self.contributions:
+            with self.told(f"{shown.name} cannot report"):
+                report = shown.tool.report() if isinstance(shown.tool, HasReport) else None
                 for part in report if isinstance(report, list) else [report]:
                     if part is not None:
-                        _print(part, width=width)
+                        shown.parts.append(part)
+                        self._print(part, width=width)
 
-    def _columns(self, tools: Sequence[amanda.Tool | Merged]) -> list[Column]:
+    def _columns(self, contributions: Sequence[Contribution]) -> list[Column]:
         columns: list[Column] = []
-        with progress("adding up", len(tools)) as step:  # after a long run there is much
-            for tool in tools:
-                if isinstance(tool, HasColumns):
-                    with self._told(f"{_name(tool)} cannot tell what it found"):
-                        columns += _checked(tool.columns())
+        with progress("adding up", len(contributions)) as step:  # after a long run there is much
+            for each in contributions:
+                if isinstance(each.tool, HasColumns):
+                    with self.told(f"{each.name} cannot tell what it found"):
+                        each.columns = _checked(each.tool.columns())
+                        columns += each.columns
                 step()
         return columns
 
+    def _print(self, *what: RenderableType, width: int | None) -> None:
+        if not self._silent:
+            _print(*what, width=width)
+
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def told(self, what: str) -> Iterator[None]:
         """Say that a tool failed in a ``with`` block, and go on behind it."""
         try:
             yield
@@ -109,7 +137,7 @@ def _name(tool: amanda.Tool | Merged) -> str:
         return type(tool).__name__
 
 
-def _print(*what: RenderableType, width: int | None = None) -> None:
+def _print(*what: RenderableType, width: int | None) -> None:
     """Print on the standard error; strings as they are, in one piece."""
     if all(isinstance(part, str) for part in what):
         emit("".join(f"{printable(str(part))}\n" for part in what))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from amanda.driving import known_drivers
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     import amanda
 
+    from amanda_tools.html_report import PageFile
     from amanda_tools.registry import Request
     from amanda_tools.settings import Settings
     from amanda_tools.target import Program
@@ -29,16 +31,23 @@ def run_under(
     types: frozenset[str] | None,
     program: Program,
     args: Sequence[str],
+    page: PageFile | None = None,
 ) -> tuple[Outcome, Sequence[amanda.Tool]]:
     """Run a program under the tools that are asked for; they look at ``types`` alone, None for all.
+
+    Args:
+        page: the file of a report, which has times recorded for it where a tool measures them.
 
     Raises:
         click.UsageError: they cannot be made active, or their files be written.
     """
     with refused("a file to write"):
-        check_outputs(requests, program.sources)
+        check_outputs(requests, program.sources, None if page is None else page.path)
     with refused("the tools cannot be made active"):
         tools = in_order([wanted.build() for wanted in requests])
+        recorder = None if page is None else page.recorder_for(tools)
+        if recorder is not None:
+            tools = in_order([*tools, recorder])
     if types is not None:
         for tool in tools:
             tool.restrict(types)
@@ -47,6 +56,8 @@ def run_under(
             if isinstance(tool, HasFile):
                 with refused(type(tool).__name__):  # its name may be anything
                     tool.open()
+        if page is not None:
+            page.open()
     outcome = launch(program, args, tools)
     if outcome.ended_by is not None and not outcome.forked:
         say(f"ended by {how(outcome.ended_by)}; this is what was recorded until then")
@@ -59,19 +70,28 @@ def show_results(
     requests: Sequence[Request],
     types: frozenset[str] | None,
     settings: Settings,
+    page: PageFile | None = None,
 ) -> Outcome:
-    """Show what the tools found that were asked for; tell how the run ended, with that counted."""
+    """Show what the tools found that were asked for, and write it on a page, if there is to be one.
+
+    Returns:
+        how the run ended, with that counted.
+    """
     if outcome.forked:
         return outcome  # the process that it comes from reports
     # what they depend on only serves them
     asked = [tool for tool in tools if type(tool) in {wanted.cls for wanted in requests}]
     everywhere = [] if outcome.ended_by is not None else gathered(asked)
-    if everywhere is None:
+    if everywhere is None and page is None:
         return outcome  # the first process reports for all
-    results = Results()
+    results = Results(silent=everywhere is None)
     nothing = f"no operator ran under the tools; {why_nothing(types)}"
     try:
-        results.show([*asked, *everywhere], settings.depth, nothing, settings.width)
+        results.show([*asked, *(everywhere or ())], settings.depth, nothing, settings.width)
+        if page is not None:
+            with results.told("the report cannot be written"):
+                page.write_run(sys.argv, results.contributions)
+                say(f"report: {page.state}")
     except KeyboardInterrupt:
         say("ended by KeyboardInterrupt while results were shown; files of tools are complete")
         raise

@@ -98,6 +98,15 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
             "params": "mean",  # each process has all of them, or its shard
         }
     )
+    units = MappingProxyType({"bytes": "bytes"})
+    sums = MappingProxyType(  # without parameters, which operators may share
+        {
+            "forward": "FLOPs",
+            "backward": "Backward FLOPs",
+            "bytes": "Moved",
+            "calls": EXECUTIONS,
+        }
+    )
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__()

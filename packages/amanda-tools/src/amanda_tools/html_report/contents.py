@@ -1,0 +1,218 @@
+"""What a page shows, as plain values: operators by module, timelines, and a section for each tool.
+
+A tool is asked for what the terminal shows of it (:class:`amanda_tools.results.Contribution`), and
+for its rows and picture, if it has some. So one that knows nothing of pages is on them all the
+same.
+"""
+
+from __future__ import annotations
+
+import linecache
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from amanda_tools.findings import Findings, field_names
+from amanda_tools.html_report.parts import parts_of, table_part
+from amanda_tools.notice import described, printable
+from amanda_tools.place import paths
+from amanda_tools.report import APART, told_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from amanda_tools.html_report.parts import Part
+    from amanda_tools.html_report.timeline import Timeline
+    from amanda_tools.place import Place
+    from amanda_tools.report import Column
+    from amanda_tools.results import Contribution
+
+
+@dataclass
+class Section:
+    """What one tool contributes below the tables that all share.
+
+    Attributes:
+        title: the tool.
+        found: what it found, in a few words.
+        partial: why that is not all that there was to find; None if it is all.
+        parts: texts and tables, as the terminal shows them.
+        svg: its picture; None if it has none.
+        rows: a table of all its rows; None if it has none.
+    """
+
+    title: str
+    found: str = ""
+    partial: str | None = None
+    parts: list[Part] = field(default_factory=list)
+    svg: str | None = None
+    rows: Part | None = None
+
+
+@dataclass
+class Contents:
+    """All that a page shows.
+
+    Attributes:
+        title: what ran.
+        facts: names and values worth knowing of the run.
+        columns: numbers by operator, of all tools.
+        sources: the file and line of operators, by id.
+        timelines: when their executions were.
+        sections: what each tool has to say.
+        reads_code: whether lines of the program that are named may be read from its files.
+    """
+
+    title: str
+    facts: list[tuple[str, str]] = field(default_factory=list)
+    columns: list[Column] = field(default_factory=list)
+    sources: dict[str, str] = field(default_factory=dict)
+    timelines: list[Timeline] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    reads_code: bool = False
+
+    def add(self, contributions: Iterable[Contribution]) -> None:
+        """Take what tools contribute, each in a section of its own."""
+        for contribution in contributions:
+            self.columns += contribution.columns
+            section = Section(contribution.name)
+            self.sections.append(section)
+            for part in contribution.parts:
+                try:
+                    section.parts += parts_of(part)
+                except Exception as error:  # of whatever the tool has made
+                    section.parts.append(_failed("this part", error))
+            if isinstance(contribution.tool, Findings):
+                try:
+                    self._add_findings(section, contribution.tool)
+                except Exception as error:
+                    section.parts.append(_failed("the rows", error))
+            if any(section.found in part.get("text", "") for part in section.parts):
+                section.found = ""  # which is said already
+            picture = getattr(contribution.tool, "to_svg", None)
+            if callable(picture) and (section.rows or not isinstance(contribution.tool, Findings)):
+                try:
+                    section.svg = str(picture())
+                except Exception as error:
+                    section.parts.append(_failed("the picture", error))
+
+    def _add_findings(self, section: Section, tool: Findings[Any]) -> None:
+        section.found = printable(tool.found())
+        section.partial = None if tool.partial is None else printable(tool.partial)
+        rows, names = tool.rows(), field_names(tool.row_type)
+        if {"id", "source"} <= set(names):
+            for row in rows:
+                if row.source is not None:
+                    self.sources.setdefault(row.id, row.source)
+        if rows:
+            section.rows = table_part(
+                names, ([getattr(r, n) for n in names] for r in rows), len(rows), tool.units
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, from which the page's script makes its tables and drawings."""
+        return {
+            **self._operators(),
+            "timelines": [timeline.to_dict() for timeline in self.timelines if len(timeline)],
+            "sections": [
+                {"parts": section.parts, "rows": section.rows} for section in self.sections
+            ],
+        }
+
+    def _operators(self) -> dict[str, Any]:
+        columns = told_once(self.columns)
+        around = paths(dict.fromkeys(place for column in columns for place in column.values))
+        modules: dict[tuple[str, ...], int] = {(): 0}
+        listed: list[list[Any]] = [["total", -1]]
+        lines = _Lines(self.sources, reads_code=self.reads_code)
+
+        def number(path: tuple[str, ...]) -> int:
+            for length in range(1, len(path) + 1):
+                if path[:length] not in modules:
+                    modules[path[:length]] = len(listed)
+                    listed.append([printable(path[length - 1]), modules[path[: length - 1]]])
+            return modules[path]
+
+        return {
+            "columns": [
+                {"title": printable(c.title), "unit": c.unit, "detail": c.detail} for c in columns
+            ],
+            "operators": {
+                "module": [number(_path(place, path)) for place, path in around.items()],
+                "id": [printable(place.id) for place in around],
+                "type": [printable(place.type) for place in around],
+                "line": [lines.of(place.id) for place in around],
+                "values": [[_plain(c.values.get(place, 0)) for place in around] for c in columns],
+            },
+            "modules": listed,
+            "lines": lines.listed,
+        }
+
+
+def _path(place: Place, path: tuple[str, ...]) -> tuple[str, ...]:
+    """The modules around an operator; what is no part of a model has one for its purpose."""
+    return (f"({APART[place.purpose]})",) if place.purpose in APART else path
+
+
+class _Lines:
+    """Lines of the program, each once: where they are, and what they are if they may be read."""
+
+    def __init__(self, sources: Mapping[str, str], *, reads_code: bool) -> None:
+        self._sources = sources
+        self._reads_code = reads_code
+        self._numbers: dict[str, int] = {}
+        self.listed: list[list[str]] = []
+
+    def of(self, id: str) -> int:
+        """The number of an operator's line; -1 if nobody can tell it."""
+        source = self._sources.get(id)
+        if source is None:
+            return -1
+        if source not in self._numbers:
+            self._numbers[source] = len(self.listed)
+            file, _, line = source.rpartition(":")
+            code = ""
+            if self._reads_code and line.isdecimal():
+                code = linecache.getline(file, int(line)).strip()
+            self.listed.append([printable(_short(source)), printable(code)])
+        return self._numbers[source]
+
+
+def _short(source: str) -> str:
+    """A file and line without what says nothing to who reads it."""
+    source = source.replace(os.sep, "/")
+    for folder in ("/site-packages/", "/dist-packages/", f"{_folder()}/"):
+        _, found, rest = source.rpartition(folder)
+        if found:
+            return rest
+    return source
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd().replace(os.sep, "/")
+    except OSError:  # it was removed
+        return "."
+
+
+def _plain(number: float) -> float:
+    """A number that JSON has: of numpy's, and of any other library's, Python's own."""
+    return int(number) if number == int(number) else float(f"{float(number):.6g}")
+
+
+def _failed(what: str, error: Exception) -> Part:
+    return {"kind": "text", "text": f"{what} cannot be shown: {described(error)}"}
+
+
+def merged_places(columns: Sequence[Column]) -> list[Column]:
+    """Columns of several files, in which an operator is known by its id alone."""
+    known: dict[str, Place] = {}
+    for column in columns:
+        for place in column.values:
+            other = known.get(place.id)
+            if other is None or (other.purpose, other.model) == ("model", None):
+                known[place.id] = place
+    return [
+        column._replace(values={known[place.id]: v for place, v in column.values.items()})
+        for column in columns
+    ]

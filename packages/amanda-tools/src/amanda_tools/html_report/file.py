@@ -1,0 +1,86 @@
+"""The file of a report on a run."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import time
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from amanda.driving import known_drivers
+
+from amanda_tools.document import Document
+from amanda_tools.executions import Executions
+from amanda_tools.formats import ending_of
+from amanda_tools.html_report.contents import Contents
+from amanda_tools.html_report.page import jinja2_or_refused, page_of
+from amanda_tools.html_report.timeline import Recorder
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    import amanda
+
+    from amanda_tools.results import Contribution
+
+_ENDINGS = (".html", ".htm")
+
+
+class PageFile(Document):
+    """A file that gets a report on a run when it has ended.
+
+    Args:
+        path: the file.
+
+    Raises:
+        ModuleNotFoundError: jinja2 is not installed.
+        OSError: it cannot be written there.
+        ValueError: its name does not end in ``.html`` or ``.htm``.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        jinja2_or_refused()
+        ending_of(path, _ENDINGS)
+        super().__init__(path)
+        self._recorder: Recorder | None = None
+
+    def recorder_for(self, tools: Sequence[amanda.Tool]) -> Recorder | None:
+        """What records the executions, if some tool measures them anyway."""
+        if any(isinstance(tool, Executions) for tool in tools):
+            self._recorder = Recorder()
+        return self._recorder
+
+    def write_run(self, command: Sequence[str], contributions: Sequence[Contribution]) -> None:
+        """Write what tools found when they ran a script with its arguments."""
+        contents = Contents(shlex.join(command), _facts(), reads_code=True)
+        if self._recorder is not None:
+            contents.timelines.append(self._recorder.timeline)
+        contents.add(contributions)
+        self.write(page_of(contents))
+
+
+def write_page(path: str | os.PathLike[str], contents: Contents) -> None:
+    """Write a report on what is there already.
+
+    Raises:
+        ModuleNotFoundError: jinja2 is not installed.
+        OSError: the file cannot be written.
+        ValueError: its name does not end in ``.html`` or ``.htm``.
+    """
+    file = PageFile(path)
+    page = page_of(contents)
+    file.open()
+    file.write(page)
+
+
+def _facts() -> list[tuple[str, str]]:
+    """When it ran, and on what."""
+    facts = [("Written", time.strftime("%Y-%m-%d %H:%M"))]
+    for name in (*(driver.backend for driver in known_drivers()), "amanda-tools"):
+        try:
+            facts.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:  # not under that name
+            continue
+    return [*facts, ("Python", platform.python_version())]

@@ -1,0 +1,110 @@
+"""When each execution was, in as few bytes as the drawing of a hundred thousand of them allows."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import amanda
+
+from amanda_tools.executions import Executions
+from amanda_tools.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from amanda_tools.executions import Execution
+
+MOST = 250_000  # executions that are kept; a page with more is slow to open
+
+
+class Timeline:
+    """The executions of one run, in lanes: one for each direction of each thread or process.
+
+    Args:
+        name: what it is of.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lanes: dict[tuple[str, Hashable], int] = {}
+        self._kinds: dict[tuple[str, str, str], int] = {}
+        self._lane, self._kind = array("l"), array("l")
+        self._start, self._duration = array("q"), array("q")
+        self._allocated = array("q")  # pairs of a time and bytes
+        self._steps = Steps()
+        self._ended: list[list[int]] = []
+        self._left_out = 0
+
+    def __len__(self) -> int:
+        """How many executions are kept."""
+        return len(self._start)
+
+    def add(self, execution: Execution, track: Hashable = None) -> None:
+        """Take one more execution, of a thread or process."""
+        if len(self) == MOST:
+            self._left_out += 1
+            return
+        place, forward = execution.place, execution.forward
+        lanes, kinds = self._lanes, self._kinds
+        self._lane.append(lanes.setdefault((execution.direction, track), len(lanes)))
+        self._kind.append(kinds.setdefault((place.type, place.id, forward.id), len(kinds)))
+        self._start.append(execution.start)
+        self._duration.append(execution.duration)
+        if execution.allocated is not None:
+            self._allocated.extend((execution.start + execution.duration, execution.allocated))
+        self._ended += ([step.start, step.end] for step in self._steps.add(execution))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: times are nanoseconds since the first start, each start since the last."""
+        self._ended += ([step.start, step.end] for step in self._steps.close())
+        order = sorted(range(len(self)), key=self._start.__getitem__)
+        origin = self._start[order[0]] if order else 0
+        starts = [self._start[index] - origin for index in order]
+        return {
+            "name": self.name,
+            "lanes": _named(self._lanes),
+            "kinds": [list(kind) for kind in self._kinds],
+            "lane": [self._lane[index] for index in order],
+            "kind": [self._kind[index] for index in order],
+            "start": [b - a for a, b in zip([0, *starts], starts, strict=False)],
+            "duration": [self._duration[index] for index in order],
+            "steps": [[start - origin, end - origin] for start, end in self._ended],
+            "memory": [
+                [time - origin, size]
+                for time, size in zip(self._allocated[::2], self._allocated[1::2], strict=True)
+            ],
+            "left_out": self._left_out,
+        }
+
+
+def _named(lanes: dict[tuple[str, Hashable], int]) -> list[str]:
+    """``forward``, and ``forward, 2`` for that of the second thread."""
+    names: list[str] = []
+    for direction, track in lanes:
+        if isinstance(track, str):
+            names.append(f"{direction}, {track}")
+            continue
+        number = 1 + sum(name.partition(",")[0] == direction for name in names)
+        names.append(direction if number == 1 else f"{direction}, thread {number}")
+    return names
+
+
+class Recorder(amanda.Tool):
+    """Keeps when each execution was, for the timeline of a report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timeline = Timeline("this run")
+        self._lock = threading.Lock()
+        self.depends_on(Executions)
+        self.add_inst_for_op(self._analyze, opt_in=True)
+        self.add_inst_for_op(self._analyze, backward=True)
+
+    def _analyze(self, ctx: amanda.OpContext) -> None:
+        self.dependency(Executions).observe(ctx, self._record)
+
+    def _record(self, execution: Execution) -> None:
+        with self._lock:
+            self.timeline.add(execution, threading.get_ident())
