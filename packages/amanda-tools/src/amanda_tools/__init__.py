@@ -5,7 +5,8 @@ from amanda import __version__ as __version__
 from amanda_tools.campaign import Campaign, Trial, campaign
 from amanda_tools.comparing import Comparison, Difference, compare, compare_records
 from amanda_tools.compiled import Compiled, CompiledCode
-from amanda_tools.executions import Execution, Executions
+from amanda_tools.execution import Execution
+from amanda_tools.executions import Executions
 from amanda_tools.faults import Fault, Faults
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops

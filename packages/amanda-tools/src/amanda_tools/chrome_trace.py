@@ -8,6 +8,7 @@ open; its times are microseconds.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
@@ -21,7 +22,7 @@ from amanda_tools.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from amanda_tools.executions import Direction, Execution, Tensors
+    from amanda_tools.execution import Direction, Execution, Kind, Tensors
     from amanda_tools.place import Model, Place
     from amanda_tools.steps import Step
 
@@ -44,6 +45,7 @@ class ChromeTrace:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._log = Log(path, str, header="[\n", separator=",\n", footer="\n]\n")
         self._rows: dict[tuple[Direction, int], _Row] = {}
+        self._pending: deque[tuple[int, Execution]] = deque()
         self._lock = threading.Lock()
         self._begun = False
         self._steps = Steps()
@@ -65,18 +67,11 @@ class ChromeTrace:
         self._log.open()
 
     def add(self, execution: Execution) -> None:
-        """Add an execution that has ended."""
-        with self._lock:
-            row = self._row(execution.direction)
-            if row.add(execution):
-                with uninterrupted():
-                    self._write(*row.place())
-            self._write(*self._arrows.add(execution, row.number))
-            self._write_steps(self._steps.add(execution))
-            if execution.allocated is not None:
-                at = (execution.start + execution.duration) / 1000
-                memory = {"allocated": execution.allocated}
-                self._write(_event(ph="C", name="memory", ts=at, args=memory))
+        """Add an execution that has ended in this thread."""
+        self._pending.append((threading.get_ident(), execution))
+        if len(self._pending) >= _BATCH:
+            with self._lock, uninterrupted():
+                self._take()
 
     def label(self, text: str) -> None:
         """Have a reader show this beside the name of the process."""
@@ -86,14 +81,32 @@ class ChromeTrace:
     def flush(self) -> None:
         """End the modules that are open, and bring the file up to date."""
         with self._lock, uninterrupted():
+            self._take()
             for row in self._rows.values():
                 self._write(*row.place(), *row.close())
             self._write_steps(self._steps.close())
-            self._write()
+            self._write()  # a trace of nothing begins too
             self._log.flush()
 
-    def _row(self, direction: Direction) -> _Row:
-        key = (direction, threading.get_ident())
+    def _take(self) -> None:
+        """Place what was added. Other threads may add some meanwhile."""
+        events: list[str] = []
+        for _ in range(len(self._pending)):
+            thread, execution = self._pending.popleft()
+            row = self._row(execution.kind.direction, thread)
+            if row.add(execution):
+                events += row.place()
+            events += self._arrows.add(execution, row.number)
+            if ended := self._steps.add(execution):
+                self._write_steps(ended)
+            if execution.allocated is not None:
+                at = (execution.start + execution.duration) / 1000
+                memory = {"allocated": execution.allocated}
+                events.append(_event(ph="C", name="memory", ts=at, args=memory))
+        self._write(*events)
+
+    def _row(self, direction: Direction, thread: int) -> _Row:
+        key = (direction, thread)
         if key not in self._rows:
             others = 1 + sum(other == direction for other, _ in self._rows)
             name = direction if others == 1 else f"{direction}, thread {others}"
@@ -122,14 +135,13 @@ class ChromeTrace:
         for step in steps:
             duration = step.end - step.start
             self._write(
-                _slice(self._step_row, f"step {step.number + 1}", "step", step.start, duration)
+                _slice(self._step_row, f"step {step.number + 1}", "step", step.start, duration, "")
             )
 
     def _write(self, *events: str) -> None:
         begin = () if self._begun else (_metadata("process_name", name="amanda"),)
         self._begun = True
-        for event in (*begin, *events):
-            self._log.write(event)
+        self._log.write(*begin, *events)
 
 
 class _Row:
@@ -165,10 +177,13 @@ class _Row:
             following = position + 1
             while following < len(executions) and executions[following].start < end:
                 following += 1
-            inside = _Modules(self.number)
-            self._place(executions[position + 1 : following], inside)
-            inside.leave(0)
-            modules.add(execution, [_operator(self.number, execution), *inside.take()])
+            events = [_operator(self.number, execution)]
+            if following > position + 1:
+                inside = _Modules(self.number)
+                self._place(executions[position + 1 : following], inside)
+                inside.leave(0)
+                events += inside.take()
+            modules.add(execution, events)
             position = following
 
 
@@ -179,27 +194,42 @@ class _Arrows:
     """
 
     def __init__(self) -> None:
-        self._forward: dict[Place, deque[tuple[float, int, set[str]]]] = {}
+        self._forward: dict[Place, deque[_Begun]] = {}
         self._drawn = 0
 
-    def add(self, execution: Execution, row: int) -> list[str]:
+    def add(self, execution: Execution, row: int) -> Sequence[str]:
         """The events of the arrow that ends at an execution, if one does."""
-        at = execution.start / 1000
-        if execution.direction == "forward":
-            latest = self._forward.setdefault(execution.place, deque(maxlen=_WITHOUT_BACKWARD))
-            latest.append((at, row, set()))
-            return []
-        backward = execution.place.id
-        for began, begun_row, done in reversed(self._forward.get(execution.forward, ())):
-            if backward not in done:
-                done.add(backward)
+        kind, at = execution.kind, execution.start / 1000
+        waiting = self._forward.get(kind.forward)
+        if kind.direction == "forward":
+            if waiting is None:
+                waiting = self._forward[kind.forward] = deque(maxlen=_WITHOUT_BACKWARD)
+            waiting.append(_Begun(at, row))
+            return ()
+        backward = kind.place.id
+        for begun in reversed(waiting or ()):
+            if backward not in begun.done:
+                begun.done += (backward,)
                 self._drawn += 1
-                ends = {"name": "backward", "cat": "backward", "id": self._drawn}
-                return [
-                    _event(ph="s", tid=begun_row, ts=began, **ends),
-                    _event(ph="f", bp="e", tid=row, ts=at, **ends),
-                ]
-        return []
+                ends = f'"name": "backward", "cat": "backward", "id": {self._drawn}'
+                return (
+                    f'{{"pid": {os.getpid()}, "ph": "s", "tid": {begun.row}, "ts": {begun.at}, '
+                    f"{ends}}}",
+                    f'{{"pid": {os.getpid()}, "ph": "f", "bp": "e", "tid": {row}, "ts": {at}, '
+                    f"{ends}}}",
+                )
+        return ()
+
+
+class _Begun:
+    """Where a forward execution began, and the backward operators that have run for it."""
+
+    __slots__ = ("at", "done", "row")
+
+    def __init__(self, at: float, row: int) -> None:
+        self.at = at
+        self.row = row
+        self.done: tuple[str, ...] = ()
 
 
 class _Module:
@@ -230,11 +260,11 @@ class _Modules:
 
     def add(self, execution: Execution, events: list[str]) -> None:
         """Add the events of an execution, with exactly the modules open that it is in."""
-        scope = execution.place.modules
+        place, model = execution.kind.place, execution.kind.forward.model
+        scope = place.modules
         start, end = execution.start, execution.start + execution.duration
         depth = 0
-        model = execution.forward.model
-        if execution.place.id in self._met or model != self._model:
+        if place.id in self._met or model != self._model:
             self._met.clear()
         else:
             for module, name in zip(self._open, scope, strict=False):
@@ -242,7 +272,7 @@ class _Modules:
                     break
                 depth += 1
         self._model = model
-        self._met.add(execution.place.id)
+        self._met.add(place.id)
         self.leave(depth)
         for module in self._open:
             module.end = end
@@ -255,7 +285,8 @@ class _Modules:
             scope = ".".join(module.name for module in self._open)
             module = self._open.pop()
             duration = module.end - module.start
-            event = _slice(self._row, module.name, "module", module.start, duration, scope=scope)
+            said = f'"scope": {_quoted(scope)}'
+            event = _slice(self._row, module.name, "module", module.start, duration, said)
             self._emit([event, *module.events])
 
     def take(self) -> list[str]:
@@ -268,33 +299,27 @@ class _Modules:
 
 
 def _operator(row: int, execution: Execution) -> str:
-    known = {"operator": execution.forward.id, "source": execution.source}
-    if execution.forward.purpose != "model":
-        known["purpose"] = execution.forward.purpose
-    return _slice(
-        row,
-        execution.place.type,
-        "operator",
-        execution.start,
-        execution.duration,
-        id=execution.place.id,
-        scope=execution.place.scope,
-        iteration=execution.iteration,
-        **known,
-        inputs=_signature(execution.inputs),
-        outputs=_signature(execution.outputs),
-    )
+    kind, number, start, duration = execution[:4]
+    before, after = kind.once(_said)
+    said = f'{before}, "iteration": {number}, {after}'
+    return _slice(row, kind.place.type, "operator", start, duration, said)
 
 
-def _slice(row: int, name: str, category: str, start: int, duration: int, **args: Any) -> str:
-    return _event(
-        ph="X",
-        tid=row,
-        name=name,
-        cat=category,
-        ts=start / 1000,
-        dur=duration / 1000,
-        args=args,
+def _said(kind: Kind) -> tuple[str, str]:
+    """What is said of an operator ahead of the number of the execution, and behind it."""
+    before = {"id": kind.place.id, "scope": kind.place.scope}
+    after: dict[str, Any] = {"operator": kind.forward.id, "source": kind.source}
+    if kind.forward.purpose != "model":
+        after["purpose"] = kind.forward.purpose
+    after["inputs"], after["outputs"] = _signature(kind.inputs), _signature(kind.outputs)
+    return json.dumps(before)[1:-1], json.dumps(after)[1:-1]
+
+
+def _slice(row: int, name: str, category: str, start: int, duration: int, said: str) -> str:
+    return (
+        f'{{"pid": {os.getpid()}, "ph": "X", "tid": {row}, "name": {_quoted(name)}, '
+        f'"cat": "{category}", "ts": {start / 1000}, "dur": {duration / 1000}, '
+        f'"args": {{{said}}}}}'
     )
 
 
@@ -304,6 +329,9 @@ def _metadata(what: str, row: int = 0, **args: Any) -> str:
 
 def _event(**fields: Any) -> str:
     return json.dumps({"pid": os.getpid(), **fields})
+
+
+_quoted = functools.lru_cache(maxsize=4096)(json.dumps)
 
 
 def _signature(tensors: Tensors) -> list[str]:

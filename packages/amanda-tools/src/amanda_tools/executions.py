@@ -5,95 +5,65 @@ from __future__ import annotations
 import threading
 from collections import deque
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import amanda
 
+from amanda_tools.execution import Execution, Kind, Tensors
 from amanda_tools.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-Direction = Literal["forward", "backward"]
+    from amanda_tools.execution import Direction
 
 # Operators inside each other. Those that failed never end, and make room at last.
 _DEEPEST = 256
 
-
-class Tensors(NamedTuple):
-    """Shapes and dtypes of tensors; None for a gradient that does not flow.
-
-    A size is None where it is not one number, as that of the ragged dimension of a nested tensor.
-    """
-
-    shapes: list[list[int | None] | None]
-    dtypes: list[str | None]
+_new = tuple.__new__  # a NamedTuple's own constructor takes twice as long
 
 
-class Execution(NamedTuple):
-    """One execution of a forward or backward operator; times are in nanoseconds.
+class _Seen:
+    """Tensors as the driver described them, and what follows from that.
 
     Attributes:
-        place: the operator that ran.
-        forward: the forward operator that it belongs to; ``place`` itself if it is one.
-        direction: whether it is a forward or a backward operator.
-        iteration: how many times it had run before.
-        start: since the clock of its :class:`Executions` started.
-        duration: from beginning to end.
-        self_time: the duration, without the operators that ran inside this one.
-        depth: how many operators of the same direction it ran inside of.
-        inputs: what it was given; for a backward operator, gradients.
-        outputs: what it gave.
-        allocated: bytes of the accelerator's memory in use afterwards, None if it ran on the host.
-        kept: by how many of them it changed that, None if its inputs were on the host.
-        source: file and line of the program's code that runs the forward operator, or made its
-            node of a graph, as ``model.py:12``; None if nobody can tell.
+        infos: what it said.
+        told: what listeners are told of them.
+        device: the device beside the host that some are on, the first; None if there is none.
     """
 
-    place: Place
-    forward: Place
-    direction: Direction
-    iteration: int
-    start: int
-    duration: int
-    self_time: int
-    depth: int
-    inputs: Tensors
-    outputs: Tensors
-    allocated: int | None
-    kept: int | None
-    source: str | None = None
+    __slots__ = ("device", "infos", "told")
+
+    def __init__(self, driver: amanda.Driver, infos: list[amanda.TensorInfo | None]) -> None:
+        self.infos = infos
+        self.told = Tensors(
+            [None if info is None or info.shape is None else list(info.shape) for info in infos],
+            [None if info is None else info.dtype for info in infos],
+        )
+        devices = dict.fromkeys(info.device for info in infos if info is not None)
+        beside = (d for d in devices if d is not None and driver.allocated(d) is not None)
+        self.device = next(beside, None)
 
 
 class _Running:
-    """An execution that has begun; ``inside`` is the time spent on those inside it."""
+    """An execution that has begun; ``inside`` is the time spent on those inside it.
 
-    __slots__ = ("allocated", "device", "direction", "entered", "inputs", "inside", "start")
+    It is filled in where it begins: to be given all that takes as long as the rest of the work.
+    """
 
-    def __init__(
-        self,
-        direction: Direction,
-        entered: int,
-        inputs: Tensors,
-        device: str | None,
-        allocated: int | None,
-    ) -> None:
-        self.direction = direction
-        self.entered = entered
-        self.inputs = inputs
-        self.device = device
-        self.allocated = allocated
-        self.inside = 0
-        self.start = 0
+    direction: Direction
+    entered: int
+    start: int
+    inputs: _Seen
+    allocated: int | None = None
+    inside = 0
 
 
 class _Site:
-    """What is known of an operator at all its executions."""
+    """What is known of an operator at all its executions, and what was seen at the last ones.
 
-    __slots__ = (
-        *("direction", "driver", "executed", "forward"),
-        *("latest", "place", "running", "source"),
-    )
+    Most executions are like the one before, of which all that shapes tell is known.
+    """
 
     def __init__(
         self, ctx: amanda.OpContext, place: Place, forward: Place, direction: Direction
@@ -103,10 +73,24 @@ class _Site:
         self.driver = ctx.driver
         self.place = place
         self.forward = forward
-        self.direction = direction
+        self.direction: Direction = direction
         self.executed = 0
         self.latest: Execution | None = None
         self.running: deque[_Running] = deque(maxlen=_DEEPEST)
+        self.inputs = self.outputs = _Seen(self.driver, [])
+        self._like = self._kind(self.inputs, self.outputs)
+
+    def kind(self, inputs: _Seen, outputs: _Seen) -> Kind:
+        """What an execution has in common with others that saw the same."""
+        like = self._like
+        if like[0] is not inputs or like[1] is not outputs:
+            like = self._like = self._kind(inputs, outputs)
+        return like[2]
+
+    def _kind(self, inputs: _Seen, outputs: _Seen) -> tuple[_Seen, _Seen, Kind]:
+        tensors = inputs.told, outputs.told
+        kind = Kind(self.place, self.forward, self.direction, self.source, *tensors)
+        return inputs, outputs, kind
 
 
 class _Thread(threading.local):
@@ -159,13 +143,16 @@ class Executions(amanda.Tool):
 
         It is inserted on behalf of the tool whose analysis this is, and with it leaves force.
         """
-        site = self._site(ctx)
+        site, thread = self._site(ctx), self._thread
 
         def tell() -> None:
             entered = perf_counter_ns()
             assert site.latest is not None
             listener(site.latest)
-            self._spend(perf_counter_ns() - entered)
+            spent = perf_counter_ns() - entered
+            self.overhead += spent
+            if around := thread.running:  # the operator that this one ran inside of
+                around[-1].inside += spent
 
         if ctx.is_forward():
             ctx.insert_after_op(tell, outputs=[])
@@ -198,97 +185,76 @@ class Executions(amanda.Tool):
         return sites[operator]
 
     def _routines(self, site: _Site) -> tuple[Callable[..., None], Callable[..., None]]:
+        driver, thread, direction = site.driver, self._thread, site.direction
+        describe, running = driver.describe, site.running
+
         def begin(*tensors: Any) -> None:
-            self._begin(site, tensors)
+            entered = perf_counter_ns()
+            around = thread.running
+            if running and running[-1] in around:
+                # it began here before and failed: what began since then will never end
+                _leave(around, running[-1])
+            infos = [None if tensor is None else describe(tensor) for tensor in tensors]
+            inputs = site.inputs
+            if infos != inputs.infos:
+                inputs = site.inputs = _Seen(driver, infos)
+            execution = _Running()
+            execution.direction = direction
+            execution.entered = entered
+            execution.inputs = inputs
+            if inputs.device is not None:
+                execution.allocated = driver.allocated(inputs.device)
+            running.append(execution)
+            around.append(execution)
+            if inputs.device is not None:
+                driver.synchronize(inputs.device)
+            execution.start = start = perf_counter_ns()
+            self.overhead += start - entered
 
         def end(*tensors: Any) -> None:
-            self._end(site, perf_counter_ns(), tensors)
+            now = perf_counter_ns()
+            execution = running.pop()
+            device = execution.inputs.device
+            if device is not None:
+                driver.synchronize(device)
+                now = perf_counter_ns()
+            infos = [None if tensor is None else describe(tensor) for tensor in tensors]
+            outputs = site.outputs
+            if infos != outputs.infos:
+                outputs = site.outputs = _Seen(driver, infos)
+            if device is None and outputs.device is not None:
+                device = outputs.device
+                driver.synchronize(device)
+                now = perf_counter_ns()
+            allocated = None if device is None else driver.allocated(device)
+            kept = None
+            if allocated is not None and execution.allocated is not None:
+                kept = allocated - execution.allocated
+            around = thread.running
+            if execution in around:  # and not begun in another thread
+                _leave(around, execution)
+            start, duration = execution.start, now - execution.start
+            fields = (
+                site.kind(execution.inputs, outputs),
+                site.executed,
+                start - self._origin,
+                duration,
+                duration - execution.inside,
+                sum([other.direction == direction for other in around]) if around else 0,
+                allocated,
+                kept,
+            )
+            site.latest = _new(Execution, fields)
+            site.executed += 1
+            left = perf_counter_ns()
+            self.overhead += left - now
+            if around:
+                around[-1].inside += left - execution.entered
 
         return begin, end
 
-    def _begin(self, site: _Site, tensors: Sequence[Any]) -> None:
-        entered = perf_counter_ns()
-        around = self._thread.running
-        if site.running and site.running[-1] in around:
-            # it began here before and failed: what began since then will never end
-            while around.pop() is not site.running[-1]:
-                pass
-        driver, given = site.driver, _described(site.driver, tensors)
-        device = _accelerator_of(driver, given)
-        allocated = None if device is None else driver.allocated(device)
-        execution = _Running(site.direction, entered, _signature(given), device, allocated)
-        site.running.append(execution)
-        around.append(execution)
-        if device is not None:
-            driver.synchronize(device)
-        execution.start = perf_counter_ns()
-        self.overhead += execution.start - entered
 
-    def _end(self, site: _Site, now: int, tensors: Sequence[Any]) -> None:
-        execution = site.running.pop()
-        driver, device = site.driver, execution.device
-        if device is not None:
-            driver.synchronize(device)
-            now = perf_counter_ns()
-        given = _described(driver, tensors)
-        if device is None and (device := _accelerator_of(driver, given)) is not None:
-            driver.synchronize(device)
-            now = perf_counter_ns()
-        allocated = None if device is None else driver.allocated(device)
-        kept = None
-        if allocated is not None and execution.allocated is not None:
-            kept = allocated - execution.allocated
-        around = self._thread.running
-        if execution in around:  # and not begun in another thread
-            while around.pop() is not execution:
-                pass  # failed inside of it
-        duration = now - execution.start
-        site.latest = Execution(
-            site.place,
-            site.forward,
-            site.direction,
-            site.executed,
-            execution.start - self._origin,
-            duration,
-            duration - execution.inside,
-            sum(other.direction == site.direction for other in around),
-            execution.inputs,
-            _signature(given),
-            allocated,
-            kept,
-            site.source,
-        )
-        site.executed += 1
-        left = perf_counter_ns()
-        self.overhead += left - now
-        if around:
-            around[-1].inside += left - execution.entered
-
-    def _spend(self, time: int) -> None:
-        """Count time that was ours, and take it from the operator that it was inside of."""
-        self.overhead += time
-        if around := self._thread.running:
-            around[-1].inside += time
-
-
-def _described(driver: amanda.Driver, tensors: Sequence[Any]) -> list[amanda.TensorInfo | None]:
-    return [None if tensor is None else driver.describe(tensor) for tensor in tensors]
-
-
-def _accelerator_of(driver: amanda.Driver, given: Sequence[amanda.TensorInfo | None]) -> str | None:
-    """The device beside the host that some tensors are on, the first; None if there is none."""
-    known = None  # most tensors of an operator are on one device
-    for info in given:
-        device = None if info is None else info.device
-        if device is not None and device != known:
-            if driver.allocated(device) is not None:
-                return device
-            known = device
-    return None
-
-
-def _signature(given: Sequence[amanda.TensorInfo | None]) -> Tensors:
-    return Tensors(
-        [None if info is None or info.shape is None else list(info.shape) for info in given],
-        [None if info is None else info.dtype for info in given],
-    )
+def _leave(around: deque[_Running], execution: _Running) -> None:
+    """An execution has ended or failed, with all that has failed inside of it."""
+    while around.pop() is not execution:
+        pass

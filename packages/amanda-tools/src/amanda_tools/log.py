@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from amanda_tools.interrupts import uninterrupted
@@ -57,7 +58,7 @@ class Log(Kept, Generic[_Entry]):
         self._footer = footer.encode()
         self.written = 0
         self._format = format
-        self._pending: list[_Entry] = []
+        self._pending: deque[_Entry] = deque()
         self._lock = threading.Lock()
         self._end: int | None = None  # where the footer is; None before it is opened
 
@@ -65,7 +66,7 @@ class Log(Kept, Generic[_Entry]):
     def added(self) -> int:
         """How many entries it has, also those that wait to be written with others."""
         with self._lock:
-            return self.written + len(self._pending)
+            return self.written + (len(self._pending) if self._writable else 0)
 
     def open(self) -> None:
         """Make the file, with no entries, unless that is done.
@@ -78,27 +79,24 @@ class Log(Kept, Generic[_Entry]):
             self._output.write(self._header + self._footer, 0)
             self._end = len(self._header)
 
-    def write(self, entry: _Entry) -> None:
-        """Add an entry."""
-        if not self._writable:
-            return
-        with self._lock:
-            self._pending.append(entry)
-            due = len(self._pending) >= _BATCH or self._end is None
-        if due:
+    def write(self, *entries: _Entry) -> None:
+        """Add some entries."""
+        self._pending += entries
+        if len(self._pending) >= _BATCH or (self._end is None and self._writable):
             self.flush()
 
     def flush(self) -> None:
         """Bring the file up to date."""
         with self._lock, uninterrupted():
+            # Other threads may add some meanwhile.
+            entries = [self._pending.popleft() for _ in range(len(self._pending))]
             if not self._writable:
                 return
             try:
                 self.open()
-                self._append([self._format(entry).encode() for entry in self._pending])
+                self._append([self._format(entry).encode() for entry in entries])
             except OSError as error:
                 self._give_up(error, "recording stopped")
-            self._pending.clear()
 
     def _append(self, entries: list[bytes]) -> None:
         assert self._end is not None

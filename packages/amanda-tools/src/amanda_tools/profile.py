@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from amanda_tools.executions import Execution
+    from amanda_tools.execution import Execution
     from amanda_tools.place import Place
 
 
@@ -300,10 +300,11 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
 
     def add(self, execution: Execution) -> None:
         """Take one more execution."""
-        measured = self._measured.get(execution.forward)
+        kind = execution.kind
+        measured = self._measured.get(kind.forward)
         if measured is None:
-            measured = self._measured.setdefault(execution.forward, _Measured(execution.source))
-        is_forward = execution.direction == "forward"
+            measured = self._measured.setdefault(kind.forward, _Measured(kind.source))
+        is_forward = kind.direction == "forward"
         if execution.iteration < self._warmup:
             measured.warmup += execution.self_time
         else:

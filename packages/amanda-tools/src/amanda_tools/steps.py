@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amanda_tools.executions import Execution
+    from amanda_tools.execution import Execution
 
 
 @dataclass
@@ -37,11 +37,12 @@ class Steps:
 
     def add(self, execution: Execution) -> list[Step]:
         """Take an execution; the steps that are known to have ended by now."""
-        place = execution.forward
+        kind = execution.kind
+        place = kind.forward
         if place.purpose in ("data", "initialization") or execution.depth:
             return []
         start, end = execution.start, execution.start + execution.duration
-        if execution.direction == "backward":
+        if kind.direction == "backward":
             self._go_on_if_around(start)
         elif place.purpose == "model" and place.modules:
             self._first = self._first or place.id

@@ -2,37 +2,71 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from statistics import median
 
+_BATCH = 1000  # times that are added up at once
 _LATEST = 10_000  # times of which the median is kept
+
+_lock = threading.Lock()
 
 
 class Times:
     """How long the executions of an operator took, in nanoseconds.
 
-    Attributes:
-        count: how many there were.
-        total: all of them together.
-        least, most: the shortest and the longest; None if there are none.
+    To :meth:`add` one is done between operators of the program, and has to cost next to nothing:
+    they are added up many at a time.
     """
 
-    __slots__ = ("_latest", "count", "least", "most", "total")
+    __slots__ = ("_count", "_latest", "_least", "_most", "_new", "_total")
 
     def __init__(self) -> None:
-        self.count = 0
-        self.total = 0
-        self.least: int | None = None
-        self.most: int | None = None
+        self._count = 0
+        self._total = 0
+        self._least: int | None = None
+        self._most: int | None = None
         self._latest: deque[int] = deque(maxlen=_LATEST)
+        self._new: list[int] = []
 
     def add(self, time: int) -> None:
         """Take one more."""
-        self.least = time if self.least is None else min(self.least, time)
-        self.most = time if self.most is None else max(self.most, time)
-        self.count += 1
-        self.total += time
-        self._latest.append(time)
+        self._new.append(time)
+        if len(self._new) >= _BATCH:
+            self._add_up()
+
+    def _add_up(self) -> Times:
+        """These, when all are in the sums. Other threads may add some meanwhile."""
+        with _lock:
+            new = self._new[:]
+            del self._new[: len(new)]
+            if new:
+                known = [time for time in (self._least, self._most) if time is not None]
+                self._least, self._most = min([*known, *new]), max([*known, *new])
+                self._count += len(new)
+                self._total += sum(new)
+                self._latest += new
+        return self
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return self._add_up()._count
+
+    @property
+    def total(self) -> int:
+        """All of them together."""
+        return self._add_up()._total
+
+    @property
+    def least(self) -> int | None:
+        """The shortest; None if there are none."""
+        return self._add_up()._least
+
+    @property
+    def most(self) -> int | None:
+        """The longest; None if there are none."""
+        return self._add_up()._most
 
     @property
     def mean(self) -> float | None:
@@ -42,4 +76,5 @@ class Times:
     @property
     def median(self) -> float | None:
         """The median of the latest 10,000; None if there are none."""
+        self._add_up()
         return median(self._latest) if self._latest else None

@@ -15,7 +15,7 @@ from amanda_tools.log import Log
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from amanda_tools.executions import Execution
+    from amanda_tools.execution import Execution, Kind
 
 
 @dataclass
@@ -48,26 +48,6 @@ class TraceRow:
     output_shapes: list[list[int | None] | None]
     output_dtypes: list[str | None]
 
-    @classmethod
-    def of(cls, execution: Execution) -> TraceRow:
-        """What is kept of an execution."""
-        place, inputs, outputs = execution.place, execution.inputs, execution.outputs
-        return cls(
-            place.id,
-            place.type,
-            place.scope,
-            execution.source,
-            execution.direction,
-            execution.forward.id,
-            execution.iteration,
-            execution.start,
-            execution.duration,
-            inputs.shapes,
-            inputs.dtypes,
-            outputs.shapes,
-            outputs.dtypes,
-        )
-
 
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("id", "type", "scope"), str),
@@ -94,11 +74,45 @@ def trace_file(path: str | os.PathLike[str]) -> Log[Execution]:
 
 
 def _json(execution: Execution) -> str:
-    return json.dumps(vars(TraceRow.of(execution)))
+    kind, number, start, duration = execution[:4]
+    before, after = kind.once(_json_around)
+    return f'{before}, "iteration": {number}, "start": {start}, "duration": {duration}, {after}'
 
 
 def _csv(execution: Execution) -> str:
-    return csv_line(vars(TraceRow.of(execution)).values())
+    kind, number, start, duration = execution[:4]
+    before, after = kind.once(_csv_around)
+    return f"{before},{number},{start},{duration},{after}"
+
+
+def _json_around(kind: Kind) -> tuple[str, str]:
+    """The fields of a row ahead of those that are different at each execution, and behind them."""
+    before, after = _fields(kind)
+    return json.dumps(before)[:-1], json.dumps(after)[1:]
+
+
+def _csv_around(kind: Kind) -> tuple[str, str]:
+    before, after = _fields(kind)
+    return csv_line(before.values()).removesuffix("\n"), csv_line(after.values())
+
+
+def _fields(kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]:
+    place, inputs, outputs = kind.place, kind.inputs, kind.outputs
+    before = {
+        "id": place.id,
+        "type": place.type,
+        "scope": place.scope,
+        "source": kind.source,
+        "direction": kind.direction,
+        "operator": kind.forward.id,
+    }
+    after = {
+        "input_shapes": inputs.shapes,
+        "input_dtypes": inputs.dtypes,
+        "output_shapes": outputs.shapes,
+        "output_dtypes": outputs.dtypes,
+    }
+    return before, after
 
 
 def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amanda_tools.executions import Execution, Tensors
+from amanda_tools.execution import Execution, Kind, Tensors
 from amanda_tools.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from amanda_tools.executions import Direction
+    from amanda_tools.execution import Direction
 
 _NO_TENSORS = Tensors([], [])
 
@@ -76,10 +77,8 @@ def _recorded(
     operator = str(row.get("operator", place.id))
     forward = place if known == "forward" else place._replace(id=operator)
     start, duration = times
-    execution = Execution(
-        *(place, forward, known, int(row["iteration"]), start, duration, duration, 0),
-        *(_NO_TENSORS, _NO_TENSORS, None, None, row.get("source")),
-    )
+    kind = Kind(place, forward, known, row.get("source"), _NO_TENSORS, _NO_TENSORS)
+    execution = Execution(kind, int(row["iteration"]), start, duration, duration, 0, None, None)
     track = None if rank is None else f"rank {rank}"
     return Recorded(execution, track, (known, rank) if lane is None else lane)
 
@@ -108,13 +107,19 @@ def _with_own_times(found: Sequence[Recorded]) -> list[Recorded]:
     return [
         r._replace(
             execution=r.execution._replace(
+                kind=_belonging(r.execution.kind, types),
                 self_time=max(own[index], 0),
                 depth=depths[index],
-                forward=types.get(r.execution.forward.id, r.execution.forward),
             )
         )
         for index, r in enumerate(found)
     ]
+
+
+def _belonging(kind: Kind, places: Mapping[str, Place]) -> Kind:
+    """The same, with the forward operator that it belongs to as its own row has it."""
+    forward = places.get(kind.forward.id)
+    return kind if forward in (None, kind.forward) else replace(kind, forward=forward)
 
 
 def _is_inside(inner: Recorded, outer: Recorded) -> bool:

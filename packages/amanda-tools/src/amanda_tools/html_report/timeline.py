@@ -14,7 +14,7 @@ from amanda_tools.steps import Steps
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from amanda_tools.executions import Execution
+    from amanda_tools.execution import Execution
 
 MOST = 250_000  # executions that are kept; a page with more is slow to open
 
