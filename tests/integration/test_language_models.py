@@ -99,8 +99,8 @@ in_every_run = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS.keys())
 def test_the_page_prints_what_it_shows(page):
     _, printed = page
     assert len(printed) > 5
-    for found, shown in printed:
-        assert pages.alike(found, shown), found
+    for block in printed:
+        assert block.as_shown(), block.found
 
 
 def test_the_operators_in_its_table_are_there_with_the_shapes_given(model):

@@ -7,6 +7,7 @@ import sys
 import amanda
 import pages
 import pytest
+import test_pages
 import torch
 
 IN_THIS_PROCESS = [
@@ -19,6 +20,8 @@ IN_THIS_PROCESS = [
 TOOLS = "packages/amanda-tools/README.md"
 TENSORFLOW = "packages/amanda-tensorflow/README.md"
 ELSEWHERE = {
+    *test_pages.HERE,
+    "docs/how-to/run-under-torchrun.md",  # tests/docs
     "docs/from-published-amanda.md",  # test_published_docs.py
     "docs/looking-into-a-language-model.md",  # test_language_models.py
     "docs/training-with-tools.md",  # test_training_page.py
@@ -29,7 +32,7 @@ ELSEWHERE = {
 
 
 def test_every_page_with_snippets_is_executed():
-    found = [*pages.ROOT.glob("*.md"), *pages.ROOT.glob("docs/*.md")]
+    found = [*pages.ROOT.glob("*.md"), *pages.ROOT.glob("docs/**/*.md")]
     found += [*pages.ROOT.glob("packages/*/*.md"), *pages.ROOT.glob("packages/*/docs/*.md")]
     names = {path.relative_to(pages.ROOT).as_posix() for path in found}
     with_snippets = {n for n in names if any(kind == "python" for kind, _ in pages.blocks(n))}
@@ -43,7 +46,7 @@ def test_snippets_run_one_after_the_other(page):
 
 def test_the_first_tool_of_the_readme_prints_what_is_shown_but_for_random_shares():
     _, printed = pages.execute("README.md")
-    found, shown = printed[0]
+    found, shown, _ = printed[0]
     share = re.compile(r"\d+%")
     assert share.sub("%", found).split() == share.sub("%", shown).split()
     assert len(share.findall(found)) == 4
