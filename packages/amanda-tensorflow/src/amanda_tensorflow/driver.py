@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from amanda_tensorflow.routines.host_threads import Waiting
 from amanda_tensorflow.routines.substitutes import incompatible_reason
 from amanda_tensorflow.running import errors, stashed
 from amanda_tensorflow.running.functions import Functions
+from amanda_tensorflow.running.held import HeldFunctions
 from amanda_tensorflow.running.instrumenting import Instrumenter
 from amanda_tensorflow.running.sessions import Sessions
 from amanda_tensorflow.thread import ThreadState, active, thread
@@ -30,13 +32,19 @@ from amanda_tensorflow.unseen.pipelines import Pipelines
 from amanda_tensorflow.values import ToolVariable, Values, outside_of_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from amanda import Operator
-    from amanda.driving import Action, Engine, Execution, Parameter, TensorInfo
+    from amanda.driving import Action, Alike, Engine, Execution, Held, Parameter, TensorInfo
 
     from amanda_tensorflow.notes.layers import LayerCall
+
+
+_HELD = (
+    "while compiled code is held to its operators, it runs as it is compiled, and other tools "
+    "would have it run operator by operator; apply them in another scope"
+)
 
 
 class Suspended(NamedTuple):
@@ -77,6 +85,8 @@ class TensorFlowDriver(Driver):
     def activate(self, engine: Engine | None) -> None:
         """From now on this thread runs under ``engine``; None for no tools at all."""
         state = thread.state
+        if engine is not None and state.holds:
+            raise UnsupportedError(_HELD)
         before, state.engine = state.engine, engine
         if before is not None and before is not engine:
             self._eager.ends(before)
@@ -160,6 +170,21 @@ class TensorFlowDriver(Driver):
     def profiler(self) -> TensorFlowProfiler:
         """``tf.profiler``."""
         return TensorFlowProfiler()
+
+    @contextlib.contextmanager
+    def hold_compiled(self, alike: Alike, tell: Callable[[Held], None]) -> Iterator[None]:
+        """A block in which functions that XLA compiles are held to their operators."""
+        functions = HeldFunctions(alike, tell)
+        holding = Patches(lambda: patches.while_holding(functions))
+        if thread.state.engine is not None or thread.state.holds:
+            raise UnsupportedError(_HELD)
+        thread.state.holds = True
+        holding.hold(True)
+        try:
+            yield
+        finally:
+            holding.hold(False)
+            thread.state.holds = False
 
     def purpose(self, operator: Operator) -> str:
         """What an operator is there for, by the names that TensorFlow gives it."""

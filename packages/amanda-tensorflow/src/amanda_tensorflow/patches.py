@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from amanda_tensorflow.running.functions import Functions
+    from amanda_tensorflow.running.held import HeldFunctions
     from amanda_tensorflow.running.sessions import Sessions
     from amanda_tensorflow.unseen.eager import EagerOperators
     from amanda_tensorflow.unseen.pipelines import Pipelines
@@ -123,6 +124,16 @@ def while_active(
             *_shapes(),
             (iterator_ops.OwnedIterator, "_create_iterator", pipelines.noticing_datasets_at(1)),
             (dataset_ops.DatasetV2, "reduce", pipelines.noticing_datasets_at(0)),
+        ]
+    )
+
+
+def while_holding(functions: HeldFunctions) -> Iterator[tuple[Any, str, Any]]:
+    """What is changed while functions that XLA compiles are held to their operators."""
+    yield from _replacements(
+        [
+            (atomic_function.AtomicFunction, "call_flat", functions.calling),
+            (session_lib.BaseSession, "_call_tf_sessionrun", functions.running),
         ]
     )
 

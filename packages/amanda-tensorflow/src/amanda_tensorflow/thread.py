@@ -54,11 +54,13 @@ class ThreadState:
     Attributes:
         engine: the tools that were made active, None for none.
         shown: what tools are looking at.
+        holds: whether compiled code is held to its operators.
     """
 
     def __init__(self) -> None:
         self.engine: Engine | None = None
         self.shown: Shown | None = None
+        self.holds = False
 
 
 class _Thread(threading.local):

@@ -139,6 +139,11 @@ class Body:
         definition.signature.is_stateful = True
         return definition
 
+    def part(self, names: Iterable[str], outputs: Sequence[str]) -> Body:
+        """Some of its nodes, with the same arguments, as the body of a function of its own."""
+        nodes = {name: self.nodes[name] for name in names}
+        return Body(nodes, self.arguments, outputs, (), self._signature_of, self._dtype_of)
+
     # Looking
 
     def argument(self, tensor: str) -> int | None:

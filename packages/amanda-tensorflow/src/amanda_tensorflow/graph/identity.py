@@ -73,7 +73,7 @@ class Identities:
             for name, op in nodes:
                 if types is not None and op not in types:
                     continue
-                scope, place = _place(graph, around, name, op)
+                scope, place = place_of(graph, around, name, op)
                 counts[place] += 1
                 if counts[place] > 1:
                     place += f"#{counts[place]}"
@@ -176,7 +176,7 @@ def is_recomputed(graph: Any, made: Range) -> bool:
     return any(id in notes_of(graph).recomputed for id in range(made[0] + 1, made[1] + 1))
 
 
-def _place(graph: Any, around: str, name: str, op: str) -> tuple[str, str]:
+def place_of(graph: Any, around: str, name: str, op: str) -> tuple[str, str]:
     """The scope of a node as the program knows it, and its place there."""
     scope = within(around, declared_scope(graph, name.rpartition("/")[0]))
     if graph.get_operation_by_name(name)._id not in notes_of(graph).recomputed:

@@ -34,11 +34,11 @@ def definitions_of(rewriter: Rewriter) -> list[Any]:
             definitions += [stage.pure.definition_by_value(name), *stage.pure.called_functions()]
         else:
             definitions.append(stage.pure.definition(name))
-    return definitions + _edited(rewriter.root, rewriter.nodes.serial)
+    return definitions + edited(rewriter.root, rewriter.nodes.serial)
 
 
-def _edited(root: Frame, serial: int) -> list[Any]:
-    """Definitions of all edited frames under new names."""
+def edited(root: Frame, serial: int, purpose: str = "amanda") -> list[Any]:
+    """Definitions of all edited frames under new names, which tell what they are for."""
     definitions = keep_compiled(root, serial)
 
     def define(frame: Frame) -> str:
@@ -52,7 +52,7 @@ def _edited(root: Frame, serial: int) -> list[Any]:
                 node.attr.pop(attributes.XLA_COMPILE, None)
         if frame.definition is None:
             return ""
-        name = f"{frame.definition.signature.name}__amanda_{serial}_{len(definitions)}"
+        name = f"{frame.definition.signature.name}__{purpose}_{serial}_{len(definitions)}"
         without = (attributes.XLA_COMPILE,) if frame.host else ()
         definitions.append(frame.body.to_function(name, without))
         return name

@@ -201,7 +201,7 @@ class Functions:
                     try:
                         copy = self._copy(function, args, versions)
                         if copy is not None:
-                            return _run(copy, function, args)
+                            return run_copy(copy, function, args)
                     except Exception as error:
                         self._failed(error)
                         raise
@@ -224,7 +224,9 @@ class Functions:
             return call.without_tools()
 
 
-def _run(copy: FunctionCopy, function: Any, args: Sequence[Any]) -> list[Any]:
+def run_copy(
+    copy: Callable[[Sequence[Any], int], list[Any]], function: Any, args: Sequence[Any]
+) -> list[Any]:
     """Run a copy with the arguments of the original, for the results of the original."""
     types = function.function_type.flat_outputs
     with atomic_function.InterpolateRuntimeError(function):
