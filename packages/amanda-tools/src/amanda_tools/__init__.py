@@ -11,6 +11,7 @@ from amanda_tools.faults import Fault, Faults
 from amanda_tools.findings import Findings
 from amanda_tools.flops import Flops, OperatorFlops
 from amanda_tools.graph import Edge, Graph, Network, Node
+from amanda_tools.html_report import write_report
 from amanda_tools.kernels import Kernels, OperatorKernel
 from amanda_tools.merge_files import merge_files
 from amanda_tools.merging import Merged, RankNumber, gathered
@@ -71,4 +72,5 @@ __all__ = [
     "merge_files",
     "read_trace",
     "unpacked",
+    "write_report",
 ]

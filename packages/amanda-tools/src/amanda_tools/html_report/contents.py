@@ -8,6 +8,7 @@ same.
 from __future__ import annotations
 
 import linecache
+import math
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -196,7 +197,9 @@ def _folder() -> str:
 
 
 def _plain(number: float) -> float:
-    """A number that JSON has: of numpy's, and of any other library's, Python's own."""
+    """A number that JSON has, of numpy's and other libraries' too; it has no NaN, no infinity."""
+    if not math.isfinite(number):
+        return 0
     return int(number) if number == int(number) else float(f"{float(number):.6g}")
 
 

@@ -16,6 +16,7 @@ from amanda_tools.formats import ending_of
 from amanda_tools.html_report.contents import Contents
 from amanda_tools.html_report.page import jinja2_or_refused, page_of
 from amanda_tools.html_report.timeline import Recorder
+from amanda_tools.results import Results
 
 if TYPE_CHECKING:
     import os
@@ -73,6 +74,28 @@ def write_page(path: str | os.PathLike[str], contents: Contents) -> None:
     page = page_of(contents)
     file.open()
     file.write(page)
+
+
+def write_report(path: str | os.PathLike[str], *tools: amanda.Tool, title: str = "") -> None:
+    """Write what tools have found as an HTML report, as ``amanda run --report`` does.
+
+    Executions of these tools are past by now, so that there is no timeline; a trace has one.
+
+    Args:
+        path: the file, which has to end in ``.html`` or ``.htm``.
+        tools: the tools, in the order in which the report has them.
+        title: what ran.
+
+    Raises:
+        ModuleNotFoundError: jinja2 is not installed.
+        OSError: the file cannot be written.
+        ValueError: its name ends in something else.
+    """
+    results = Results(silent=True)
+    results.show(tools, 0, "")
+    contents = Contents(title or ", ".join(tool.name for tool in tools), _facts(), reads_code=True)
+    contents.add(results.contributions)
+    write_page(path, contents)
 
 
 def _facts() -> list[tuple[str, str]]:

@@ -6,11 +6,15 @@ function element(tag, properties = {}, ...children) {
   for (const [name, value] of Object.entries(properties)) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name === "style") Object.assign(made.style, value);
+    else if (name === "style") setStyle(made, value);
     else made.setAttribute(name, value === true ? "" : value);
   }
   made.append(...children.filter((child) => child !== null && child !== undefined));
   return made;
+}
+
+function setStyle(made, values) {
+  for (const [name, value] of Object.entries(values)) made.style.setProperty(name, value);
 }
 
 /** A cell's content: digits and unit apart, so that numbers stand below one another. */

@@ -139,6 +139,7 @@ class FlameGraph {
         left: `${left * 100}%`,
         width: `${width * 100}%`,
         top: `${depth * FRAME}px`,
+        "--hue": node.isOperator ? hueOf(type[node.operator]) : 0,
       },
       onclick: () => this.zoom(node, panel),
       onmousemove: (event) => this.tip(node, share, event.clientX, event.clientY),
@@ -150,7 +151,6 @@ class FlameGraph {
       onblur: () => tip.hide(),
       onkeydown: (event) => this.key(event, node, panel),
     }, width > 0.012 ? node.name : "");
-    frame.style.setProperty("--hue", hueOf(node.isOperator ? type[node.operator] : node.name));
     return frame;
   }
 

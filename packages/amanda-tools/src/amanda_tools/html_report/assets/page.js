@@ -2,15 +2,12 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 
-/** The columns by which operators and types are ranked: shares first, then times. */
-function rankingColumn(columns) {
-  const order = ["share", "nanoseconds", "count", "bytes"];
-  const found = order.map((unit) => columns.findIndex((column) => column.unit === unit));
-  return found.find((index) => index >= 0) ?? -1;
-}
-
+/** Columns of numbers: shares and times first, which most people look for. */
 function numberColumns(columns, valueOf, totals) {
-  return columns.map(({ title, unit, detail }, index) => ({
+  const place = { share: 0, nanoseconds: 1 };
+  const order = columns.map((column, index) => ({ ...column, index }));
+  order.sort((one, other) => (place[one.unit] ?? 2) - (place[other.unit] ?? 2));
+  return order.map(({ title, unit, detail, index }) => ({
     title,
     detail,
     number: true,
@@ -21,7 +18,12 @@ function numberColumns(columns, valueOf, totals) {
 }
 
 function showTotals(root) {
-  const tiles = data.columns.map(({ title, unit }, index) => [title, unit, root.values[index]])
+  const named = (title, unit) => {
+    if (title === "Count") return "Executions";
+    return unit === "nanoseconds" ? `${title} time` : title;
+  };
+  const tiles = data.columns
+    .map(({ title, unit }, index) => [named(title, unit), unit, root.values[index]])
     .filter(([, unit, value]) => unit !== "share" && value);
   const operators = data.operators.id.length;
   document.getElementById("totals").append(element("dl", {},
@@ -31,26 +33,22 @@ function showTotals(root) {
 
 function operatorTable(root) {
   const { columns, operators, lines } = data;
-  const withLines = operators.line.some((line) => line >= 0);
   const at = (row) => lines[operators.line[row]];
-  const fixed = [
-    { title: "Operator", kind: "id", value: (row) => operators.id[row], content: (row) => operators.id[row] },
-  ];
-  if (withLines) {
-    fixed.push({
-      title: "Line",
-      kind: "line",
-      value: (row) => at(row)?.[0],
-      content: (row) => (at(row) ? element("span", {},
+  const fixed = [{
+    title: "Operator",
+    kind: "id",
+    value: (row) => operators.id[row],
+    content: (row) => element("div", {},
+      operators.id[row],
+      at(row) ? element("div", { class: "line" },
         at(row)[1] ? element("code", { title: at(row)[1] }, at(row)[1]) : null,
-        element("span", { class: "where", title: at(row)[0] }, at(row)[0])) : null),
-    });
-  }
+        element("span", { class: "where" }, at(row)[0])) : null),
+  }];
   return new DataTable({
     columns: [...fixed, ...numberColumns(columns, (row, c) => operators.values[c][row], root.values)],
     rows: operators.id.map((_, index) => index),
     label: "Operators",
-    sort: { column: rankingColumn(columns) + fixed.length, descending: true },
+    sort: { column: fixed.length, descending: true },
     words: (row) => [operators.id[row], operators.type[row], ...(at(row) || [])].join(" "),
   });
 }
@@ -75,7 +73,7 @@ function typeTable(root) {
     columns: [...fixed, ...numberColumns(columns, (row, c) => row.values[c], root.values)],
     rows: [...sums.values()],
     label: "Types",
-    sort: { column: rankingColumn(columns) + fixed.length, descending: true },
+    sort: { column: fixed.length, descending: true },
     words: (row) => row.type,
   });
 }

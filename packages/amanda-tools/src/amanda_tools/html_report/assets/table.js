@@ -139,16 +139,19 @@ class DataTable {
 
 /** The table of a part of a tool's report, or of its rows. */
 function tableOf(part, label) {
-  const numeric = part.titles.map((_, index) => part.units[index] === "shown"
-    || (part.rows.some((row) => typeof row[index] === "number")
-      && part.rows.every((row) => row[index] === null || typeof row[index] === "number")));
-  const columns = part.titles.map((title, index) => ({
-    title: part.units[index] === undefined ? title : title.replaceAll("_", " "),
-    number: numeric[index],
-    value: (row) => (part.units[index] === "shown" ? numberIn(row[index]) : row[index]),
-    content: (row) => contentOf(row[index], part.units[index]),
-    kind: part.nested && index === 0 ? "nested" : null,
-  }));
+  const columns = part.titles.map((title, index) => {
+    const cells = part.rows.map((row) => row[index]).filter((cell) => cell !== null && cell !== "");
+    const areNumbers = cells.every((cell) => typeof cell === "number");
+    const asText = part.units[index] === "shown"
+      || (!areNumbers && cells.every((cell) => numberIn(cell) !== null));
+    return {
+      title: title.replaceAll("_", " "),
+      number: cells.length > 0 && (areNumbers || asText),
+      value: (row) => (asText ? numberIn(row[index]) : row[index]),
+      content: (row) => contentOf(row[index], part.units[index]),
+      kind: part.nested && index === 0 ? "nested" : null,
+    };
+  });
   const kept = part.rows.length < part.of
     ? `the first ${part.rows.length.toLocaleString("en")} of ${part.of.toLocaleString("en")} rows`
     : null;

@@ -27,7 +27,7 @@ function unpacked(timeline) {
     end = Math.max(end, starts[i] + timeline.duration[i]);
   }
   lanes.sort((one, other) => other.name.localeCompare(one.name, "en", { numeric: true }));
-  return { ...timeline, starts, depths, lanes, end };
+  return { ...timeline, names: timeline.lanes, starts, depths, lanes, end };
 }
 
 /** The first entry of a lane that starts at a time or later. */
@@ -105,23 +105,33 @@ class TimelineView {
     this.all();
   }
 
-  /** Time in operators of each step, forward and backward. */
+  /** How long each step was in operators, forward and backward; in both at once is backward. */
   stepSums() {
-    const { steps, starts, duration, lane, lanes, depths } = this.run;
-    const names = this.run.lanes.length ? this.timelineLanes() : [];
+    const { steps, starts, duration } = this.run;
     const sums = steps.map(() => [0, 0]);
-    let step = 0;
-    for (let i = 0; i < starts.length && steps.length && lanes.length; i += 1) {
-      while (step < steps.length && starts[i] >= steps[step][1]) step += 1;
-      if (step === steps.length) break;
-      if (starts[i] < steps[step][0] || depths[i]) continue;
-      sums[step][names[lane[i]].startsWith("backward") ? 1 : 0] += duration[i];
+    for (const which of [0, 1]) {
+      let until = -1;
+      let step = 0;
+      for (let i = 0; i < starts.length; i += 1) {
+        if (this.laneName(i).startsWith("backward") !== (which === 1)) continue;
+        const from = Math.max(starts[i], until);
+        const to = starts[i] + duration[i];
+        if (to <= from) continue;
+        until = to;
+        while (step < steps.length && steps[step][1] <= from) step += 1;
+        for (let at = step; at < steps.length && steps[at][0] < to; at += 1) {
+          sums[at][which] += Math.min(to, steps[at][1]) - Math.max(from, steps[at][0]);
+        }
+      }
     }
-    return sums;
+    return sums.map(([forward, backward], index) => {
+      const [start, end] = steps[index];
+      return [Math.min(forward, end - start - backward), backward];
+    });
   }
 
-  timelineLanes() {
-    return this.timelines.find(({ start }) => start === this.run.start).lanes;
+  laneName(index) {
+    return this.run.names[this.run.lane[index]];
   }
 
   all() {
@@ -245,7 +255,7 @@ class TimelineView {
   }
 
   laneOf(index) {
-    return this.run.lanes.findIndex(({ name }) => name === this.timelineLanes()[this.run.lane[index]]);
+    return this.run.lanes.findIndex(({ name }) => name === this.laneName(index));
   }
 
   next(step) {
@@ -288,10 +298,10 @@ class TimelineView {
   }
 
   lines(index) {
-    const { kinds, kind, starts, duration, lane } = this.run;
+    const { kinds, kind, starts, duration } = this.run;
     const [type, , forward] = kinds[kind[index]];
     const lines = [
-      ["", this.timelineLanes()[lane[index]]],
+      ["", this.laneName(index)],
       ["type", type],
       ["took", shown(duration[index], "nanoseconds")],
       ["at", shown(starts[index], "nanoseconds")],
@@ -451,9 +461,9 @@ class TimelineView {
       context.fillStyle = colors.between;
       context.fillRect(x, STRIP - height, box, height);
       context.fillStyle = colors.backward;
-      context.fillRect(x, STRIP - Math.min(forward + backward, height), box, Math.min(backward, height));
+      context.fillRect(x, STRIP - forward - backward, box, backward);
       context.fillStyle = colors.forward;
-      context.fillRect(x, STRIP - Math.min(forward, height), box, Math.min(forward, height));
+      context.fillRect(x, STRIP - forward, box, forward);
     });
     context.globalAlpha = 1;
   }

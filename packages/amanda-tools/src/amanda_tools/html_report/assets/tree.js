@@ -47,10 +47,9 @@ class TreeGrid {
     while (level.length) {
       const next = level.flatMap((node) => node.children);
       if (rows + next.length > SOON && level[0] !== this.root) break;
-      level.filter((node) => node.children.some((child) => !child.isOperator) || node === this.root)
-        .forEach((node) => this.expanded.add(node));
+      level.forEach((node) => this.expanded.add(node));
       rows += next.length;
-      level = next.filter((node) => node.children.length);
+      level = next.filter((node) => node.children.some((child) => !child.isOperator));
     }
   }
 
