@@ -27,6 +27,7 @@ BESIDE = ("docs/pictures/*", "docs/notebooks/*.ipynb")
 LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {".py": "python", ".toml": "toml"}
+HOME = "docs/index.md"
 RESULTS = "benchmarks/RESULTS.md"
 NOT_MEASURED = """\
 # Results of the benchmarks
@@ -51,6 +52,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Have links to what is no page itself lead to the page that shows it."""
+    if page.file.src_uri == HOME:
+        page.meta["hide"] = ["navigation", "toc"]  # it has no other page beside it
     folder = posixpath.dirname(page.file.src_uri)
 
     def shown(link: re.Match[str]) -> str:

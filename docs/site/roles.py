@@ -1,4 +1,4 @@
-"""An extension of Griffe: docstrings that name others as Sphinx does become Markdown with links."""
+"""An extension of Griffe: docstrings of this project as Markdown, with links to what they name."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ if TYPE_CHECKING:
 
 ROLE = re.compile(r":(?:class|func|meth|attr|mod|exc|data):`~?([\w.]+)`")
 LITERAL = re.compile(r"::$", re.MULTILINE)
+SEVERAL = re.compile(r"^( +)((?:\w+, )+\w+): (.*(?:\n\1 +.*)*)", re.MULTILINE)
 
 
 class Roles(griffe.Extension):
-    """Links ``:class:`Tool``` to ``amanda.Tool``, and has one colon where code follows two."""
+    """Has ``:class:`Tool``` be a link, one colon where code follows two, and one item for a name.
+
+    What is said of ``low, high`` at once is said of each.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
         """Change the docstrings of a package once all of its names are known."""
         for member in _all_in(pkg):
             if (docstring := member.docstring) is not None:
-                linked = ROLE.sub(lambda role, of=member: _link(role[1], of), docstring.value)
-                docstring.value = LITERAL.sub(":", linked)
+                text = SEVERAL.sub(_each, LITERAL.sub(":", docstring.value))
+                docstring.value = ROLE.sub(lambda role, of=member: _link(role[1], of), text)
 
 
 def _all_in(of: griffe.Object) -> Iterator[griffe.Object]:
@@ -30,6 +34,10 @@ def _all_in(of: griffe.Object) -> Iterator[griffe.Object]:
     for member in of.members.values():
         if isinstance(member, griffe.Object):
             yield from _all_in(member)
+
+
+def _each(item: re.Match[str]) -> str:
+    return "\n".join(f"{item[1]}{name}: {item[3]}" for name in item[2].split(", "))
 
 
 def _link(name: str, of: griffe.Object) -> str:
