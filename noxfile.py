@@ -49,6 +49,7 @@ INTEGRATION = [
 # files in their order: what lives as long as its module has ids that no later one gets.
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
 PEERS = ["nnsight", "torchinfo"]
+BENCHMARKED = ["matplotlib", *PEERS, "captum", "nncf"]
 # What is installed once for all sessions that name the framework.
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
 # Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
@@ -335,7 +336,7 @@ def quantization(session: nox.Session) -> None:
     """Accuracy of quantized models, and their values beside torchao's and NNCF's."""
     install(
         session,
-        *("torchao==0.18.0", "nncf==3.4.0", "scikit-learn"),
+        *("torchao==0.18.0", "nncf", "scikit-learn"),
         packages=("core", "torch", "contextmap", "tools"),
         frameworks=("torch",),
     )
@@ -413,9 +414,12 @@ def examples(session: nox.Session) -> None:
 
 @nox.session
 def benchmarks(session: nox.Session) -> None:
-    """What the README claims about speed; each script compares within one run."""
-    install(session, packages=tuple(PACKAGES), frameworks=tuple(FRAMEWORKS))
-    for script in session.posargs or sorted(
-        os.path.join("benchmarks", name) for name in os.listdir("benchmarks") if name.endswith("py")
-    ):
-        session.run("python", script, env={**ENVIRONMENT, "PYTHONPATH": "tests/zoo"})
+    """What the README claims about speed, in ``benchmarks/RESULTS.md``, beside other libraries.
+
+    After ``--``: ``--quick`` to try all of it, ``--only PART`` for some parts.
+    """
+    install(session, "rich", packages=tuple(PACKAGES), frameworks=tuple(FRAMEWORKS))
+    for name in BENCHMARKED:  # one that cannot be installed is a line of the report
+        session.install(*PINNED, name, success_codes=range(256))
+    shown = {name: value for name, value in ENVIRONMENT.items() if name != "CUDA_VISIBLE_DEVICES"}
+    session.run("python", "-m", "benchmarks", *session.posargs, env=shown)

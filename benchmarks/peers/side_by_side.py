@@ -196,23 +196,32 @@ def lines(*pieces: Any) -> int:
     return count
 
 
-def main() -> None:
+def rows() -> list[list[str]]:
+    """Do each job in both ways, which must give the same, and count the lines of both."""
+    global nnsight, torchinfo  # the jobs name them as a user's script does
+    import nnsight
+    import torchinfo
+
     model = gpt2()
     traced = nnsight.TransformersModel(model, tokenizer=tokenizer())
-    table = Table("job", "peer", "its lines", "Amanda's lines", title="Side by side")
+    counted = []
     for name, ours, theirs in JOBS:
         peer = theirs.__name__.rpartition("_")[2]
         found, expected = ours[-1](model), theirs(traced if peer == "nnsight" else model)
         for one, other in zip(found, expected, strict=True):
             assert torch.equal(one, other), name
-        table.add_row(name, peer, str(lines(theirs)), str(lines(*ours)))
+        counted.append([name, peer, str(lines(theirs)), str(lines(*ours))])
+    return counted
+
+
+def main() -> None:
+    table = Table("job", "peer", "its lines", "Amanda's lines", title="Side by side")
+    for row in rows():
+        table.add_row(*row)
     Console().print(table)
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     logging.disable()
-    import nnsight
-    import torchinfo
-
     main()

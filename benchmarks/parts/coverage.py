@@ -2,8 +2,8 @@
 
 Runs one forward pass of some architectures, without weights, and counts the operators that run
 within a leaf module (all that a forward hook on modules can be told of), those that Amanda sees,
-and the FLOPs of both. `torch.utils.flop_counter` is the reference for FLOPs. The models are those
-of the tests: `python -m nox -s benchmarks -- benchmarks/coverage.py` has `tests/zoo` on its path.
+and the FLOPs of both. ``torch.utils.flop_counter`` is the reference for FLOPs. The models are those
+of the tests, in ``tests/zoo``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import amanda
 import torch
 import transformers
 from amanda_tools import Flops
-from rich.console import Console
-from rich.table import Table
 from small_transformers import small
 from torch.utils.flop_counter import FlopCounterMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from benchmarks.results import Part
 
 TOKENS = {"input_ids": torch.arange(64).reshape(2, 32)}
 IMAGE = {"pixel_values": torch.zeros(2, 3, 64, 64)}
@@ -54,11 +54,9 @@ MODELS: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, Any]]] = {
 }
 
 
-def main() -> None:
-    table = Table(
-        *("model", "operators", "in leaf modules", "FLOPs", "in leaf modules", "flop_counter"),
-        title="What forward hooks on modules can see",
-    )
+def run(part: Part) -> None:
+    """Count the operators and FLOPs of all models."""
+    rows = []
     for name, (build, inputs) in MODELS.items():
         model = build().eval()
         leaves = {path for path, module in model.named_modules() if not list(module.children())}
@@ -68,16 +66,15 @@ def main() -> None:
                 model(**inputs)
             with FlopCounterMode(display=False) as reference:
                 model(**inputs)
-        rows = flops.rows()
-        inside = [row for row in rows if row.place.scope in leaves]
-        ran, seen = sum(row.calls for row in rows), sum(row.calls for row in inside)
-        total, hooked = sum(row.forward for row in rows), sum(row.forward for row in inside)
-        table.add_row(
-            *(name, str(ran), f"{seen / ran:.0%}", f"{total:,}", f"{hooked / total:.1%}"),
-            f"{reference.get_total_flops():,}",
-        )
-    Console().print(table)
-
-
-if __name__ == "__main__":
-    main()
+        found = flops.rows()
+        inside = [row for row in found if row.place.scope in leaves]
+        ran, seen = sum(row.calls for row in found), sum(row.calls for row in inside)
+        total, hooked = sum(row.forward for row in found), sum(row.forward for row in inside)
+        counted = [f"{seen / ran:.0%}", f"{total:,}", f"{hooked / total:.1%}"]
+        rows.append([name, str(ran), *counted, f"{reference.get_total_flops():,}"])
+    part.table(
+        "What forward hooks on modules can see",
+        ["model", "operators", "in leaf modules", "FLOPs", "in leaf modules", "flop_counter"],
+        rows,
+        "One forward pass of small models; flop_counter does not count attention on the CPU.",
+    )

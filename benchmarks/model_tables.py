@@ -1,0 +1,155 @@
+"""The tables of PyTorch's models: a column for each model, a row for each way to run it."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from benchmarks.measuring import PLAIN, Spread, interleaved, plainly
+from benchmarks.peers.libraries import library_ways
+from benchmarks.torch_models import WORKLOADS
+from benchmarks.torch_ways import (
+    BOTH,
+    DISPATCH_MODE,
+    FORWARD,
+    NEVER,
+    ONE,
+    amanda_ways,
+    torch_ways,
+)
+
+if TYPE_CHECKING:
+    from benchmarks.measuring import Measured, Way
+    from benchmarks.results import Part
+    from benchmarks.torch_models import Workload
+
+AGAIN = "plain once more"
+# Ratios to be reached on a model of MiniLM's size at batch 1, and by all operators of big ones.
+GOALS = {NEVER: 1.01, ONE: 1.05, BOTH: 1.4, "`flops`": 1.35, "`profile`": 1.4, "`trace`": 1.4}
+DISPATCH_SHARE = 0.7
+BIG = ("ResNet-50", "BERT-base")
+BIG_GOAL = 1.01
+FEW = (PLAIN, AGAIN, NEVER, FORWARD, BOTH, "`flops`", "`profile`", "`trace`", DISPATCH_MODE)
+SECONDS = {"MiniLM batch 1": 70.0, "small Transformer": 35.0, "Inception": 45.0}
+SECONDS |= {"ResNet-50": 45.0, "BERT-base": 45.0, "GPT-2": 35.0, "MiniLM batch 32": 30.0}
+NOTE = (
+    "Ratios to plain in the same round: median, and quartiles in brackets. *{again}* is plain "
+    "measured as if it were a way of its own, and tells what differences mean nothing. *{one}* is "
+    "`linear`, in convolutional networks `conv2d`, in GPT-2 `addmm`. Routines do nothing; tools "
+    "and means of PyTorch are in force from before the calls until after, so what they do at their "
+    "end is not in here. nnsight is asked for the output of every leaf module, captum for their "
+    "activations; NNCF has a hook after every function. Models are made from configurations, with "
+    "random weights; one thread computes. *-*: not measured, since a call of that model takes long."
+)
+
+
+def measure(part: Part, training: bool) -> None:
+    """Measure all models, and put them into one table, which grows by a column at a time."""
+    torch.set_num_threads(1)
+    columns: dict[str, dict[str, Measured]] = {}
+    for key, build in WORKLOADS.items():
+        torch.manual_seed(0)
+        workload = build()
+        gc.unfreeze()
+        found = interleaved(
+            workload.train if training else workload.infer,
+            chosen(workload, training),
+            part.seconds(SECONDS[key]),
+            least=part.rounds(3),
+            warmup=1 if workload.is_big else 2,
+            clock=time.process_time,
+        )
+        columns[key] = found
+        show(part, columns, training)
+        goals(part, key, found, training)
+        del workload
+
+
+def chosen(workload: Workload, training: bool) -> dict[str, Way]:
+    """The ways for a model: all of them, or few where it is big."""
+    ways = {PLAIN: plainly(), AGAIN: plainly(), **amanda_ways(workload.one)}
+    ways |= torch_ways(workload.model, training)
+    if workload.is_big:
+        return {name: way for name, way in ways.items() if name in FEW}
+    return ways | library_ways(workload, training)
+
+
+def show(part: Part, columns: dict[str, dict[str, Measured]], training: bool) -> None:
+    """Put what there is into the table."""
+    names = list(dict.fromkeys(name for found in columns.values() for name in found))
+    rows = [["plain, ms", *(cell(found, PLAIN) for found in columns.values())]]
+    for name in (name for name in names if name != PLAIN):
+        rows.append([name, *(cell(found, name) for found in columns.values())])
+    rounds = ["rounds", *(str(found[PLAIN].seconds.count) for found in columns.values())]
+    title = "A step of training in PyTorch" if training else "Inference in PyTorch"
+    header = ["", *(described(key) for key in columns)]
+    part.table(title, header, [*rows, rounds], NOTE.format(again=AGAIN, one=ONE))
+
+
+DESCRIBED = {
+    "MiniLM batch 1": "MiniLM size, 1 x 10 tokens",
+    "MiniLM batch 32": "MiniLM size, 32 x 10 tokens",
+    "small Transformer": "small Transformer, 8 x 16 tokens",
+    "Inception": "Inception-like, 1 x 64²",
+    "ResNet-50": "ResNet-50, 4 x 224²",
+    "BERT-base": "BERT-base size, 4 x 64 tokens",
+    "GPT-2": "GPT-2 size, 1 x 64 tokens",
+}
+
+
+def described(key: str) -> str:
+    """A model with the size of what it is run on."""
+    return DESCRIBED[key]
+
+
+def cell(found: dict[str, Measured], name: str) -> str:
+    """What stands in the table for one way on one model."""
+    if name not in found:
+        return "-"
+    measured = found[name]
+    if measured.failure is not None:
+        return measured.failure
+    if name == PLAIN:
+        return measured.seconds.text("{:.1f}", 1e3)
+    return measured.ratio(found[PLAIN]).text("{:.3f}")
+
+
+def goals(part: Part, key: str, found: dict[str, Measured], training: bool) -> None:
+    """Compare with what was to be reached."""
+    what = "training step" if training else "inference"
+    if key == "MiniLM batch 1":
+        for name, most in GOALS.items():
+            if name == BOTH and not training:
+                continue
+            ratio_goal(part, f"{described(key)}, {what}: {name}", found, name, most)
+        dispatch_goal(part, f"{described(key)}, {what}", found)
+    if key in BIG and training:
+        ratio_goal(part, f"{described(key)}, {what}: {BOTH}", found, BOTH, BIG_GOAL)
+
+
+def ratio_goal(part: Part, what: str, found: dict[str, Measured], name: str, most: float) -> None:
+    """Compare one ratio."""
+    measured = found[name]
+    if measured.failure is not None:
+        part.goal(what, f"{most}", measured.failure, False)
+        return
+    ratio = measured.ratio(found[PLAIN])
+    part.goal(what, f"{most}", ratio.text("{:.3f}"), round(ratio.median, 3) <= most)
+
+
+def dispatch_goal(part: Part, what: str, found: dict[str, Measured]) -> None:
+    """Compare what a routine at all forward operators adds with what TorchDispatchMode adds."""
+    plain, ours, theirs = (found[name].rounds for name in (PLAIN, FORWARD, DISPATCH_MODE))
+    shares = [(ours[n] - plain[n]) / (theirs[n] - plain[n]) for n in ours if n in theirs]
+    if not shares:
+        return
+    share = Spread.of(shares)
+    part.goal(
+        f"{what}: {FORWARD}, an empty routine, as a share of what TorchDispatchMode adds",
+        f"{DISPATCH_SHARE}",
+        share.text(),
+        share.median <= DISPATCH_SHARE,
+    )

@@ -1,0 +1,132 @@
+"""Whether memory or objects pile up over ten thousand steps, or over many scopes."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import TYPE_CHECKING
+
+import amanda
+import torch
+from amanda_tools import Flops, Profile
+
+from benchmarks.empty import Empty
+from benchmarks.machine import resident
+from benchmarks.measuring import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.measuring import Call
+    from benchmarks.results import Part
+
+STEPS, SETTLED = 10_000, 2_000
+SECONDS = 40.0  # after which a way is ended, with the steps that it has taken
+MOST_OBJECTS, MOST_BYTES = 100, 2**20
+
+
+def run(part: Part) -> None:
+    """Take the steps under several tools, on both frameworks."""
+    torch.set_num_threads(1)
+    step = training()
+    ways: dict[str, Callable[[], amanda.Tool] | None] = {
+        "PyTorch, plain": None,
+        "PyTorch, empty routines, forward and backward": lambda: Empty(backward=True),
+        "PyTorch, `flops`": Flops,
+        "PyTorch, `profile`": Profile,
+    }
+    rows: list[list[str]] = []
+    for name, tool in ways.items():
+        if tool is None:
+            add(part, rows, name, step)
+        else:
+            with amanda.apply(tool()):
+                add(part, rows, name, step)
+    add(part, rows, "PyTorch, a scope for each step", within_scope(step))
+    try:
+        call = tensorflow_call()
+        add(part, rows, "TensorFlow, plain", call)
+        with amanda.apply(Empty()):
+            add(part, rows, "TensorFlow, host routine at all operators", call)
+    except Exception as error:
+        part.note(f"TensorFlow did not run: {reason(error)}")
+
+
+def training() -> Call:
+    """A step of training of a perceptron."""
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    x = torch.randn(4, 8)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def within_scope(step: Call) -> Call:
+    """The step in a scope of its own, with a tool of its own."""
+
+    def scoped() -> None:
+        with amanda.apply(Empty(backward=True)):
+            step()
+
+    return scoped
+
+
+def tensorflow_call() -> Call:
+    """A call of a small ``tf.function``."""
+    import tensorflow as tf
+
+    function, x = tf.function(lambda x: tf.nn.relu(tf.tanh(x))), tf.ones((4, 4))
+    return lambda: function(x)
+
+
+def add(part: Part, rows: list[list[str]], name: str, step: Call) -> None:
+    """Take the steps and add a row of what has piled up after the first of them."""
+    steps = STEPS // 20 if part.is_quick else STEPS
+    settled = steps * SETTLED // STEPS
+    end = time.monotonic() + SECONDS
+    taken = 0
+    before = after = (0, 0)
+    while taken < steps and (time.monotonic() < end or taken < settled):
+        step()
+        taken += 1
+        if taken == settled:
+            before = state()
+    after = state()
+    grown, objects = after[0] - before[0], after[1] - before[1]
+    further = max(1, taken - settled)
+    rows.append(
+        [
+            name,
+            f"{taken:,}",
+            f"{before[0] / 2**20:.1f}",
+            f"{grown / 2**20:+.2f}",
+            f"{grown / further:+.1f}",
+            f"{objects:+,}",
+        ]
+    )
+    columns = ["", "steps", f"MiB after {settled:,}", "MiB more at the end", "bytes a step"]
+    part.table(
+        "What piles up",
+        [*columns, "objects more at the end"],
+        rows,
+        "Resident memory of the process and objects that Python's collector tracks, after a "
+        f"collection. A way ends after {SECONDS:.0f} s, with fewer steps.",
+    )
+    if "plain" not in name:
+        part.goal(
+            f"leaks: {name}, {further:,} further steps",
+            f"at most {MOST_OBJECTS} objects and 1 MiB",
+            f"{objects:+,} objects, {grown / 2**20:+.2f} MiB",
+            objects <= MOST_OBJECTS and grown <= MOST_BYTES,
+        )
+
+
+def state() -> tuple[int, int]:
+    """Bytes that the process holds, and objects that are alive."""
+    gc.collect()
+    return resident(), len(gc.get_objects())

@@ -1,0 +1,60 @@
+"""Memory of the process, with tools and without: each in a process of its own."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.results import Part
+
+PLAIN, EMPTY = "without", "forward and backward"
+WAYS = (PLAIN, EMPTY, "profile")
+# The models with how many processes are compared, and the share of memory to stay under.
+MODELS = {
+    "small Transformer": (2, 0.05),
+    "MiniLM batch 32": (2, 0.01),
+    "ResNet-50": (2, 0.01),
+    "Keras MobileNetV2": (2, 0.01),
+}
+COLUMNS = ["", "without, MiB", "empty routines, all operators", "`profile`"]
+
+
+def peak(model: str, way: str) -> float:
+    """MiB that a process which trains a model held at most."""
+    command = [sys.executable, "-m", "benchmarks.memory_process", model, way]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode:
+        raise RuntimeError(" ".join(done.stderr.splitlines()[-1:]))
+    return int(done.stdout.split()[-1]) / 2**20
+
+
+def run(part: Part) -> None:
+    """Compare the peaks of processes."""
+    rows: list[list[str]] = []
+    for model, (count, share) in list(MODELS.items())[: 1 if part.is_quick else None]:
+        peaks: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _ in range(1 if part.is_quick else count):
+            for way in WAYS:
+                peaks[way].append(peak(model, way))
+        plain = statistics.median(peaks[PLAIN])
+        cells = [f"{plain:.0f} ({min(peaks[PLAIN]):.0f} to {max(peaks[PLAIN]):.0f})"]
+        for way in WAYS[1:]:
+            more, low, high = (f(peaks[way]) / plain - 1 for f in (statistics.median, min, max))
+            cells.append(f"{more:+.1%} ({low:+.1%} to {high:+.1%})")
+        rows.append([model, *cells])
+        part.table(
+            "Peak of a process that takes some steps of training",
+            COLUMNS,
+            rows,
+            "*Without*: Amanda is not imported. Median, least and most of some processes.",
+        )
+        added = statistics.median(peaks[EMPTY]) / plain - 1
+        part.goal(
+            f"memory, {model}, empty routines at all operators, forward and backward",
+            f"under {share:.0%}",
+            f"{added:+.1%}",
+            added < share,
+        )
