@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 
@@ -17,6 +18,16 @@ def description() -> str:
         f"{model}, {cores} cores, {size}{platform.system()} {platform.release()}, "
         f"{platform.python_implementation()} {platform.python_version()}"
     )
+
+
+def commit() -> str:
+    """The commit that was measured, where this is a checkout of one."""
+    command = ["git", "describe", "--always", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
 
 
 def load() -> str:

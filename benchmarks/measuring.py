@@ -151,7 +151,7 @@ def interleaved_works(
     end = time.perf_counter() + seconds
     gc.collect()
     gc.freeze()  # what is there already is not walked by the collections of timed calls
-    for round_number in range(MOST_ROUNDS):  # fewer where time is up
+    for round_number in range(MOST_ROUNDS):
         began = time.perf_counter()
         shuffle(order)
         for name in order:

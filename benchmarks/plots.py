@@ -43,7 +43,8 @@ def _draw(plot: Plot, file: Path) -> None:
     mpl.rcParams["svg.hashsalt"] = plot.name  # the same picture is the same file
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    height = max(4.5, 0.2 * len(plot.names) * len(plot.curves))
+    figure, axes = pyplot.subplots(figsize=(8, height), layout="constrained")
     if plot.names:
         _bars(axes, plot)
     else:
@@ -76,4 +77,8 @@ def _bars(axes: Any, plot: Plot) -> None:
     middle = 0.4 - height / 2
     axes.set_yticks([row + middle for row in range(len(plot.names))], plot.names)
     axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(left=0.9)
+    axes.set_xticks(ticks := [1, 1.5, 2, 3, 5, 10, 20], [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     axes.axvline(1, color="black", linewidth=0.8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.machine import description
+from benchmarks.machine import commit, description
 
 if TYPE_CHECKING:
     from benchmarks.plots import Drawn
@@ -54,6 +54,7 @@ def text(parts: list[Part], drawn: dict[str, Drawn], is_quick: bool) -> str:
         "",
     ]
     lines += [f"- Date: {when(parts)}", f"- Machine: {description()}"]
+    lines += [f"- Commit: {commit()}"]
     lines += [f"- Versions: {', '.join(versions(parts))}", "", "## Method", "", METHOD]
     goals = [goal for part in parts for goal in part.goals]
     if goals:

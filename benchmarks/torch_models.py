@@ -21,6 +21,7 @@ class Workload:
     Attributes:
         one: the operator type that matters most in it.
         is_big: whether a call takes so long that few ways are measured.
+        is_huge: whether a step of training takes so long that even fewer are.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Workload:
     arguments: tuple[Tensor, ...]
     one: str
     is_big: bool = False
+    is_huge: bool = False
     optimizer: torch.optim.Optimizer = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +82,7 @@ def bert_base() -> Workload:
     import transformers
 
     model = transformers.BertModel(transformers.BertConfig()).eval()
-    return Workload("BERT-base, 4 x 64", model, tokens(4, 64), "linear", is_big=True)
+    return Workload("BERT-base, 4 x 64", model, tokens(4, 64), "linear", is_big=True, is_huge=True)
 
 
 def gpt2() -> Workload:
@@ -89,14 +91,15 @@ def gpt2() -> Workload:
 
     config = transformers.GPT2Config(use_cache=False)
     model = transformers.GPT2LMHeadModel(config).eval()
-    return Workload("GPT-2, 1 x 64", model, tokens(1, 64), "addmm", is_big=True)
+    return Workload("GPT-2, 1 x 64", model, tokens(1, 64), "addmm", is_big=True, is_huge=True)
 
 
 def resnet50(batch: int = 4, size: int = 224) -> Workload:
     """ResNet-50, whose normalization is trained too."""
     images = (torch.randn(batch, 3, size, size),)
     model = ResNet50().train()
-    return Workload(f"ResNet-50, {batch} x {size}²", model, images, "conv2d", is_big=True)
+    name = f"ResNet-50, {batch} x {size}²"
+    return Workload(name, model, images, "conv2d", is_big=True, is_huge=True)
 
 
 def inception() -> Workload:

@@ -49,7 +49,7 @@ def modules(count: int) -> nn.Module:
 def run(part: Part) -> None:
     """Measure all three, and fit exponents."""
     torch.set_num_threads(1)
-    share = part.seconds(80) / 3
+    share = part.seconds(60) / 3
     operators = (10, 100, 1000) if part.is_quick else OPERATORS
     grown(part, "operators", {n: Lines(n) for n in operators}, share)
     counts = (10, 100) if part.is_quick else MODULES

@@ -100,7 +100,7 @@ def run(part: Part) -> None:
         for name, (op, call) in chosen.items()
         for way, around_it in ways(op).items()
     }
-    found = interleaved_works(works, part.seconds(60), clock=time.process_time, turn=0.02)
+    found = interleaved_works(works, part.seconds(35), clock=time.process_time, turn=0.02)
     names = list(dict.fromkeys(way for way, _ in works))
     rows = []
     for way in names:

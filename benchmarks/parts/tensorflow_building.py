@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from benchmarks.results import Part
 
 GOAL = 1.01
-PAIRS = 4
+PAIRS = 3
 
 
 def seconds(variant: str) -> float:

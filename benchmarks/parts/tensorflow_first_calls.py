@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 GOALS = {"predict": 0.8, "fit": 3.0}
 WANTED = ("Conv2D", "all")
-PROCESSES = 3
+PROCESSES = 2
 
 
 def times(how: str, wanted: str) -> tuple[float, float, float]:
