@@ -10,7 +10,7 @@ import amanda
 import pytest
 import torch
 from amanda_tools import Column, Findings, Flops, Place, Profile, write_report
-from amanda_tools.executions import Execution, Tensors
+from amanda_tools.execution import Execution, Kind, Tensors
 from amanda_tools.html_report import Contents, Timeline, contents_of_files, page_of
 from amanda_tools.html_report import timeline as timelines
 from amanda_tools.html_report.parts import parts_of
@@ -88,13 +88,11 @@ def path_in(data, id):
     return names
 
 
-def execution(id, start, duration, direction="forward", **changes):
-    place = Place(id, id.rpartition("/")[2], "")
-    nothing = Tensors([], [])
-    found = Execution(
-        place, place, direction, 0, start, duration, duration, 0, nothing, nothing, None, None
-    )
-    return found._replace(**changes)
+def execution(id, start, duration, direction="forward"):
+    scope, _, type = id.rpartition("/")
+    place, nothing = Place(id, type, scope), Tensors([], [])
+    kind = Kind(place, place, direction, None, nothing, nothing)
+    return Execution(kind, 0, start, duration, duration, 0, None, None)
 
 
 class TestOperators:
@@ -251,8 +249,7 @@ class TestTimeline:
     def test_has_the_steps_of_the_run(self):
         timeline = Timeline("run")
         for start in (100, 200):
-            place = Place("a/conv", "conv", "a")
-            timeline.add(execution("a/conv", start, 10, place=place, forward=place))
+            timeline.add(execution("a/conv", start, 10))
         assert timeline.to_dict()["steps"] == [[0, 10], [100, 110]]
 
     def test_keeps_as_many_as_a_page_can_show(self, monkeypatch):

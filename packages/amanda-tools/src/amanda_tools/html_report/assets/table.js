@@ -69,7 +69,7 @@ class DataTable {
     this.element = element("div", { class: "block" },
       search || note ? element("div", { class: "bar" }, search, this.count,
         note ? element("span", { class: "note" }, note) : null) : null,
-      element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": label },
+      element("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": `Table of ${label.toLowerCase()}` },
         element("table", { "aria-label": label }, this.head, this.body)),
       this.more);
     this.render();
