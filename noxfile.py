@@ -221,6 +221,14 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session
+def browser(session: nox.Session) -> None:
+    """The HTML report as a person uses it, in Debian's chromium."""
+    names = ("pytest", "jinja2", "selenium", "axe-core-python")
+    install(session, *names, packages=("core", "contextmap", "tools"))
+    pytest(session, "tests/browser/test_report.py")
+
+
+@nox.session
 def installed(session: nox.Session) -> None:
     """All packages as users have them: from wheels, side by side, whatever else is there.
 

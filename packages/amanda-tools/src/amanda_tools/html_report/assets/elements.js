@@ -22,7 +22,7 @@ function figure(value, unit) {
   const [number, name] = scaled(value, unit);
   const full = unit === "count" && value >= 1000 ? exact(value) : null;
   return element(
-    "span", { class: "figure", title: full }, number, element("span", { class: "unit" }, ` ${name}`),
+    "span", { class: "figure", title: full }, number, element("span", { class: "unit" }, name && ` ${name}`),
   );
 }
 

@@ -1,0 +1,279 @@
+"""What a person does with a report: open it, sort, expand, hover, search and choose."""
+
+from importlib import resources
+
+import pytest
+from reports import MARKUP
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+both_widths = pytest.mark.parametrize("width", ["wide", "narrow"])
+
+
+def names(page):
+    """Names of the rows of modules, as far as the tree is open."""
+    return page.texts("#modules tbody .name")
+
+
+class TestPage:
+    @both_widths
+    @pytest.mark.parametrize("scheme", ["light", "dark"])
+    def test_is_accessible_and_as_wide_as_the_window(self, opened, width, scheme):
+        page = opened(width=width, scheme=scheme)
+        page.script("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        axe = resources.files("axe_core_python") / "axe.min.js"
+        page.browser.execute_script(axe.read_text("utf-8"))
+        found = page.browser.execute_async_script(
+            "const [done] = arguments; axe.run().then((found) => done(found.violations));"
+        )
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        root = "document.documentElement"
+        assert page.script(f"{root}.scrollWidth") == page.script(f"{root}.clientWidth")
+
+    def test_is_light_or_dark_as_the_system_and_as_one_chooses(self, opened):
+        def paper(page):
+            return page.script("getComputedStyle(document.body).backgroundColor")
+
+        assert paper(opened(scheme="light")) == "rgb(255, 255, 255)"
+        page = opened(scheme="dark")
+        dark = paper(page)
+        assert dark != "rgb(255, 255, 255)"
+        page.one("#theme").click()
+        assert page.one("#theme").text == "Theme: light"
+        assert paper(page) == "rgb(255, 255, 255)"
+        page = opened(scheme="light")  # which is remembered
+        page.one("#theme").click()
+        assert paper(page) == dark
+
+    @both_widths
+    def test_leads_to_each_part(self, opened, width):
+        page = opened(width=width)
+        links = page.all("nav a")
+        assert [link.text for link in links] == [
+            *("Modules", "Flame graph", "Operators", "Types", "Timeline", "Sparsity")
+        ]
+        links[4].click()
+        top = page.script("document.getElementById('timeline').getBoundingClientRect().top")
+        assert 0 <= top < 200
+
+    def test_has_names_with_markup_as_text(self, opened):
+        page = opened()
+        page.button("#modules", "Expand all").click()
+        assert MARKUP in page.one("h1").text
+        assert any("<img src=x onerror" in name for name in names(page))
+        assert MARKUP in page.texts("#types tbody th")
+        assert page.script("window.hacked") is None
+        assert page.script("document.images.length") == 0
+
+    def test_shows_totals(self, opened):
+        page = opened()
+        tiles = dict(zip(page.texts("#totals dt"), page.texts("#totals dd"), strict=True))
+        assert tiles["FLOPs"] == "2.00 G"
+        assert tiles["Forward time"] == "13.6 ms"
+        assert tiles["Operators"] == "6"
+
+
+class TestModules:
+    @both_widths
+    def test_sort_by_a_heading_among_those_beside_them(self, opened, width):
+        page = opened(width=width)
+        came = names(page)
+        assert came[0] == "total"
+        heading = page.heading("#modules", "Forward")
+        assert heading.get_attribute("aria-sort") == "descending"
+        assert [n for n in names(page) if n in ("(data loading)", "body", "head")] == [
+            *("(data loading)", "body", "head")
+        ]
+        heading = page.heading("#modules", "Forward")
+        assert heading.get_attribute("aria-sort") == "ascending"
+        assert [n for n in names(page) if n in ("(data loading)", "body", "head")] == [
+            *("head", "body", "(data loading)")
+        ]
+        assert page.heading("#modules", "Forward").get_attribute("aria-sort") is None
+        assert names(page) == came
+
+    def test_have_the_sum_of_what_is_in_them(self, opened):
+        page = opened()
+        sums = dict(zip(names(page), page.column("#modules", "Backward"), strict=True))
+        assert sums["total"] == "7.00 ms"
+        assert sums["body"] == "5.00 ms"
+
+    def test_expand_and_collapse_by_mouse(self, opened):
+        page = opened()
+        page.button("#modules", "Collapse all").click()
+        assert "second" not in names(page)
+        row = next(row for row in page.all("#modules tbody tr") if "body" in row.text)
+        assert row.get_attribute("aria-expanded") == "false"
+        row.find_element(By.CSS_SELECTOR, ".name").click()
+        assert "second" in names(page)
+        page.button("#modules", "Expand all").click()
+        assert "linear" in names(page)
+
+    def test_are_walked_by_keyboard(self, opened):
+        page = opened()
+        page.button("#modules", "Collapse all").send_keys(Keys.TAB, Keys.TAB)
+        while page.focused().tag_name == "button":  # the headings
+            page.press(Keys.TAB)
+        assert page.focused().text.startswith("total")
+        page.press(Keys.ARROW_DOWN)
+        assert page.focused().get_attribute("aria-expanded") == "true"
+        page.press(Keys.ARROW_LEFT)
+        assert page.focused().get_attribute("aria-expanded") == "false"
+        assert page.focused().text.startswith("body")
+        page.press(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+        assert page.focused().text.startswith("first")
+        assert page.focused().get_attribute("aria-level") == "3"
+        page.press(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+        assert page.focused().text.startswith("body")
+        page.press(Keys.END, Keys.HOME)
+        assert page.focused().text.startswith("total")
+
+    def test_are_searched_with_what_they_are_in(self, opened):
+        page = opened()
+        assert page.search("#modules", "relu") == "1 found"
+        assert names(page) == ["total", "body", "(own operators)", "relu"]
+        page.stop_searching("#modules")
+        assert "head" in names(page)
+
+
+class TestFlameGraph:
+    @both_widths
+    def test_is_as_wide_as_the_numbers_are_large_forward_and_backward(self, opened, width):
+        page = opened(width=width)
+        assert page.texts("#flame h3") == ["Forward 13.6 ms", "Backward 7.00 ms"]
+        frames = {f.accessible_name: f.rect for f in page.all("#flame .panel:nth-child(2) .frame")}
+        whole = frames["total, 7.00 ms, 100.0%"]["width"]
+        assert frames["body, 5.00 ms, 71.4%"]["width"] == pytest.approx(whole * 5 / 7, abs=2)
+        assert frames["second, 4.00 ms, 57.1%"]["y"] > frames["body, 5.00 ms, 71.4%"]["y"]
+
+    def test_tells_of_a_frame_under_the_pointer(self, opened):
+        page = opened()
+        frame = next(f for f in page.all("#flame .frame") if f.text == "linear")
+        page.hover(frame)
+        tip = page.tip()
+        assert "head.linear" in tip
+        assert "train.py:12" in tip
+        assert "2.00 G" in tip
+
+    def test_zooms_in_by_a_click_and_out_by_escape(self, opened):
+        page = opened()
+        next(f for f in page.all("#flame .frame") if f.text == "body").click()
+        assert "4.50 ms of 13.6 ms, in body" in page.texts("#flame h3")[0]
+        assert page.focused().text == "body"
+        page.press(Keys.ESCAPE)
+        assert page.texts("#flame h3")[0] == "Forward 13.6 ms"
+
+    def test_is_walked_by_keyboard(self, opened):
+        page = opened()
+        next(f for f in page.all("#flame .frame") if f.text == "body").click()
+        page.press(Keys.ARROW_UP, Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+        page.press(Keys.ESCAPE)
+        page.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+        assert page.focused().text == "head"
+        assert "2.00 ms" in page.tip()
+        page.press(Keys.ENTER)
+        assert "in head" in page.texts("#flame h3")[0]
+
+    def test_shows_other_numbers(self, opened):
+        page = opened()
+        page.choose("#flame select", "FLOPs")
+        assert page.texts("#flame h3") == ["FLOPs 2.00 G"]
+
+    def test_is_searched(self, opened):
+        page = opened()
+        assert page.search("#flame", "conv") == "29.4% matches"
+        assert {f.text for f in page.all("#flame .frame.match")} == {"conv"}
+
+
+class TestOperators:
+    def test_are_ranked_by_time_with_their_lines(self, opened):
+        page = opened()
+        rows = page.rows("#slowest")
+        assert rows[0].startswith("load")
+        assert "train.py:12" in next(row for row in rows if row.startswith("head/linear"))
+        assert f"{MARKUP}.py:1" in next(row for row in rows if row.startswith("body/relu"))
+
+    def test_are_added_up_by_type(self, opened):
+        page = opened()
+        page.heading("#types", "Backward")
+        assert page.rows("#types")[:2] == ["conv", "linear"]
+        assert page.column("#types", "Backward")[:2] == ["5.00 ms", "2.00 ms"]
+
+    def test_leave_details_out_where_there_is_no_room(self, opened):
+        assert "Count" in opened(width="wide").texts("#slowest thead th")
+        assert "Count" not in opened(width="narrow").texts("#slowest thead th")
+
+
+class TestTimeline:
+    def test_has_steps_to_choose_from_by_keyboard(self, opened):
+        page = opened()
+        assert page.one("#timeline output").text == "all 3"
+        page.one("#timeline-step").send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+        said = "2 of 3: 13.6 ms (6.60 ms forward, 7.00 ms backward)"
+        assert page.one("#timeline output").text == said
+        assert page.one("#timeline-step").get_attribute("aria-valuetext") == said
+
+    def test_tells_of_an_execution_under_the_pointer(self, opened):
+        page = opened()
+        canvas = page.one("#timeline .lanes")
+        page.one("#timeline-step").send_keys(Keys.ARROW_RIGHT)
+        page.hover(canvas, -canvas.size["width"] // 2 + 40, 35 - canvas.size["height"] // 2)
+        assert "body.first/conv" in page.tip()
+        assert "3.00 ms" in page.tip()
+
+    @both_widths
+    def test_is_walked_by_keyboard(self, opened, width):
+        page = opened(width=width)
+        page.script("arguments[0].focus()", page.one("#timeline .lanes"))
+        page.press(Keys.ARROW_RIGHT)
+        assert "body.first/conv" in page.one("#timeline .chosen").text
+        page.press(Keys.ARROW_RIGHT, "+", "-")
+        page.press(Keys.ARROW_RIGHT, holding=Keys.SHIFT)
+        assert "body.second/conv" in page.one("#timeline .chosen").text
+        page.press(Keys.ARROW_DOWN)
+        assert "backward" in page.one("#timeline .chosen").text
+        page.press(Keys.END)
+        assert "head/linear" in page.one("#timeline .chosen").text
+
+
+class TestTool:
+    def test_has_a_table_that_sorts_by_what_its_numbers_mean(self, opened):
+        page = opened()
+        page.heading("#tool-1 .parts", "Zeros")
+        assert page.column("#tool-1 .parts", "Zeros") == ["1.00 M", "1.20 k", "900"]
+        page.heading("#tool-1 .parts", "Note")
+        assert page.column("#tool-1 .parts", "Note")[-1] == ""  # what there is none of comes last
+
+    def test_has_its_text_and_its_picture(self, opened):
+        page = opened()
+        assert f"sparsity: {MARKUP}" in page.texts("#tool-1 .said")
+        inside = "document.querySelector('#tool-1 .picture .scrolls > div').shadowRoot"
+        assert MARKUP in page.script(f"{inside}.textContent")
+        assert page.script(f"{inside}.querySelectorAll('rect').length") == 2
+
+    def test_has_all_its_rows_to_open_sort_and_search(self, opened):
+        page = opened()
+        page.one("#tool-1 > details:last-child summary").click()
+        section = "#tool-1 > details:last-child"
+        assert len(page.rows(section)) == 12
+        page.heading(section, "zeros")
+        assert page.column(section, "zeros")[0] == "29"
+        assert page.column(section, "bytes moved")[0] == "17.0 KiB"
+        page.button(section, "Show 18 more of 30").click()
+        assert len(page.rows(section)) == 30
+        assert page.search(section, "train.py:2") == "11 found"
+
+
+class TestOfMany:
+    def test_opens_and_sorts(self, opened, pages):
+        assert pages["many"].stat().st_size < 8_000_000
+        page = opened("many")
+        assert "100,000 executions" in page.one("#timeline").text
+        page.button("#modules", "Expand all").click()
+        page.heading("#modules", "Forward")
+        assert len(page.script("[...document.querySelectorAll('#modules tbody tr')]")) == 1000
+        page.button("#modules", "Show 1,000 more rows").click()
+        page.heading("#slowest", "Operator")
+        assert page.rows("#slowest")[0] == "layer.0.0/op"
+        page.one("#timeline-step").send_keys(Keys.END)
+        assert page.one("#timeline output").text.startswith("50 of 50")

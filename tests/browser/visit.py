@@ -1,0 +1,106 @@
+"""What a person does on a page, and sees there."""
+
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+
+class Visit:
+    """A page that is open."""
+
+    def __init__(self, browser):
+        self.browser = browser
+
+    # What is seen
+
+    def all(self, selector):
+        """The elements that can be seen."""
+        found = self.browser.find_elements(By.CSS_SELECTOR, selector)
+        return [element for element in found if element.is_displayed()]
+
+    def one(self, selector):
+        """The only element."""
+        (element,) = self.all(selector)
+        return element
+
+    def texts(self, selector):
+        """The texts of elements."""
+        return [element.text for element in self.all(selector)]
+
+    def script(self, text, *arguments):
+        """What a script gives."""
+        return self.browser.execute_script(f"return {text}", *arguments)
+
+    def rows(self, section):
+        """Names of the rows of a table, the first column."""
+        return self.texts(f"{section} tbody tr > th")
+
+    def column(self, section, title):
+        """The cells of a column."""
+        at = self.texts(f"{section} thead th").index(title)
+        return [
+            row.find_elements(By.CSS_SELECTOR, "th, td")[at].text
+            for row in self.all(f"{section} tbody tr")
+        ]
+
+    def focused(self):
+        """The element that the keyboard talks to."""
+        return self.browser.switch_to.active_element
+
+    def tip(self):
+        """What is shown beside the pointer; None if nothing is."""
+        shown = self.all("#tip")
+        return shown[0].text if shown else None
+
+    # What is done
+
+    def press(self, *keys, holding=None):
+        """Press keys where the focus is, one after the other."""
+        actions = ActionChains(self.browser)
+        if holding is not None:
+            actions.key_down(holding)
+        actions.send_keys(*keys)
+        if holding is not None:
+            actions.key_up(holding)
+        actions.perform()
+
+    def heading(self, section, title):
+        """Click a heading; its cell."""
+        for button in self.all(f"{section} thead button"):
+            if button.text == title:
+                button.click()
+                break
+        else:
+            raise AssertionError(f"{title} is not among the headings")
+        return next(th for th in self.all(f"{section} thead th") if th.text == title)
+
+    def button(self, section, text):
+        """The button of a section that says so."""
+        return next(b for b in self.all(f"{section} button") if b.text.startswith(text))
+
+    def search(self, section, text):
+        """Search, and wait until that is done; its count."""
+        field = self.one(f"{section} input[type=search]")
+        field.clear()
+        field.send_keys(text)
+        count = self.browser.find_element(By.CSS_SELECTOR, f"{section} .count")
+        WebDriverWait(self.browser, 5).until(lambda _: bool(count.text) == bool(text))
+        return count.text
+
+    def stop_searching(self, section):
+        """Empty the field of a search."""
+        field = self.one(f"{section} input[type=search]")
+        field.send_keys(Keys.CONTROL, "a")
+        field.send_keys(Keys.BACKSPACE)
+        count = self.browser.find_element(By.CSS_SELECTOR, f"{section} .count")
+        WebDriverWait(self.browser, 5).until(lambda _: not count.text)
+
+    def hover(self, element, x=0, y=0):
+        """Move the pointer to an element, or so far from its middle."""
+        self.script("arguments[0].scrollIntoView({block: 'center'})", element)
+        ActionChains(self.browser).move_to_element_with_offset(element, x, y).perform()
+
+    def choose(self, selector, text):
+        """Choose one of several."""
+        Select(self.one(selector)).select_by_visible_text(text)
