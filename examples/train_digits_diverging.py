@@ -17,7 +17,8 @@ class Classifier(nn.Module):
         self.classes = nn.Linear(32, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.classes(self.hidden(images).relu()).softmax(-1)
+        scores: torch.Tensor = self.classes(self.hidden(images).relu())
+        return scores.softmax(-1)
 
 
 def cross_entropy(probabilities: torch.Tensor, digits: torch.Tensor) -> torch.Tensor:

@@ -8,11 +8,12 @@ from sklearn.model_selection import train_test_split
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def digits() -> list[np.ndarray]:
+def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Images and classes to learn from, and others to evaluate by: ``x, x_test, y, y_test``."""
     found = load_digits()
     images = found.images[..., np.newaxis].astype(np.float32) / 16
-    return train_test_split(images, found.target, random_state=0)
+    x, x_test, y, y_test = train_test_split(images, found.target, random_state=0)
+    return x, x_test, y, y_test
 
 
 def network() -> keras.Model:

@@ -23,7 +23,8 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(x)
         x = nn.functional.max_pool2d(x + self.second(x), 2)
-        return self.classes(x.flatten(1))
+        scores: torch.Tensor = self.classes(x.flatten(1))
+        return scores
 
 
 def main() -> None:

@@ -23,7 +23,9 @@ def main() -> None:
     print(f"accuracy without faults: {model.evaluate(x_test, y_test, verbose=0)[1]:.3f}")
 
     def predict() -> np.ndarray:
-        return model.predict(x_test, batch_size=len(x_test), verbose=0).argmax(1)
+        scores: np.ndarray = model.predict(x_test, batch_size=len(x_test), verbose=0)
+        classes: np.ndarray = scores.argmax(1)
+        return classes
 
     found = campaign(predict, arguments.trials, arguments.target, bits="exponent")
     Console().print(*found.report(), sep="\n")

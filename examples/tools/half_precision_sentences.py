@@ -24,7 +24,8 @@ def main() -> None:
 
     @torch.no_grad()
     def embed(model: torch.nn.Module) -> torch.Tensor:
-        return model(**batch).last_hidden_state.mean(1).float()
+        tokens: torch.Tensor = model(**batch).last_hidden_state
+        return tokens.mean(1).float()
 
     found = compare(lambda: embed(single), lambda: embed(half), rtol=arguments.rtol)
     Console().print(*found.report(), sep="\n")

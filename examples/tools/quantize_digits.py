@@ -16,7 +16,7 @@ from digits import LOSS, digits, network
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--bits", type=int, nargs="+", default=[8, 4, 3, 2])
     arguments = parser.parse_args()
@@ -27,7 +27,7 @@ def main() -> None:
     trained = model.get_weights()
 
     def accuracy() -> float:
-        return model.evaluate(x_test, y_test, verbose=0)[1]
+        return float(model.evaluate(x_test, y_test, verbose=0)[1])
 
     print(f"single precision: {accuracy():.1%}")
     for bits in arguments.bits:
@@ -37,13 +37,13 @@ def main() -> None:
             model.predict(x[:256], verbose=0)
             tool.freeze()
             quantized = accuracy()
-        worst = max(tool.rows(), key=lambda row: row.error)
+        worst = max(tool.rows(), key=lambda row: row.error or 0)
 
         model.compile(keras.optimizers.SGD(0.01, momentum=0.9), LOSS, metrics=["accuracy"])
-        tool = QuantizeAware(bits, bits)
-        with amanda.apply(tool):
+        aware = QuantizeAware(bits, bits)
+        with amanda.apply(aware):
             model.fit(x, y, batch_size=64, epochs=max(1, arguments.epochs // 2), verbose=0)
-            tool.freeze()
+            aware.freeze()
             trained_on = accuracy()
         print(
             f"{bits} bits: {quantized:.1%} as it is, {trained_on:.1%} trained on; rounding changes "

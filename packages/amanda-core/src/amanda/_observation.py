@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakKeyDictionary
 
 from amanda._action import checked_index, name_of
@@ -15,6 +15,15 @@ from amanda._producers import InputProducers, Producers
 from amanda._routine import call, running_tool
 from amanda._tool import Tool, View
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which checkers have, and core need not
+
+    TensorT = TypeVar("TensorT", default=Any)
+else:
+    from typing import TypeVar
+
+    TensorT = TypeVar("TensorT")
+
 # The types of what flows through operators, and what schemas call it that takes more than that.
 _FLOWING = ("float", "bfloat", "complex")
 _MAIN = ("input", "X", "x")
@@ -22,7 +31,7 @@ _MAIN = ("input", "X", "x")
 _LATER = "known before it runs; register the analysis routine with require_outputs=True"
 
 
-class Observation(dict[str, Any]):
+class Observation(dict[str, Any], Generic[TensorT]):
     """An observation is what an analysis routine sees of an operator, and the state kept for it."""
 
     def __init__(self, operator: Operator, driver: Driver) -> None:
@@ -81,7 +90,7 @@ class Observation(dict[str, Any]):
     # What it is given and gives
 
     @property
-    def inputs(self) -> Sequence[Any]:
+    def inputs(self) -> Sequence[TensorT]:
         """Return the tensors that the forward operator takes, in schema order, lists flattened."""
         return self._now.execution.inputs
 
@@ -100,7 +109,7 @@ class Observation(dict[str, Any]):
         return self._now.execution.attrs
 
     @property
-    def outputs(self) -> Sequence[Any]:
+    def outputs(self) -> Sequence[TensorT]:
         """Return the tensors that the forward operator returned.
 
         Raises:
@@ -118,7 +127,7 @@ class Observation(dict[str, Any]):
         return self._now.execution.output_names
 
     @property
-    def grad_outputs(self) -> Sequence[Any]:
+    def grad_outputs(self) -> Sequence[TensorT | None]:
         """Return the gradients that come in, None where none flows; aligned with the outputs for a
         gradient as a whole, with what the backward operator takes otherwise.
 
@@ -129,7 +138,7 @@ class Observation(dict[str, Any]):
         return self._known(grads, "its forward side has no gradients")
 
     @property
-    def grad_inputs(self) -> Sequence[Any]:
+    def grad_inputs(self) -> Sequence[TensorT | None]:
         """Return the gradients that go out, None where none flows; aligned with the inputs for a
         gradient as a whole, with what the backward operator returns otherwise.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amanda._observation import Observation
+from amanda._observation import Observation, TensorT
 from amanda._operator import Operator
 
 # Its namespaces, and the vocabularies they mean: None for that of whatever backend is at hand.
@@ -24,7 +24,7 @@ _BACKENDS = {"torch": "pytorch"}
 _ENTRIES = ("op", "backward_op", "inputs", "outputs", "grad_outputs", "grad_inputs")
 
 
-class PublishedMethods(Observation):
+class PublishedMethods(Observation[TensorT]):
     """A context shows an operator by these methods and entries too, as the published one did."""
 
     def __missing__(self, key: str) -> Any:
@@ -54,18 +54,18 @@ class PublishedMethods(Observation):
         """Return :attr:`backward_op_id`."""
         return self.backward_op_id
 
-    def get_inputs(self) -> Sequence[Any]:
+    def get_inputs(self) -> Sequence[TensorT]:
         """Return :attr:`inputs`."""
         return self.inputs
 
-    def get_outputs(self) -> Sequence[Any]:
+    def get_outputs(self) -> Sequence[TensorT]:
         """Return :attr:`outputs`."""
         return self.outputs
 
-    def get_grad_outputs(self) -> Sequence[Any]:
+    def get_grad_outputs(self) -> Sequence[TensorT | None]:
         """Return :attr:`grad_outputs`."""
         return self.grad_outputs
 
-    def get_grad_inputs(self) -> Sequence[Any]:
+    def get_grad_inputs(self) -> Sequence[TensorT | None]:
         """Return :attr:`grad_inputs`."""
         return self.grad_inputs
