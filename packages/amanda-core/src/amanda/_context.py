@@ -11,9 +11,9 @@ from amanda._observation import TensorT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    # What type checkers are shown, so that they tell a misspelt option of an insertion from a keyword
-    # argument of its routine: P is what a routine takes behind one, two or three tensors. Options
-    # have to stand ahead of *args for that; they are taken by keyword alone.
+    # What type checkers are shown, so that they tell a misspelt option of an insertion from a
+    # keyword argument of its routine: P is what a routine takes behind one, two or three tensors.
+    # Options have to stand ahead of *args for that; they are taken by keyword alone.
     P = ParamSpec("P")
     One = Callable[Concatenate[Any, P], Any]
     Two = Callable[Concatenate[Any, Any, P], Any]
