@@ -96,6 +96,11 @@ class Visit:
         count = self.browser.find_element(By.CSS_SELECTOR, f"{section} .count")
         WebDriverWait(self.browser, 5).until(lambda _: not count.text)
 
+    def open(self, details):
+        """Open what is closed, and wait for the table in it."""
+        self.one(f"{details} > summary").click()
+        WebDriverWait(self.browser, 5).until(lambda _: self.all(f"{details} tbody tr"))
+
     def hover(self, element, x=0, y=0):
         """Move the pointer to an element, or so far from its middle."""
         self.script("arguments[0].scrollIntoView({block: 'center'})", element)

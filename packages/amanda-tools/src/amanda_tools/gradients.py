@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import amanda
@@ -149,6 +150,7 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
     row_type = Gradient
     rows_name = "parameters"
     keys = ("id", "input")
+    units = MappingProxyType({"zeros": "share"})
 
     def __init__(self, out: str | os.PathLike[str] | None = None) -> None:
         super().__init__(namespace="onnx")

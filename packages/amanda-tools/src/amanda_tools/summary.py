@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
@@ -119,6 +120,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
 
     row_type = ModuleSummary
     rows_name = "modules"
+    units = MappingProxyType({"param_bytes": "bytes", "output_bytes": "bytes"})
 
     def __init__(
         self, out: str | os.PathLike[str] | None = None, depth: int = 3, exact: bool = False

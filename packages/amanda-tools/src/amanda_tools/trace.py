@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import amanda
@@ -31,6 +32,7 @@ class Trace(amanda.Tool, Findings[TraceRow]):
 
     row_type = TraceRow
     rows_name = "executions"
+    units = MappingProxyType({"start": "nanoseconds", "duration": "nanoseconds"})
 
     def __init__(self, out: str | os.PathLike[str]) -> None:
         super().__init__()

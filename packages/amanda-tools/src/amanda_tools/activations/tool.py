@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence  # noqa: TC003 - the command converts options by it
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import amanda
@@ -81,6 +82,7 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
 
     row_type = Activation
     rows_name = "activations"
+    units = MappingProxyType({"zeros": "share"})
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
@@ -72,6 +73,7 @@ class Sparsity(Pictured[_Row], Saving[_Row]):
     """A base of tools that prune: what they found as a table, and in all."""
 
     rows_name = "layers"
+    units = MappingProxyType({"sparsity": "share"})
 
     def totals(self) -> Mapping[str, Any]:
         """The numbers of all layers together."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ class SavingScales(Pictured[QuantizedTensor], Saving[QuantizedTensor]):
     row_type = QuantizedTensor
     rows_name = "tensors"
     keys = ("id", "input")
+    units = MappingProxyType({"error": "share"})
     endings = (*Pictured.endings, _TENSORS)
 
     def save_to(self, out: str | os.PathLike[str] | None) -> None:
