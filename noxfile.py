@@ -35,6 +35,7 @@ PACKAGES = {
     "tools": "packages/amanda-tools",
 }
 JAX = "packages/amanda-jax"
+BUILD = ["hatchling", "hatch-fancy-pypi-readme"]
 TEST = ["pytest", "pytest-xdist", "hypothesis", "numpy"]
 INTEGRATION = [
     "onnx",
@@ -101,7 +102,7 @@ def install(
 ) -> None:
     """Install packages of this project with what they need, in the pinned versions."""
     share(session, *frameworks)
-    session.install(*PINNED, "hatchling")  # builds the wheels here, not in new environments
+    session.install(*PINNED, *BUILD)  # builds the wheels here, not in new environments
     paths = [PACKAGES[name] for name in packages]
     session.install(*PINNED, "--no-build-isolation", *names, *paths)
     if weights:
@@ -231,7 +232,7 @@ def browser(session: nox.Session) -> None:
 def install_wheels(session: nox.Session, *names: str) -> None:
     """Install all packages of this project from wheels, beside what else is named."""
     folder = pathlib.Path(session.create_tmp(), "wheels")
-    session.install(*PINNED, "hatchling")
+    session.install(*PINNED, *BUILD)
     build = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
     session.run("python", "-m", "pip", "wheel", "--quiet", *build, *PACKAGES.values())
     wheels = sorted(str(path) for path in folder.glob("*.whl"))
@@ -299,7 +300,7 @@ def wheels(session: nox.Session) -> None:
 
     Versions of Python and environments may be named after ``--``: ``3.12 core torch``.
     """
-    session.install("build", "hatchling", "twine", "virtualenv")
+    session.install("build", *BUILD, "twine", "virtualenv")
     arguments = session.posargs or interpreters()
     session.run("python", "tests/packaging/wheels.py", *arguments, env=ENVIRONMENT)
 

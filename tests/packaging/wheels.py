@@ -94,8 +94,7 @@ def check(wheel: Path, fields: Message) -> None:
             assert ours[3].strip() == wanted, f"{name} requires {requirement}, not {wanted}"
     links = re.findall(r"\]\(([^)]+)\)", str(fields.get_payload()))
     dead = [link for link in links if not link.startswith(("#", "http://", "https://"))]
-    if dead:
-        print(f"{name}: links of its README lead nowhere on an index: {', '.join(dead)}")
+    assert not dead, f"{name}: links of its README lead nowhere on an index: {', '.join(dead)}"
 
 
 def attempt(python: str, name: str, folder: Path, metadata: dict[Path, Message]) -> None:

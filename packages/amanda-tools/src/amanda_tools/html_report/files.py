@@ -15,6 +15,7 @@ from amanda_tools.html_report.parts import table_part
 from amanda_tools.html_report.timeline import Timeline
 from amanda_tools.place import Place
 from amanda_tools.profile import Profile
+from amanda_tools.progress import progress
 from amanda_tools.report import UNITS, Column
 from amanda_tools.results import Contribution
 from amanda_tools.trace_file import read_trace
@@ -33,18 +34,24 @@ def contents_of_files(paths: Sequence[str]) -> Contents:
         ValueError: one is of something else, and what.
     """
     contents = Contents(", ".join(os.path.basename(path) for path in paths))
-    for path in paths:
-        name = os.path.basename(path)
-        found = _read(path)
-        if isinstance(found, list):
-            _add_executions(contents, name, found)
-            continue
-        try:
-            _add_findings(contents, name, found)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise _unknown(path) from None
+    with progress("reading", len(paths)) as step:
+        for path in paths:
+            _add(contents, path)
+            step()
     contents.columns = merged_places(contents.columns)
     return contents
+
+
+def _add(contents: Contents, path: str) -> None:
+    name = os.path.basename(path)
+    found = _read(path)
+    if isinstance(found, list):
+        _add_executions(contents, name, found)
+        return
+    try:
+        _add_findings(contents, name, found)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise _unknown(path) from None
 
 
 def _read(path: str) -> dict[str, Any] | list[Recorded]:
