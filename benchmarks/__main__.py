@@ -7,7 +7,9 @@ each: what fails or takes too long is a line of the report.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -72,22 +74,29 @@ def run(name: str, raw: Path, is_quick: bool, left: float) -> None:
         return
     command = [sys.executable, "-m", "benchmarks.part_process", name, str(file)]
     start, before = time.monotonic(), load()
+    failure = None
     with log.open("w") as output:
+        process = subprocess.Popen(
+            [*command, "--quick"] if is_quick else command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment(name),
+            cwd=HERE.parent,
+            start_new_session=True,  # so that it is ended with all that it has started
+        )
         try:
-            subprocess.run(
-                [*command, "--quick"] if is_quick else command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                timeout=PARTS[name],
-                env=environment(name),
-                cwd=HERE.parent,
-                check=True,
-            )
+            code = process.wait(PARTS[name])
+            failure = f"the process ended with {code}" if code else None
         except subprocess.TimeoutExpired:
-            failed(name, is_quick, file, f"ended after {PARTS[name]} s, which is its limit")
-        except subprocess.CalledProcessError as error:
-            failed(name, is_quick, file, f"the process ended with {error.returncode}")
-    print(f"{name}: {time.monotonic() - start:.0f} s, load before {before}", flush=True)
+            failure = f"ended after {PARTS[name]} s, which is its limit"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    took = time.monotonic() - start
+    if failure is not None:
+        failed(name, is_quick, file, failure, took)
+    print(f"{name}: {took:.0f} s, load before {before}, {failure or 'complete'}", flush=True)
 
 
 def environment(name: str) -> dict[str, str]:
@@ -100,10 +109,11 @@ def environment(name: str) -> dict[str, str]:
     return {**os.environ, **shown, **single, **hidden, "PYTHONPATH": path}
 
 
-def failed(name: str, is_quick: bool, file: Path, failure: str) -> None:
+def failed(name: str, is_quick: bool, file: Path, failure: str, took: float) -> None:
     """Note why a part ended, if it has not said so itself."""
     part = load_part(file) if file.exists() else Part(name, is_quick, file)
     part.failure = part.failure or failure
+    part.took = took
     part.save()
 
 

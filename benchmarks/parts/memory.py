@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 from typing import TYPE_CHECKING
+
+from benchmarks.measuring import reason
+from benchmarks.process import printed
 
 if TYPE_CHECKING:
     from benchmarks.results import Part
@@ -24,37 +25,42 @@ COLUMNS = ["", "without, MiB", "empty routines, all operators", "`profile`"]
 
 def peak(model: str, way: str) -> float:
     """MiB that a process which trains a model held at most."""
-    command = [sys.executable, "-m", "benchmarks.memory_process", model, way]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise RuntimeError(" ".join(done.stderr.splitlines()[-1:]))
-    return int(done.stdout.split()[-1]) / 2**20
+    return int(printed("memory_process", model, way)) / 2**20
 
 
 def run(part: Part) -> None:
     """Compare the peaks of processes."""
     rows: list[list[str]] = []
     for model, (count, share) in list(MODELS.items())[: 1 if part.is_quick else None]:
-        peaks: dict[str, list[float]] = {way: [] for way in WAYS}
-        for _ in range(1 if part.is_quick else count):
-            for way in WAYS:
-                peaks[way].append(peak(model, way))
-        plain = statistics.median(peaks[PLAIN])
-        cells = [f"{plain:.0f} ({min(peaks[PLAIN]):.0f} to {max(peaks[PLAIN]):.0f})"]
-        for way in WAYS[1:]:
-            more, low, high = (f(peaks[way]) / plain - 1 for f in (statistics.median, min, max))
-            cells.append(f"{more:+.1%} ({low:+.1%} to {high:+.1%})")
-        rows.append([model, *cells])
+        try:
+            peaks: dict[str, list[float]] = {way: [] for way in WAYS}
+            for _ in range(1 if part.is_quick else count):
+                for way in WAYS:
+                    peaks[way].append(peak(model, way))
+        except Exception as error:
+            part.note(f"{model}: {reason(error)}")
+            continue
+        rows.append([model, *cells(peaks)])
         part.table(
             "Peak of a process that takes some steps of training",
             COLUMNS,
             rows,
             "*Without*: Amanda is not imported. Median, least and most of some processes.",
         )
-        added = statistics.median(peaks[EMPTY]) / plain - 1
+        added = statistics.median(peaks[EMPTY]) / statistics.median(peaks[PLAIN]) - 1
         part.goal(
             f"memory, {model}, empty routines at all operators, forward and backward",
             f"under {share:.0%}",
             f"{added:+.1%}",
             added < share,
         )
+
+
+def cells(peaks: dict[str, list[float]]) -> list[str]:
+    """The peak without, and how much more the other ways take."""
+    plain = statistics.median(peaks[PLAIN])
+    found = [f"{plain:.0f} ({min(peaks[PLAIN]):.0f} to {max(peaks[PLAIN]):.0f})"]
+    for way in WAYS[1:]:
+        more, low, high = (f(peaks[way]) / plain - 1 for f in (statistics.median, min, max))
+        found.append(f"{more:+.1%} ({low:+.1%} to {high:+.1%})")
+    return found

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from benchmarks.measuring import Spread
+from benchmarks.process import printed
 
 if TYPE_CHECKING:
     from benchmarks.results import Part
@@ -17,11 +16,7 @@ PAIRS = 3
 
 def seconds(variant: str) -> float:
     """Seconds to trace a step of training, the least of some times in one process."""
-    command = [sys.executable, "-m", "benchmarks.build_graph", variant]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise RuntimeError(" ".join(done.stderr.splitlines()[-1:]))
-    return float(done.stdout.split()[-1])
+    return float(printed("build_graph", variant))
 
 
 def run(part: Part) -> None:

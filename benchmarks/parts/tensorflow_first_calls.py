@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
-from benchmarks.measuring import Spread
+from benchmarks.measuring import Spread, reason
+from benchmarks.process import printed
 
 if TYPE_CHECKING:
     from benchmarks.results import Part
@@ -19,11 +18,7 @@ PROCESSES = 2
 
 def times(how: str, wanted: str) -> tuple[float, float, float]:
     """Seconds of a plain call, of the first under a tool and of the second."""
-    command = [sys.executable, "-m", "benchmarks.first_call", how, wanted]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise RuntimeError(" ".join(done.stderr.splitlines()[-1:]))
-    plain, first, second = json.loads(done.stdout.splitlines()[-1])
+    plain, first, second = json.loads(printed("first_call", how, wanted))
     return plain, first, second
 
 
@@ -32,9 +27,13 @@ def run(part: Part) -> None:
     rows = []
     for how, most in GOALS.items():
         for wanted in WANTED:
-            found = [times(how, wanted) for _ in range(1 if part.is_quick else PROCESSES)]
-            spreads = [Spread.of(column) for column in zip(*found, strict=True)]
             name = "host routine, all operators" if wanted == "all" else f"host routine, {wanted}"
+            try:
+                found = [times(how, wanted) for _ in range(1 if part.is_quick else PROCESSES)]
+            except Exception as error:
+                part.note(f"{how}, {name}: {reason(error)}")
+                continue
+            spreads = [Spread.of(column) for column in zip(*found, strict=True)]
             rows.append([f"{how}: {name}", *(one.text() for one in spreads)])
             part.table(
                 "Seconds of calls of ResNet50",
