@@ -56,3 +56,26 @@ def test_scopes_are_those_of_a_script(tmp_path):
     assert found[1] == "True 12\n"
     assert found[-2] == "2\n"
     assert found[-1] == "True\n"
+
+
+CAMPAIGN = """
+import time
+from amanda_tools import campaign
+
+def predicted():
+    time.sleep(0.05)  # long enough for a bar to be shown
+    return model(torch.ones(1, 3)).argmax(1)
+
+found = campaign(predicted, trials=30)
+print(len(found.rows()))
+found
+"""
+
+
+def test_progress_is_gone_when_the_work_is_done_and_the_result_is_a_table(tmp_path):
+    cells = [nbformat.v4.new_code_cell(source) for source in (SETUP, CAMPAIGN)]
+    notebook = make_notebooks.executed(nbformat.v4.new_notebook(cells=cells), str(tmp_path))
+    outputs = notebook.cells[1].outputs
+    assert output(notebook.cells[1]) == "30\n"
+    assert "<table>" in outputs[-1].data["text/html"]
+    assert not any("<progress" in str(shown) for shown in outputs)

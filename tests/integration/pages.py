@@ -43,6 +43,19 @@ class Printed(NamedTuple):
         return (alike if self.exact else resembles)(self.found, self.shown)
 
 
+def every() -> list[str]:
+    """All pages, named from the root on."""
+    patterns = (
+        "*.md",
+        "docs/**/*.md",
+        "packages/*/*.md",
+        "packages/*/docs/*.md",
+        "benchmarks/*.md",
+    )
+    paths = (path for pattern in patterns for path in ROOT.glob(pattern))
+    return sorted(path.relative_to(ROOT).as_posix() for path in paths)
+
+
 def text(page: str) -> str:
     """A page, which is named from the root on."""
     return (ROOT / page).read_text("utf-8")

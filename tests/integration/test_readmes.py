@@ -32,10 +32,9 @@ ELSEWHERE = {
 
 
 def test_every_page_with_snippets_is_executed():
-    found = [*pages.ROOT.glob("*.md"), *pages.ROOT.glob("docs/**/*.md")]
-    found += [*pages.ROOT.glob("packages/*/*.md"), *pages.ROOT.glob("packages/*/docs/*.md")]
-    names = {path.relative_to(pages.ROOT).as_posix() for path in found}
-    with_snippets = {n for n in names if any(kind == "python" for kind, _ in pages.blocks(n))}
+    with_snippets = {
+        n for n in pages.every() if any(kind == "python" for kind, _ in pages.blocks(n))
+    }
     assert with_snippets == {*IN_THIS_PROCESS, TOOLS, TENSORFLOW} | ELSEWHERE
 
 
