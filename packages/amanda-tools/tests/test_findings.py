@@ -181,6 +181,16 @@ class TestNotebook:
         assert "1,234,567" in page
         assert "None" not in page
 
+    def test_shows_times_and_fractions_as_on_a_terminal(self, toy):
+        with amanda.apply(profile := Profile()):
+            toy.forward("a/conv", 1_250_000)
+        assert ">1.25 ms</td>" in profile._repr_html_()
+        assert ">0.03125</td>" in Found(Row("a", 0.03125))._repr_html_()
+
+    def test_shows_the_beginning_of_a_list(self):
+        page = Found(Row("a", [0.5] * 128))._repr_html_()
+        assert "0.5, 0.5, 0.5, 0.5, ... (128)" in page
+
 
 def run(tool, toy):
     with amanda.apply(tool):

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 import amanda
 
 from amanda_tools.optional_packages import needed
+from amanda_tools.report import in_unit
+from amanda_tools.tables import cell_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from amanda_tools.report import Unit
 
 _SHOWN = 100  # rows of a table in a notebook
+_LISTED = 4  # elements of a list in a cell of it
 
 _Row = TypeVar("_Row")
 How = Literal["sum", "mean", "least", "most"]
@@ -110,11 +113,12 @@ class Findings(abc.ABC, Generic[_Row]):
         return f"{type(self).__name__}: {self.found()}{said}"
 
     def _repr_html_(self) -> str:
-        """A table of the first rows, for a notebook."""
+        """A table of the first rows, for a notebook, without fields of which nothing is known."""
         rows, names = self.rows(), field_names(self.row_type)
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        known = [n for n in names if any(getattr(row, n) is not None for row in rows)] or names
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in known)
         body = "".join(
-            f"<tr>{''.join(_cell(getattr(row, name)) for name in names)}</tr>"
+            f"<tr>{''.join(_cell(getattr(row, n), self.units.get(n)) for n in known)}</tr>"
             for row in rows[:_SHOWN]
         )
         rest = len(rows) - _SHOWN
@@ -132,8 +136,16 @@ def field_names(row_type: type) -> list[str]:
     return [field.name for field in fields(row_type)]
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, (int, float)):
-        shown = f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
-        return f'<td style="text-align: right">{shown}</td>'
-    return f"<td>{'' if value is None else html.escape(str(value))}</td>"
+def _cell(value: object, unit: Unit | None) -> str:
+    """A cell of a table, with what it shows as on a terminal."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return f"<td>{html.escape(_text(value))}</td>"
+    shown = cell_text(value) if unit is None else in_unit(value, unit)
+    return f'<td style="text-align: right">{shown}</td>'
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        rest = [f"... ({len(value):,})"] if len(value) > _LISTED else []
+        return ", ".join([*map(cell_text, value[:_LISTED]), *rest])
+    return cell_text(value)

@@ -243,6 +243,11 @@ _SHOWN: dict[Unit, Callable[[float], str]] = {
 UNITS = tuple(_SHOWN)
 
 
+def in_unit(number: float, unit: Unit) -> str:
+    """A number as tables show it."""
+    return _SHOWN[unit](number)
+
+
 def _scaled(number: float, step: int, units: Sequence[str]) -> str:
     power = 0
     while abs(number) >= step - 0.5 and power < len(units) - 1:  # what would be shown as step

@@ -22,11 +22,12 @@ def table_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
         numbers = all(isinstance(row[index], (int, float, type(None))) for row in rows)
         table.add_column(title, overflow="fold", justify="right" if numbers else "left")
     for row in rows:
-        table.add_row(*(Text(_shown(cell)) for cell in row))
+        table.add_row(*(Text(cell_text(cell)) for cell in row))
     return table
 
 
-def _shown(cell: object) -> str:
+def cell_text(cell: object) -> str:
+    """What a table shows for a value: nothing for None, and four digits of a fraction."""
     if cell is None:
         return ""
     if isinstance(cell, float):
