@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("*.md", "docs/**/*.md", "packages/*/README.md", "packages/*/docs/*.md", "benchmarks/*.md")
-BESIDE = ("docs/pictures/*", "docs/notebooks/*.ipynb")
+BESIDE = ("docs/pictures/*", "docs/notebooks/*.ipynb", "benchmarks/plots/*")
 LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {".py": "python", ".toml": "toml"}
