@@ -53,7 +53,7 @@ def traced() -> Way:
     return around(block)
 
 
-def _nothing(*_: object) -> None:
+def nothing(*_: object) -> None:
     pass
 
 
@@ -62,9 +62,9 @@ def hooked(model: torch.nn.Module, backward: bool = False) -> Way:
 
     @contextlib.contextmanager
     def block() -> Iterator[None]:
-        handles = [module.register_forward_hook(_nothing) for module in model.modules()]
+        handles = [module.register_forward_hook(nothing) for module in model.modules()]
         if backward:
-            handles += [module.register_full_backward_hook(_nothing) for module in model.modules()]
+            handles += [module.register_full_backward_hook(nothing) for module in model.modules()]
         try:
             yield
         finally:

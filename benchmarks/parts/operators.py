@@ -17,7 +17,7 @@ from benchmarks.torch_ways import (
     FUNCTION_MODE,
     DispatchMode,
     FunctionMode,
-    _nothing,
+    nothing,
     under,
 )
 
@@ -87,7 +87,7 @@ def hook(work: Call) -> Iterator[Call]:
     """The way of hooks: a module around each call."""
     assert isinstance(work, Repeat)
     once = Once(work.call)
-    once.register_forward_hook(_nothing)
+    once.register_forward_hook(nothing)
     yield Repeat(once)
 
 
