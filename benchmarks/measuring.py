@@ -125,8 +125,11 @@ def interleaved(
         warmup: calls at the beginning of a turn that are not timed.
         clock: what tells seconds.
         turn: seconds of timed calls in a turn.
+
+    Raises:
+        RuntimeError: plain fails, which all is compared with.
     """
-    return interleaved_works(
+    found = interleaved_works(
         {name: (work, way) for name, way in ways.items()},
         seconds,
         least=least,
@@ -134,6 +137,9 @@ def interleaved(
         clock=clock,
         turn=turn,
     )
+    if found[PLAIN].failure is not None:
+        raise RuntimeError(f"it does not run: {found[PLAIN].failure}")
+    return found
 
 
 def interleaved_works(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from benchmarks.measuring import PLAIN, Spread, interleaved, plainly
+from benchmarks.measuring import PLAIN, Spread, interleaved, plainly, reason
 from benchmarks.peers.libraries import library_ways
 from benchmarks.results import Curve, Plot
 from benchmarks.torch_models import WORKLOADS
@@ -61,23 +61,30 @@ def measure(part: Part, training: bool) -> None:
     """Measure all models, and put them into one table, which grows by a column at a time."""
     torch.set_num_threads(1)
     columns: dict[str, dict[str, Measured]] = {}
-    for key, build in WORKLOADS.items():
-        torch.manual_seed(0)
-        workload = build()
-        gc.unfreeze()
-        found = interleaved(
-            workload.train if training else workload.infer,
-            chosen(workload, training),
-            part.seconds(SECONDS[key][training]),
-            least=part.rounds(LEAST),
-            warmup=1 if workload.is_big else 2,
-            clock=time.process_time,
-        )
-        columns[key] = found
+    for key in WORKLOADS:
+        try:
+            columns[key] = measured_model(part, key, training)
+        except Exception as error:
+            part.note(f"{described(key)}: {reason(error)}")
+            continue
         show(part, columns, training)
-        goals(part, key, found, training)
-        del workload
+        goals(part, key, columns[key], training)
     picture(part, columns, training)
+
+
+def measured_model(part: Part, key: str, training: bool) -> dict[str, Measured]:
+    """Measure one model by all its ways."""
+    torch.manual_seed(0)
+    workload = WORKLOADS[key]()
+    gc.unfreeze()
+    return interleaved(
+        workload.train if training else workload.infer,
+        chosen(workload, training),
+        part.seconds(SECONDS[key][training]),
+        least=part.rounds(LEAST),
+        warmup=1 if workload.is_big else 2,
+        clock=time.process_time,
+    )
 
 
 def picture(part: Part, columns: dict[str, dict[str, Measured]], training: bool) -> None:

@@ -75,7 +75,8 @@ def _bars(axes: Any, plot: Plot) -> None:
         above = [max(0.0, high - y) for y, high in zip(curve.y, curve.high, strict=True)]
         axes.barh(places, curve.y, height, xerr=[below, above], label=curve.label)
     middle = 0.4 - height / 2
-    axes.set_yticks([row + middle for row in range(len(plot.names))], plot.names)
+    names = [name.replace("`", "") for name in plot.names]
+    axes.set_yticks([row + middle for row in range(len(names))], names)
     axes.invert_yaxis()
     axes.set_xscale("log")
     axes.set_xlim(left=0.9)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import keras
 
 from benchmarks.keras_models import mobilenet, resnet50, small_transformer
-from benchmarks.measuring import PLAIN, interleaved, plainly
+from benchmarks.measuring import PLAIN, interleaved, plainly, reason
 from benchmarks.tensorflow_ways import BOTH, FORWARD, NEVER, PURE, amanda_ways, tensorflow_ways
 
 if TYPE_CHECKING:
@@ -43,28 +43,37 @@ NOTE = (
 def run(part: Part) -> None:
     """Measure all models by all ways."""
     columns: dict[str, dict[str, Measured]] = {}
-    for name, build in MODELS.items():
+    for name in MODELS:
         for how, seconds in SECONDS[name].items():
-            keras.utils.set_random_seed(0)
-            workload = build()
-            ways: dict[str, Way] = {PLAIN: plainly(), AGAIN: plainly()}
-            ways |= amanda_ways(training=how == "fit") | tensorflow_ways(workload, how)
-            if (name, how) != ALL:
-                some = FEWEST if (name, how) == ("ResNet50", "fit") else FEW
-                ways = {way: ways[way] for way in some if way in ways}
-            gc.unfreeze()
             column = f"{name}, {how}"
-            columns[column] = interleaved(
-                workload.call(how),
-                ways,
-                part.seconds(seconds),
-                least=part.rounds(2),
-                warmup=1,
-                turn=0.4,
-            )
+            try:
+                columns[column] = measured_model(part, name, how, seconds)
+            except Exception as error:
+                part.note(f"{column}: {reason(error)}")
+                continue
             show(part, columns)
             if name == "ResNet50" and how == "predict":
                 goals(part, column, columns[column])
+
+
+def measured_model(part: Part, name: str, how: str, seconds: float) -> dict[str, Measured]:
+    """Measure one model by one way of running it."""
+    keras.utils.set_random_seed(0)
+    workload = MODELS[name]()
+    ways: dict[str, Way] = {PLAIN: plainly(), AGAIN: plainly()}
+    ways |= amanda_ways(training=how == "fit") | tensorflow_ways(workload, how)
+    if (name, how) != ALL:
+        some = FEWEST if (name, how) == ("ResNet50", "fit") else FEW
+        ways = {way: ways[way] for way in some if way in ways}
+    gc.unfreeze()
+    return interleaved(
+        workload.call(how),
+        ways,
+        part.seconds(seconds),
+        least=part.rounds(2),
+        warmup=1,
+        turn=0.4,
+    )
 
 
 def show(part: Part, columns: dict[str, dict[str, Measured]]) -> None:
