@@ -402,7 +402,9 @@ def demo(session: nox.Session) -> None:
     os.makedirs("demo", exist_ok=True)
     tools = ("flops", "profile:out=demo/profile.json", "trace:out=demo/trace.jsonl")
     chosen = [word for tool in tools for word in ("--tool", tool)]
-    session.run("amanda", "run", *chosen, "--", "examples/embed_sentences.py", env=ENVIRONMENT)
+    report = ("--report", "demo/report.html")
+    script = "examples/embed_sentences.py"
+    session.run("amanda", "run", *report, *chosen, "--", script, env=ENVIRONMENT)
 
 
 @nox.session

@@ -51,7 +51,6 @@ class FlameGraph {
       this.panels,
       element("p", { class: "hint" }, "Click a frame, or press Enter on it, to zoom in; "
         + "Escape zooms out. Arrow keys move from frame to frame."));
-    this.render();
   }
 
   zoom(node, panel = 0) {
@@ -150,7 +149,7 @@ class FlameGraph {
       },
       onblur: () => tip.hide(),
       onkeydown: (event) => this.key(event, node, panel),
-    }, width > 0.012 ? node.name : "");
+    }, width * (this.panels.clientWidth || 1000) > 26 ? node.name : "");
     return frame;
   }
 
