@@ -227,32 +227,53 @@ class Observed:
         return float(len(self.observers))
 
 
-class TestMerge:
-    def test_merges_what_was_read_until_then(self, command):
+class TestCommandsOnFiles:
+    @pytest.fixture
+    def interrupted(self, command):
+        """Runs a command on files of three ranks, and has Ctrl-C end it at the third of them.
+
+        It gives what was written on the standard output and the standard error.
+        """
         found = {"total": {"calls": 3}, "operators": []}
         found["merge"] = {"tool": "Calls", "rows": "operators", "keys": ["id"]}
         found["merge"]["fields"] = {"calls": "sum"}
         command.write("calls.rank0.json", json.dumps(found))
         command.write("calls.rank1.json", json.dumps(found | {"partial": "ended by SIGTERM"}))
         os.mkfifo(command.folder / "calls.rank2.json")
-        run = subprocess.Popen(
-            [sys.executable, "-m", "amanda_tools", "merge", "--out", "calls.json"]
-            + [f"calls.rank{rank}.json" for rank in range(3)],
-            cwd=command.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with open(command.folder / "calls.rank2.json", "w"):  # waits until it is to be read
-            run.send_signal(signal.SIGINT)
-            shown, said = run.communicate(timeout=60)
-        assert run.returncode == -signal.SIGINT
+
+        def run(*arguments):
+            files = [f"calls.rank{rank}.json" for rank in range(3)]
+            process = subprocess.Popen(
+                [sys.executable, "-m", "amanda_tools", *arguments, *files],
+                cwd=command.folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            with open(command.folder / files[2], "w"):  # waits until it is to be read
+                process.send_signal(signal.SIGINT)
+                written = process.communicate(timeout=60)
+            assert process.returncode == -signal.SIGINT
+            return written
+
+        return run
+
+    def test_merge_what_was_read_until_then(self, interrupted, command):
+        shown, said = interrupted("merge", "--out", "calls.json")
         told = "amanda: ended by KeyboardInterrupt; this is what was merged until then"
         assert said.split("\n") == [told, "", ""]
         assert "Calls of 2 ranks, partial" in shown
         merged = json.loads((command.folder / "calls.json").read_text())
         assert merged["partial"] == "2 of 3 files; rank 1: ended by SIGTERM"
         assert merged["total"] == {"calls": 6}
+
+    def test_report_what_was_read_until_then(self, interrupted, command):
+        pytest.importorskip("jinja2")
+        _, said = interrupted("report", "--out", "report.html")
+        assert "what was read until then is in report.html" in said
+        page = (command.folder / "report.html").read_text()
+        assert "2 of 3 files" in page
+        assert "calls.rank1.json" in page
 
 
 def test_a_comparison_says_that_a_run_is_partial(tmp_path):

@@ -326,7 +326,14 @@ def report_files(parts: Sequence[str], out: str) -> None:
         for part in parts:
             if same_file(part, out):
                 raise ValueError(f"{out!r} is one of the files to read")
-        write_page(out, contents_of_files(parts))
+        try:
+            contents = contents_of_files(parts)
+        except KeyboardInterrupt as stop:
+            if hasattr(stop, "found"):
+                write_page(out, stop.found)
+                say(f"ended by KeyboardInterrupt; what was read until then is in {out}")
+            raise
+        write_page(out, contents)
     print_out(f"the report is in {out}")
 
 

@@ -34,7 +34,7 @@ def leave_with(stop: KeyboardInterrupt, found: object, said: str) -> None:
     It stays the exception that it is, by which Python knows how to end.
     """
     stop.found = found  # type: ignore[attr-defined]
-    stop.args = (f"{said}; they are kept in the attribute `found` of this exception",)
+    stop.args = (f"{said}; kept in the attribute `found` of this exception",)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from amanda_tools.results import Contribution
 
 _ENDINGS = (".html", ".htm")
+# What is there until there is a report, and stays if none is ever written.
+_NOTHING = (
+    "<!doctype html><title>amanda</title><p>This report was begun, and has not been written.\n"
+)
 
 
 class PageFile(Document):
@@ -44,7 +48,7 @@ class PageFile(Document):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         jinja2_or_refused()
         ending_of(path, _ENDINGS)
-        super().__init__(path)
+        super().__init__(path, _NOTHING)
         self._recorder: Recorder | None = None
 
     def recorder_for(self, tools: Sequence[amanda.Tool]) -> Recorder | None:

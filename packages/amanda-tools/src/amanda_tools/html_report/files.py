@@ -13,6 +13,7 @@ from amanda_tools.html_report.contents import Contents, Section, merged_places
 from amanda_tools.html_report.executions_of_files import of_chrome_trace, of_trace
 from amanda_tools.html_report.parts import table_part
 from amanda_tools.html_report.timeline import Timeline
+from amanda_tools.interrupts import leave_with, uninterrupted
 from amanda_tools.place import Place
 from amanda_tools.profile import Profile
 from amanda_tools.progress import progress
@@ -32,19 +33,32 @@ def contents_of_files(paths: Sequence[str]) -> Contents:
     Raises:
         OSError: a file cannot be read.
         ValueError: one is of something else, and what.
+        KeyboardInterrupt: Ctrl-C; its attribute ``found`` has the contents of what was read until
+            then, which say so.
     """
     contents = Contents(", ".join(os.path.basename(path) for path in paths))
-    with progress("reading", len(paths)) as step:
-        for path in paths:
-            _add(contents, path)
-            step()
-    contents.columns = merged_places(contents.columns)
+    read = 0
+    try:
+        with progress("reading", len(paths)) as step:
+            for path in paths:
+                found = _read(path)
+                with uninterrupted():
+                    _add(contents, path, found)
+                    read += 1
+                step()
+    except KeyboardInterrupt as stop:
+        if read:
+            said = f"{read:,} of {len(paths):,} files"
+            contents.facts.append(("Partial", said))
+            leave_with(stop, contents, said)
+        raise
+    finally:
+        contents.columns = merged_places(contents.columns)
     return contents
 
 
-def _add(contents: Contents, path: str) -> None:
+def _add(contents: Contents, path: str, found: dict[str, Any] | list[Recorded]) -> None:
     name = os.path.basename(path)
-    found = _read(path)
     if isinstance(found, list):
         _add_executions(contents, name, found)
         return
