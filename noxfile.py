@@ -369,7 +369,7 @@ def quantization(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """The site, in ``build/site``, its links, the notebooks, and pages that start processes.
 
-    ``-- serve`` shows the site while it is written, ``-- notebooks`` makes the notebooks anew.
+    ``-- serve`` shows the site while it is written, ``-- notebooks [NAME]`` makes notebooks anew.
     """
     install(
         session,
@@ -383,8 +383,8 @@ def docs(session: nox.Session) -> None:
     environment = {**ENVIRONMENT, **quiet}
     if session.posargs == ["serve"]:
         session.run("mkdocs", "serve", env=environment)
-    elif session.posargs == ["notebooks"]:
-        session.run("python", "tests/docs/make_notebooks.py", env=environment)
+    elif session.posargs[:1] == ["notebooks"]:
+        session.run("python", "tests/docs/make_notebooks.py", *session.posargs[1:], env=environment)
     else:
         session.run("mkdocs", "build", "--strict", env=environment)
         session.run("pytest", *(session.posargs or ["tests/docs"]), env=environment)
