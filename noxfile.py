@@ -346,9 +346,9 @@ def operators(session: nox.Session) -> None:
         packages=("core", "torch", "contextmap", "tools"),
         frameworks=("torch",),
     )
-    path = "tests/integration/test_torch_operators.py"
+    paths = ["tests/integration/test_torch_operators.py", "tests/sweeps/test_flops_leaves.py"]
     session.run(
-        "pytest", *(session.posargs or [path]), env=ENVIRONMENT | {"AMANDA_OPERATORS": "all"}
+        "pytest", *(session.posargs or paths), env=ENVIRONMENT | {"AMANDA_OPERATORS": "all"}
     )
 
 

@@ -343,6 +343,22 @@ class TestFormulas:
             del tables()["torch"].formulas["exp"]
         assert (total.forward, total.macs, total.uncounted) == (6, 0, {})
 
+    def test_count_also_in_an_operator_that_has_no_contraction_inside(self):
+        def normalized():
+            return nn.functional.layer_norm(torch.ones(2, 3), [3])
+
+        assert counted(normalized).total().uncounted == {"layer_norm": 1}
+
+        @formula("native_layer_norm")
+        def layer_norm(inputs, outputs, attrs):
+            return 5 * prod(outputs[0])
+
+        try:
+            total = counted(normalized).total()
+        finally:
+            del tables()["torch"].formulas["native_layer_norm"]
+        assert (total.forward, total.uncounted) == (30, {})
+
     def test_without_a_gradient_leave_that_uncounted(self, operator):
         @formula("flops_test::square")
         def square(inputs, outputs, attrs):

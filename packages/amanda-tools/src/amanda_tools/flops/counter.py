@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import InitVar, dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from amanda_tools.place import Place
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     # None stands for a shape that cannot be told, and for a tensor that there is not.
     Shapes = tuple[Any, ...]
     Describe = Callable[[Any], TensorInfo]
+    Described = list[TensorInfo | None]
 
 # Shapes at which one operator ran are kept until its gradient comes, the latest of them.
 _KEPT = 1024
@@ -80,37 +81,57 @@ class Counted:
         self.forward, self.macs = row.forward - forward, row.macs - macs
 
 
-class Inputs(NamedTuple):
-    """What an execution is given.
+class Work:
+    """What executions do whose tensors are described alike.
 
     Attributes:
-        shapes: of the tensors.
-        executions: how many executions this one stands for.
-        bytes: the size of the tensors.
+        given, gave: the descriptions of the tensors.
+        inputs, outputs: their shapes.
+        executions: how many executions one stands for.
+        bytes: the size of all tensors.
+        linked: whether the framework will compute a gradient through it, as far as it shows.
     """
 
-    shapes: Shapes
-    executions: int
-    bytes: int
+    __slots__ = ("bytes", "executions", "gave", "given", "inputs", "linked", "outputs")
+
+    def __init__(self, given: Described, gave: Described) -> None:
+        self.given = given
+        self.gave = gave
+        self.inputs = shapes_of(given)
+        self.outputs = shapes_of(gave)
+        mapped = {level: size for info in given if info is not None for level, size in info.mapped}
+        self.executions = prod(mapped.values())
+        there = [info for info in (*given, *gave) if info is not None]
+        self.bytes = sum(info.nbytes or 0 for info in there)
+        self.linked = any(info is not None and info.requires_grad for info in gave)
 
 
-class Begun:
-    """The inputs of executions that have begun, until they end.
+class Works:
+    """The work of one operator's executions, most of which are like the one before.
 
-    A graph may run what comes before an operator and what comes after it in different threads.
+    What begins is kept until it ends. A graph may run what comes before an operator and what comes
+    after it in different threads.
     """
 
-    def __init__(self) -> None:
-        self._inputs: dict[int, Inputs] = {}
+    def __init__(self, describe: Describe) -> None:
+        self._describe = describe
+        self._begun: dict[int, Described] = {}
+        self._latest = Work([], [])
 
-    def put(self, inputs: Inputs) -> None:
-        """An execution has begun in this thread."""
-        self._inputs[threading.get_ident()] = inputs
+    def begin(self, inputs: Sequence[Any]) -> None:
+        """An execution begins in this thread."""
+        self._begun[threading.get_ident()] = described(self._describe, inputs)
 
-    def take(self) -> Inputs:
-        """The one that ends now: if there are several, that of this thread."""
-        inputs = self._inputs.pop(threading.get_ident(), None)
-        return self._inputs.popitem()[1] if inputs is None else inputs
+    def end(self, outputs: Sequence[Any]) -> Work:
+        """What the one did that ends now: if there are several, that of this thread."""
+        given = self._begun.pop(threading.get_ident(), None)
+        if given is None:
+            given = self._begun.popitem()[1]
+        gave = described(self._describe, outputs)
+        work = self._latest
+        if given != work.given or gave != work.gave:
+            work = self._latest = Work(given, gave)
+        return work
 
 
 class Thread(threading.local):
@@ -149,42 +170,50 @@ class Counter:
         self._describe = describe
         self._thread = thread
         self._lock = lock
-        self._begun = Begun()
-        self._counts: OrderedDict[tuple[Inputs, Shapes], int] = OrderedDict()
+        self._works = Works(describe)
+        self._latest: tuple[Work | None, int | None] = None, None
+        self._counts: OrderedDict[tuple[Shapes, int, Shapes], int] = OrderedDict()
         self._grad_outputs: Shapes = ()
 
     def begin(self, *inputs: Any) -> None:
         """Before an execution inside of another operator."""
-        self._begun.put(seen(self._describe, inputs))
+        self._works.begin(inputs)
 
     def end(self, *outputs: Any) -> None:
         """After it: it counts for the operator that it ran in."""
-        given = described(self._describe, outputs)
+        work = self._works.end(outputs)
         thread = self._thread
         if thread.row is not None:
             self._row = thread.row
         thread.inside = True
-        thread.linked |= have_gradients(given)
+        thread.linked |= work.linked
         with self._lock:
-            self.count(self._begun.take(), shapes_of(given))
+            self.count(work)
 
-    def count(self, inputs: Inputs, outputs: Shapes) -> None:
+    def count(self, work: Work) -> None:
         """Count an execution, with the lock held."""
-        execution = inputs, outputs
-        if execution in self._counts:
-            self._counts.move_to_end(execution)
-        elif _are_known(inputs.shapes) and _are_known(outputs):
-            flops = self._formula.forward(inputs.shapes, outputs, self._attrs)
-            self._counts[execution] = flops * inputs.executions
-            if len(self._counts) > _KEPT:
-                self._counts.popitem(last=False)
-        else:
+        latest, flops = self._latest
+        if work is not latest:
+            flops = self._flops(work)
+            self._latest = work, flops
+        if flops is None:
             self._row.uncounted += 1
             return
-        flops = self._counts[execution]
         self._row.forward += flops
         if self._formula.operands:
             self._row.macs += flops // 2
+
+    def _flops(self, work: Work) -> int | None:
+        """What an execution takes, which is now the latest one; None if its shapes do not tell."""
+        execution = work.inputs, work.executions, work.outputs
+        if execution in self._counts:
+            self._counts.move_to_end(execution)
+        elif _are_known(work.inputs) and _are_known(work.outputs):
+            flops = self._formula.forward(work.inputs, work.outputs, self._attrs)
+            self._counts[execution] = flops * work.executions
+            if len(self._counts) > _KEPT:
+                self._counts.popitem(last=False)
+        return self._counts.get(execution)
 
     def on_grad_outputs(self, *grads: Any) -> None:
         """The gradients of the outputs, which come ahead of those of the inputs."""
@@ -193,17 +222,20 @@ class Counter:
     def on_grad_inputs(self, *grads: Any) -> None:
         """Count the gradient of an execution: of the latest one that had these shapes."""
         grad_inputs = shapes_of(described(self._describe, grads))
-        flows = [grad is not None for grad in grads]
         with self._lock:
-            flops = None
-            for inputs, outputs in reversed(self._counts):
-                if _fit(grad_inputs, inputs.shapes) and _fit(self._grad_outputs, outputs):
-                    flops = self._formula.backward(inputs.shapes, outputs, self._attrs, flows)
-                    break
+            flops = self._backward(grad_inputs, [grad is not None for grad in grads])
             if flops is None:
                 self._row.uncounted_backward += 1
             else:
-                self._row.backward += flops * inputs.executions
+                self._row.backward += flops
+
+    def _backward(self, grad_inputs: Shapes, flows: Sequence[bool]) -> int | None:
+        """What the gradients that flow take; None if nobody can tell."""
+        for inputs, executions, outputs in reversed(self._counts):
+            if _fit(grad_inputs, inputs) and _fit(self._grad_outputs, outputs):
+                flops = self._formula.backward(inputs, outputs, self._attrs, flows)
+                return None if flops is None else flops * executions
+        return None
 
 
 class Call:
@@ -226,67 +258,50 @@ class Call:
         self.counter = counter
         self._ended = ended
         self._row = row
-        self._describe = describe
         self._is_view = row.type in table.views
         self._is_free = self._is_view or row.type in table.copies
+        self._is_whole = counter is not None or row.type in table.closed
         self._thread = thread
         self._lock = lock
-        self._begun = Begun()
+        self._works = Works(describe)
 
     def begin(self, *inputs: Any) -> None:
         """Before an execution."""
-        thread = self._thread
-        thread.row = self._row
-        thread.inside = thread.linked = False
-        self._begun.put(seen(self._describe, inputs))
+        if not self._is_whole:
+            thread = self._thread
+            thread.row = self._row
+            thread.inside = thread.linked = False
+        self._works.begin(inputs)
 
     def end(self, *outputs: Any) -> None:
         """After it."""
-        thread, row = self._thread, self._row
-        thread.row = None
-        inputs = self._begun.take()
-        given = described(self._describe, outputs)
+        work, row = self._works.end(outputs), self._row
         with self._lock:
             row.calls += 1
             if not self._is_view:
-                row.bytes += inputs.bytes + nbytes_of(given)
+                row.bytes += work.bytes
             if self.counter is not None:
-                self.counter.count(inputs, shapes_of(given))
-            elif thread.inside:
+                self.counter.count(work)
+            elif not self._is_whole and self._thread.inside:
                 # The gradient of what is made of others is theirs, unless they run in secret, as
                 # in a custom autograd function.
-                if not thread.linked and have_gradients(given):
+                if not self._thread.linked and work.linked:
                     row.uncounted_backward += 1
             elif not self._is_free:
                 row.uncounted += 1
             self._ended()
+        if not self._is_whole:
+            self._thread.row = None
 
 
-def seen(describe: Describe, inputs: Sequence[Any]) -> Inputs:
-    """What counting needs of the inputs, which may be gone by then."""
-    given = described(describe, inputs)
-    mapped = {level: size for info in given if info is not None for level, size in info.mapped}
-    return Inputs(shapes_of(given), prod(mapped.values()), nbytes_of(given))
-
-
-def described(describe: Describe, tensors: Sequence[Any]) -> list[TensorInfo | None]:
+def described(describe: Describe, tensors: Sequence[Any]) -> Described:
     """What is told of tensors; None for what a backend cannot show, as a list, or there is not."""
     return [None if tensor is None else describe(tensor) for tensor in tensors]
 
 
-def shapes_of(given: Sequence[TensorInfo | None]) -> Shapes:
+def shapes_of(given: Described) -> Shapes:
     """Their shapes; None for one that does not tell the work, since elements are left out."""
     return tuple([info.shape if info is not None and info.is_dense else None for info in given])
-
-
-def nbytes_of(given: Sequence[TensorInfo | None]) -> int:
-    """Their size, all together, as far as it is known."""
-    return sum([info.nbytes or 0 for info in given if info is not None])
-
-
-def have_gradients(given: Sequence[TensorInfo | None]) -> bool:
-    """Whether the framework will compute a gradient through any of them, as far as it shows."""
-    return any(info is not None and info.requires_grad for info in given)
 
 
 def _are_known(shapes: Shapes) -> bool:

@@ -68,15 +68,29 @@ class Table:
         views: types that give other views of their inputs, separated by blanks: no FLOPs and no
             bytes.
         copies: types that only move data: no FLOPs.
+        leaves: types that compute something, in which no contraction runs. These, and those that
+            only move data, cost less if they are named: nobody looks inside of them.
 
     Attributes:
         formulas: by operator type.
     """
 
-    def __init__(self, views: str = "", copies: str = "") -> None:
+    def __init__(self, views: str = "", copies: str = "", leaves: str = "") -> None:
         self.formulas: dict[str, Formula] = {}
         self.views = frozenset(views.split())
         self.copies = frozenset(copies.split())
+        self.leaves = frozenset(leaves.split())
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """Types inside of which nothing can be that has a formula.
+
+        There are none if there is a formula for anything but contractions, which may be part of
+        any other operator.
+        """
+        if not self.leaves or not all(formula.operands for formula in self.formulas.values()):
+            return frozenset()
+        return (self.views | self.copies | self.leaves) - self.formulas.keys()
 
     def formula(self, *types: str, operands: Collection[int] = ()) -> Callable[[Forward], Formula]:
         """Decorate the formula of some operator types; see :func:`formula`."""
@@ -94,4 +108,5 @@ class Table:
         self.formulas = {**other.formulas, **self.formulas}
         self.views |= other.views
         self.copies |= other.copies
+        self.leaves |= other.leaves
         return taken

@@ -118,9 +118,11 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         self._thread = Thread()
         self._lock = threading.Lock()
         counted = [type for table in tables().values() for type in table.formulas]
+        closed = [type for table in tables().values() for type in table.closed]
         # Two tools, since one that takes an operator as a whole does not see what runs inside.
         self.depends_on(_Calls(self._analyze))
         self.add_inst_for_op(self._analyze_formula, ops=counted)
+        self.add_inst_for_op(self._take_whole, ops=closed)
         self.add_inst_for_gradient(self._analyze_gradient, ops=counted)
 
     # What was counted
@@ -253,6 +255,9 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         ctx.insert_before_op(counter.begin)
         ctx.insert_after_op(counter.end)
 
+    def _take_whole(self, ctx: amanda.OpContext) -> None:
+        """An operator that the program calls, inside of which nobody need look."""
+
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
         known = ctx.state(self)["counts"]
         counter = known if isinstance(known, Counter) else known.counter
@@ -264,9 +269,10 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         counter = self._counter(ctx, row) if ctx.op.type in table.formulas else None
 
         def ended() -> None:
-            counted = self._awaited.pop(row.place, None)
-            if counted is not None:
-                counted.end(row)
+            if self._awaited:
+                counted = self._awaited.pop(row.place, None)
+                if counted is not None:
+                    counted.end(row)
 
         return Call(row, counter, table, ctx.driver.describe, self._thread, self._lock, ended)
 

@@ -37,6 +37,27 @@ TABLE = Table(
         row_stack scatter scatter_ select_scatter slice_scatter stack take take_along_dim tile to
         tril tril_ triu triu_ type_as vstack where zero_ zeros zeros_like
     """,
+    leaves="""
+        _log_softmax _softmax abs adaptive_avg_pool1d adaptive_avg_pool2d
+        adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d add
+        add_ addcdiv addcdiv_ addcmul addcmul_ all alpha_dropout amax amin any argmax
+        argmin argsort avg_pool1d avg_pool2d avg_pool3d batch_norm bernoulli bernoulli_
+        binary_cross_entropy binary_cross_entropy_with_logits bitwise_and bitwise_not
+        bitwise_or ceil celu clamp clamp_ clamp_max clamp_min cos cross_entropy_loss cummax
+        cumprod cumsum div div_ dropout dropout_ elu elu_ eq erf exp exp_ expm1
+        feature_dropout floor floor_divide ge gelu glu group_norm gt hardsigmoid
+        hardsigmoid_ hardswish hardswish_ hardtanh hardtanh_ huber_loss instance_norm
+        isfinite isinf isnan kl_div l1_loss layer_norm le leaky_relu leaky_relu_ lerp lerp_
+        linalg_vector_norm log log1p log2 log_sigmoid log_softmax logical_and logical_not
+        logical_or logsumexp lt max max_pool1d max_pool2d max_pool3d maximum mean min
+        minimum mish mse_loss mul mul_ multinomial nan_to_num native_batch_norm
+        native_dropout native_group_norm native_layer_norm ne neg nll_loss nll_loss_nd norm
+        normal_ one_hot pow prelu prod rand rand_like randint randn randn_like reciprocal
+        relu relu6 relu_ remainder rms_norm round rsqrt rsub selu sigmoid sigmoid_ sign
+        silu silu_ sin smooth_l1_loss softmax softplus sort sqrt square std sub sub_ sum
+        tanh tanh_ threshold topk true_divide uniform_ upsample_bicubic2d
+        upsample_bilinear2d upsample_nearest2d var var_mean
+    """,
 )
 formula = TABLE.formula
 
