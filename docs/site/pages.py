@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("*.md", "docs/**/*.md", "packages/*/README.md", "packages/*/docs/*.md", "benchmarks/*.md")
-BESIDE = ("docs/pictures/*", "docs/notebooks/*.ipynb", "benchmarks/plots/*")
+AS_THEY_ARE = (".ipynb", ".png", ".svg")
 LINK = re.compile(r"\]\(([^)#:\s]+)((?:#[^)]*)?)\)")
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {".py": "python", ".toml": "toml"}
@@ -39,14 +39,15 @@ They were not measured before this site was built. `python -m nox -s benchmarks`
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages of the repository to what the theme has."""
     pages = _matching(PAGES)
-    for path in [*pages, *_matching(BESIDE)]:
+    for path in pages:
         files.append(_placed(_name(path), config))
     if not (ROOT / RESULTS).exists():
         files.append(File.generated(config, RESULTS, content=NOT_MEASURED))
     for path in pages:
         for target in _targets(_name(path), path.read_text("utf-8")):
             if not _is_there(target, files) and (ROOT / target).exists():
-                files.append(_showing(target, config))
+                make = _placed if target.endswith(AS_THEY_ARE) else _showing
+                files.append(make(target, config))
     return files
 
 
