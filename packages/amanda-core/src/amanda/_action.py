@@ -148,11 +148,13 @@ class Action:
     whole: bool = False
     observes: bool = field(init=False)
     replaces: bool = field(init=False)
+    _selects: bool = field(init=False)  # whether it is given anything but all tensors
 
     def __post_init__(self) -> None:
         annotations = getattr(self.routine, "__annotations__", {})
         self.observes = annotations.get("return", ...) in (None, "None")
         self.replaces = self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
+        self._selects = self.indices is not None or bool(self.asked) or self.original
 
     def error(self, reason: str, operator: Operator) -> RoutineError:
         """Return an error that names this action at an operator."""
@@ -165,6 +167,17 @@ class Action:
         Raises:
             RoutineError: from whatever the routine raised.
         """
+        selected = self._selected(tensors, operator, forward) if self._selects else tensors
+        try:
+            return call(self.tool, self.routine, selected, self.kwargs)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise self.error(reason, operator) from error
+
+    def _selected(
+        self, tensors: Sequence[Any], operator: Operator, forward: Forward
+    ) -> Sequence[Any]:
+        """Return what the routine is given by position."""
         selected: Sequence[Any] = tensors
         if self.indices is not None:
             try:
@@ -184,11 +197,7 @@ class Action:
             assert forward.run is not None
             run = original(forward.run, tensors, self._chosen(len(tensors)))
             selected = [run, *selected]
-        try:
-            return call(self.tool, self.routine, *selected, **self.kwargs)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise self.error(reason, operator) from error
+        return selected
 
     def _chosen(self, count: int) -> Sequence[int]:
         """Return the indices of what it selects out of so many tensors."""

@@ -313,7 +313,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
         previous, self._analysis = self._analysis, analysis
         self._shown[analysis.tool.vocabulary] = self.op
         try:
-            call(analysis.tool, callback, self)
+            call(analysis.tool, callback, (self,), {})
         except AmandaError:
             raise
         except Exception as original:

@@ -6,7 +6,7 @@ A scope that a routine opens is its own: its tools, and only they, are active th
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -15,29 +15,42 @@ if TYPE_CHECKING:
 Restore: TypeAlias = Callable[[], None]
 
 
-class _Thread(threading.local):
-    """Each thread notes what it is running.
+class _Running:
+    """What a thread is running of tools.
 
     Attributes:
-        running: the tool whose routine that is, and what makes active again, when the routine
-            ends, what was set aside for its first scope; None for either that there is not.
+        now: the tool whose routine that is, and what makes active again, when the routine ends,
+            what was set aside for its first scope; None for either that there is not.
     """
 
-    running: tuple[Tool | None, Restore | None] = None, None
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now: tuple[Tool | None, Restore | None] = None, None
+
+
+class _Thread(threading.local):
+    """Each thread notes what it is running."""
+
+    def __init__(self) -> None:
+        self.running = _Running()
 
 
 _thread = _Thread()
 
 
-def call(tool: Tool, routine: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+def call(
+    tool: Tool, routine: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call a routine of a tool."""
-    outer = _thread.running
-    _thread.running = tool, None
+    running = _thread.running
+    outer = running.now
+    running.now = tool, None
     try:
         return routine(*args, **kwargs)
     finally:
-        _, restore = _thread.running
-        _thread.running = outer
+        _, restore = running.now
+        running.now = outer
         if restore is not None:
             restore()
 
@@ -49,15 +62,15 @@ def in_routine_first(set_aside: Callable[[], Restore]) -> None:
         set_aside: sets aside what is active; what it returns is called when the routine ends.
     """
     if in_routine():
-        _thread.running = running_tool(), set_aside()
+        _thread.running.now = running_tool(), set_aside()
 
 
 def running_tool() -> Tool | None:
     """Return the tool whose routine this thread is running; None in none."""
-    return _thread.running[0]
+    return _thread.running.now[0]
 
 
 def in_routine() -> bool:
     """Tell whether this thread is running a routine that has not opened a scope of its own."""
-    tool, restore = _thread.running
+    tool, restore = _thread.running.now
     return tool is not None and restore is None
