@@ -215,6 +215,16 @@ class TestDecisions:
 class TestLeftScopes:
     """A backward may run after the scope of its forward."""
 
+    def test_what_a_driver_has_made_of_a_plan_goes_with_the_plan(self):
+        found, running = engine(Noting(require_outputs=True)), execution(operator())
+        plan = found.analyze(running)
+        found.ready.keep(running.operator, "made of it")
+        found.complete(plan, running)
+        assert running.operator.serial not in found.ready
+        found.ready.keep(running.operator, "made of it")
+        found.forget()
+        assert not found.ready
+
     def test_tools_that_are_gone_are_not_asked(self):
         tool, scope = Noting(backward=True), Scope()
         found = engine(tool, scope=scope)

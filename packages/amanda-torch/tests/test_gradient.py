@@ -55,6 +55,16 @@ def test_an_analysis_is_shown_the_gradients_of_the_inputs() -> None:
             assert torch.equal(one, other)
 
 
+def test_what_an_operator_is_made_of_below_autograd_has_no_gradient_of_its_own() -> None:
+    """As PyTorch's attention transposes what it is given, and transposes it back."""
+    x, tool = leaf(torch.rand(1, 2, 3, 4)), GradientWatch(ops=["transpose"])
+    (expected,) = torch.autograd.grad(functional.scaled_dot_product_attention(x, x, x).sum(), x)
+    with amanda.apply(tool, Insert("insert_before_op", ["transpose"], Tensor.clone)):
+        functional.scaled_dot_product_attention(x, x, x).sum().backward()
+    assert torch.equal(x.grad, expected)
+    assert not tool.inputs
+
+
 def test_an_operand_used_twice_has_its_share_at_each_place() -> None:
     x, tool = leaf(), GradientWatch(ops=["mul", "sub"])
     with amanda.apply(tool):

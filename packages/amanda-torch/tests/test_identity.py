@@ -408,3 +408,34 @@ def test_ids_are_the_same_in_another_process() -> None:
     one, other = (json.loads(process.communicate()[0]) for process in processes)
     assert "1.fc/linear" in one
     assert one == other
+
+
+def test_places_of_one_type_are_told_apart_in_whatever_order_they_are_passed() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor, order: Sequence[int]) -> Tensor:
+            for place in order:
+                if place == 0:
+                    x = x.relu()
+                elif place == 1:
+                    x = torch.relu(x)
+                else:
+                    x = functional.relu(x)
+            return x
+
+    model, seen = Model(), []
+    tool = amanda.Tool()
+    orders = [[0, 0, 1, 2], [2, 1, 1, 0, 2, 0], [1, 0, 1, 0, 0, 2, 2, 1], [0, 0, 1, 2]]
+
+    def look(ctx: amanda.OpContext) -> None:
+        id = ctx.op_id
+        ctx.insert_before_op(lambda x: seen.append(id))
+
+    tool.add_inst_for_op(look, ops=["relu"])
+    place_of: dict[str, int] = {}
+    with amanda.apply(tool):
+        for order in orders:
+            seen.clear()
+            model(X, order)
+            passed = [place_of.setdefault(*each) for each in zip(seen, order, strict=True)]
+            assert passed == order
+            assert len(set(seen)) == len(order)

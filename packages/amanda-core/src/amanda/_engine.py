@@ -43,6 +43,8 @@ class Engine(Audience):
 
     Attributes:
         records: what is known of the operators, by ``operator.serial``.
+        ready: what the driver has made of their plans to carry them out, if it keeps that here; it
+            goes with the plan.
         contexts: their contexts, shared by the engines of a scope and those within it.
         caching: whether what is decided is kept.
         failure: the error of a routine that was called back, to be raised where it is heard.
@@ -55,6 +57,7 @@ class Engine(Audience):
         self.caching = True
         self.contexts = active.contexts
         self.records: ByOperator[Record] = ByOperator()
+        self.ready: ByOperator[Any] = ByOperator()
         self.failure: AmandaError | None = None
         self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
         self._inside: dict[str, Engine | None] = {}
@@ -187,6 +190,7 @@ class Engine(Audience):
     def _drop_plans(self) -> None:
         for record in list(self.records.values()):
             record.plan = record.gradient = None
+        self.ready.clear()
         self._stamp = object()
 
     # Inside
@@ -231,6 +235,7 @@ class Engine(Audience):
         elif self.caching:
             record = self._record(about)
             record.plan, record.gradient = plan, plan.whole or record.gradient
+            self.ready.pop(about.serial, None)
         return plan
 
     def _looking(self, view: View, operator: Operator) -> list[Selection]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from amanda._action import POINTS, Action, Point, name_of
 from amanda._errors import ActionError
@@ -40,7 +40,6 @@ class Plan:
         producers: by the tools that want to know, where to tell what makes the operator's inputs.
         asked: what routines are given of the forward side beside the tensors at their points.
         is_noop: whether the operator may simply run.
-        prepared: what the driver has made of the plan to carry it out, and goes with it.
     """
 
     operator: InitVar[Operator]
@@ -57,7 +56,6 @@ class Plan:
     after: tuple[Action, ...] = field(init=False)
     asked: frozenset[Ask] = field(init=False)
     is_noop: bool = field(init=False)
-    prepared: dict[Any, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self, operator: Operator) -> None:
         view = self.view

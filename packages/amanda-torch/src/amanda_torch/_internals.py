@@ -38,7 +38,8 @@ is_key_excluded: Callable[[Any], bool] = _find("torch._C._dispatch_tls_is_dispat
 keyset_after: Callable[[Any], Any] = _find("torch._C._dispatch_keyset_full_after")
 # The operators of all libraries; torch.ops knows only those that it was asked for.
 operator_names: Callable[[], list[str]] = _find("torch._C._dispatch_get_all_op_names")
-# An overload's schema, its call, and the handle that runs it from a key on.
+# An overload's schema, its call, and the handle that runs it, from the start and from a key on.
+call_boxed: Callable[..., Any] = _find("torch._C._dispatch_call_boxed")
 _find("torch.ops.aten.relu.default", "_schema", "_op", "_handle.redispatch_boxed")
 # Where Python's functions for operators stand: those of torch.nn.functional, torch, and tensors.
 BINDINGS: tuple[Any, ...] = (
@@ -111,6 +112,10 @@ CheckpointFrame: Any = _find("torch.utils.checkpoint._CheckpointFrame", "__init_
 StopRecomputation: type[BaseException] = _find("torch.utils.checkpoint._StopRecomputationError")
 
 # ---- The autograd graph.
+
+# The key that is excluded in a thread below autograd: in what an operator is made of whose gradient
+# is its own.
+AUTOGRAD: Any = dispatch_key_parse("AutogradFunctionality")
 
 # Autograd numbers its nodes in the order in which a thread makes them: the next number, and that
 # of a node.

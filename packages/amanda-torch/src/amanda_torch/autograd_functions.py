@@ -140,11 +140,7 @@ def _form(cls: Any, apply: Run) -> Form:
     def run(*args: Any, **kwargs: Any) -> Any:
         return apply(reference(), *args, **kwargs)
 
-    @not_a_call_site
-    def resume(_: Any, *args: Any, **kwargs: Any) -> Any:
-        return apply(reference(), *args, **kwargs)
-
-    return Form(cls.__name__, cls.__name__, FunctionSignature(cls), run, resume)
+    return Form(cls.__name__, cls.__name__, FunctionSignature(cls), run, run)
 
 
 def _concerns(cls: Any) -> bool:

@@ -30,7 +30,7 @@ OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, LookupError)
 
 
 @not_a_call_site
-def run_inside(inner: Engine | None, form: Form, keys: Any, args: Args, kwargs: Kwargs) -> Any:
+def run_inside(inner: Engine | None, form: Form, args: Args, kwargs: Kwargs) -> Any:
     """Run an operator itself; the tools of ``inner`` see what it is made of."""
     if inner is None:
         return form.run(*args, **kwargs)
@@ -38,7 +38,7 @@ def run_inside(inner: Engine | None, form: Form, keys: Any, args: Args, kwargs: 
     outer, thread.engine = thread.engine, inner
     intercept(True)
     try:
-        return form.resume(keys, *args, **kwargs)
+        return form.resume(*args, **kwargs)
     finally:
         intercept(False)
         if thread.engine is inner:  # else a routine has left a scope, or left one open
@@ -55,7 +55,6 @@ class Call:
         identity: knows the operator.
         operator: the operator.
         form: the form in which it is given its arguments.
-        keys: the dispatch keys with which it arrived.
         args: what the program gives it.
         kwargs: the same, by name.
     """
@@ -64,7 +63,6 @@ class Call:
     identity: Identity
     operator: Operator
     form: Form
-    keys: Any
     args: Args
     kwargs: Kwargs
 
@@ -77,7 +75,7 @@ class Call:
         args, kwargs = self.args, self.kwargs
         if tensors is not None:
             args, kwargs = self.form.with_tensors(args, kwargs, tensors)
-        return run_inside(inner, self.form, self.keys, args, kwargs)
+        return run_inside(inner, self.form, args, kwargs)
 
     def run_to_see(self) -> Sequence[Tensor]:
         """What it gives, for the tools to see: no mode nor profiler is to count or keep this."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from amanda_torch.frames import DEEPEST, ENDS, ROLES, SKIPPED
+from amanda_torch.frames import DEEPEST
+from amanda_torch.routes import Routes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import CodeType, FrameType
 
     import torch
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from amanda_torch.frames import Way
     from amanda_torch.numbering import Root
     from amanda_torch.settings import Place
+    from amanda_torch.signature import Args
+    from amanda_torch.targets import Form
 
     # What is reached, and the call sites that lead there.
     Address = tuple[object, Way]
@@ -29,6 +33,32 @@ class Site:
 
     def __init__(self) -> None:
         self.operators: list[Operator] = []
+
+
+class Turn(NamedTuple):
+    """What a place runs at one turn: an operator, given its arguments in a form."""
+
+    operator: Operator
+    form: Form
+
+
+class Passage:
+    """A place that was passed on a route, with arguments in a form.
+
+    Attributes:
+        site: the place.
+        form: the form.
+        fits: whether arguments are known to be in that form.
+        turns: what ran there at each turn.
+    """
+
+    __slots__ = ("fits", "form", "site", "turns")
+
+    def __init__(self, site: Site, form: Form, fits: Callable[[Args], bool]) -> None:
+        self.site = site
+        self.form = form
+        self.fits = fits
+        self.turns: list[Turn] = []
 
 
 class Context:
@@ -47,7 +77,7 @@ class Context:
         children: which modules are called from here, as long as they live.
         stateless: what serves for all modules of a class without state, by the place of their call.
         sites: the places that run operators, by address.
-        ways: the same places by the frames that lead there; see :meth:`lead`.
+        ways: the same places by the frames that lead there, and what has an operator there.
         calls: the same children by the frames that lead to their calls, and the module's identity.
         places: those outside of modules, where no call of a model counts turns.
         methods: whether a function outside of modules is given a module first, as methods are.
@@ -82,8 +112,8 @@ class Context:
         self.children: dict[Address, Context] = {}
         self.stateless: dict[Address, Context] = {}
         self.sites: dict[Address, Site] = {}
-        self.ways: dict[object, Any] = {}
-        self.calls: dict[object, Any] = {}
+        self.ways = Routes()
+        self.calls = Routes()
         self.places: dict[Address, Place] = {}
         self.methods: dict[int, bool] = {}
         self.pinned: dict[int, CodeType] = {}
@@ -95,28 +125,6 @@ class Context:
                 break
             code = codes.first(frame.f_code)
             self.pinned[id(code)] = code
-            frame = frame.f_back
-
-    def lead(
-        self, table: dict[Any, Any], key: object, frame: FrameType | None, found: object
-    ) -> None:
-        """Have something found by the frames that lead there, unless code stands for other code.
-
-        Below the key it is found level by level: by the identity of a frame's code, then by the
-        offset in it, up to the code that calls the module.
-        """
-        level = table.setdefault(key, {})
-        for _ in range(DEEPEST):
-            if frame is None:
-                return
-            code = id(frame.f_code)
-            role = ROLES.get(code)
-            if role is ENDS:
-                level[code] = found
-                return
-            if role is not None and role is not SKIPPED:
-                return
-            level = level.setdefault(code, {}).setdefault(frame.f_lasti, {})
             frame = frame.f_back
 
     def of_wrapper(self, wrapper: torch.nn.Module) -> Context:

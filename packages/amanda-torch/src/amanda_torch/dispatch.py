@@ -202,7 +202,7 @@ class Interception:
                 if type in COPYING:
                     kernel = noting_copies(kernel, self._parameter_behind)
                 self._kernels[name] = kernel
-            library.impl(name, self._kernels[name], with_keyset=True)
+            library.impl(name, self._kernels[name])
         return library
 
 

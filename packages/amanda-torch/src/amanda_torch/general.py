@@ -20,7 +20,7 @@ from amanda_torch.module_gradient import ModuleGradient
 from amanda_torch.module_watch import ModuleWatch
 from amanda_torch.originals import Rerun
 from amanda_torch.routines import Routines, constant, unrecorded
-from amanda_torch.straight import carries_gradient, records_tangents
+from amanda_torch.straight import carries_gradient, is_below_autograd, records_tangents
 from amanda_torch.substitutes import incompatible, stops_gradient
 from amanda_torch.tracing import is_tracing
 from amanda_torch.watch import UNWATCHED, Unwatched, Watch
@@ -62,6 +62,7 @@ class General:
     """
 
     def __init__(self, plan: Plan, form: Form, identity: Identity) -> None:
+        self._plan = plan
         self._form = form
         self._identity = identity
         self._before = Routines(plan.before)
@@ -75,26 +76,23 @@ class General:
         # Whether a routine after the operator may ask for what that has written to.
         self._asks = bool(plan.pending) or any(a.asked for a in plan.after)
 
-    def run(
-        self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
-    ) -> Any:
+    def run(self, engine: Engine, operator: Operator, args: Args, kwargs: Kwargs) -> Any:
         """Carry out the plan at one execution."""
-        call = Call(engine, self._identity, operator, self._form, keys, args, kwargs)
+        call = Call(engine, self._identity, operator, self._form, args, kwargs)
         inputs = call.inputs()
         # a module has parameters, whatever it is given
-        tracked = _is_recording() if plan.whole is not None else is_tracked(inputs)
-        return self.run_call(plan, call, inputs, tracked)
+        tracked = _is_recording() if self._plan.whole is not None else is_tracked(inputs)
+        return self.run_call(call, inputs, tracked)
 
-    def run_call(self, plan: Plan, call: Call, inputs: Sequence[Tensor], tracked: bool) -> Any:
+    def run_call(self, call: Call, inputs: Sequence[Tensor], tracked: bool) -> Any:
         """Carry out the plan at one execution.
 
         Args:
-            plan: the plan.
             call: the execution.
             inputs: what the program gives it.
             tracked: whether it has a gradient.
         """
-        signature, operator = self._form.signature, call.operator
+        plan, signature, operator = self._plan, self._form.signature, call.operator
         if is_tracing(inputs):
             return call.run(plan.inside)
         _check(plan, operator)
@@ -224,7 +222,7 @@ def is_tracked(tensors: Sequence[Tensor]) -> bool:
 
 def _is_recording() -> bool:
     """Whether gradients are computed, in either mode."""
-    return torch.is_grad_enabled() or records_tangents()
+    return (torch.is_grad_enabled() and not is_below_autograd()) or records_tangents()
 
 
 @not_a_call_site

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from amanda.driving import ByOperator
 
-from amanda_torch.context import Context, Site
+from amanda_torch._internals import count_function_modes
+from amanda_torch.context import Context, Passage, Site, Turn
 from amanda_torch.contexts import Contexts
 from amanda_torch.frames import (
     DEEPEST,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from amanda_torch.frames import Way
     from amanda_torch.settings import Settings
     from amanda_torch.signature import Args, Kwargs
-    from amanda_torch.targets import Form
+    from amanda_torch.targets import Form, Forms
     from amanda_torch.thread import Entered, ThreadState
 
 # Turns told apart at one site: an endless loop within one call must not make the cache grow
@@ -77,47 +78,37 @@ class Identity:
     def operator(
         self, form: Form, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
     ) -> Operator:
-        """The operator that is executed.
+        """The operator that is executed, where it has one form alone; see :meth:`turn`."""
+        return self.turn(form, args, kwargs, frame, thread).operator
+
+    def turn(
+        self, target: Forms, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
+    ) -> Turn:
+        """The operator that is executed, and the form in which it is given its arguments.
 
         Args:
-            form: the form in which it is given its arguments.
-            args: these arguments; those that are no tensors tell operators apart outside of
-                modules, where no turns are counted.
+            target: what is called, which tells the form.
+            args: the arguments; those that are no tensors tell operators apart outside of modules,
+                where no turns are counted.
             kwargs: the same, by name.
             frame: what calls it.
             thread: the current thread's state.
         """
         entered = thread.entered
-        site: Any
         if entered is None:
-            context, way = self._outside(frame, thread)
-            if thread.visits is None and context is thread.outside:
-                given = form.settings(args, kwargs)
-                if given is not None:
-                    return self._by_settings(form, way, frame, context, *given)
-            site = self._site(context, (form.key, way), frame)
-        else:
-            context = entered[CONTEXT] or self.context(entered, thread)
-            caller: Any = frame
-            try:
-                site = context.ways[form.key]
-                while True:
-                    site = site[id(caller.f_code)]
-                    if type(site) is Site:
-                        break
-                    site = site[caller.f_lasti]
-                    caller = caller.f_back
-            except (KeyError, AttributeError):  # it is new, or in code that is made anew
-                site = self._site_within(context, form.key, frame, thread)
-        turn, visits = 0, thread.visits
-        if visits is not None:
-            turn = visits.get(site, 0)
-            visits[site] = turn + 1
-        operators: list[Operator] = site.operators
-        if turn < len(operators):
-            return operators[turn]
-        new = functools.partial(_new_operator, context, form.type, frame)
-        return self._at_turn(turn, site, new)
+            return self._turn_outside(target.form(args, kwargs), args, kwargs, frame, thread)
+        context = entered[CONTEXT] or self.context(entered, thread)
+        route = context.ways.follow(target, frame)
+        passage: Passage | None = None if route is None else route.found
+        if passage is None or not passage.fits(args) or count_function_modes():
+            passage = self._passage(context, passage, target, args, kwargs, frame, thread)
+        visits, site, turns = thread.visits, passage.site, passage.turns
+        assert visits is not None
+        turn = visits.get(site, 0)
+        visits[site] = turn + 1
+        if turn < len(turns):
+            return turns[turn]
+        return self._new_turn(turn, context, passage, frame)
 
     def module_operator(
         self, context: Context, type: str, frame: FrameType, thread: ThreadState
@@ -137,8 +128,6 @@ class Identity:
         visits = thread.visits
         assert visits is not None
         turn = visits[site] = visits.get(site, -1) + 1
-        if turn < len(site.operators):
-            return site.operators[turn]
         new = functools.partial(context.root.add, context.scope, type, is_module=True)
         return self._at_turn(turn, site, lambda: new(source=source_of(frame)))
 
@@ -165,17 +154,40 @@ class Identity:
         """The attributes of an operator, without the values of those that differ."""
         return attributes(attrs, operator, self._differing.get(operator.serial))
 
-    def _site_within(
-        self, context: Context, key: object, frame: FrameType, thread: ThreadState
-    ) -> Site:
-        """The place within a module from where a frame runs an operator."""
+    def _passage(
+        self,
+        context: Context,
+        known: Passage | None,
+        target: Forms,
+        args: Args,
+        kwargs: Kwargs,
+        frame: FrameType,
+        thread: ThreadState,
+    ) -> Passage:
+        """The passage through a place within a module with arguments in this form.
+
+        ``known`` is the last one on this route.
+        """
+        form = target.form(args, kwargs)
+        if known is not None and form is known.form:
+            known.fits = form.guard(args)
+            return known
         way = call_sites(frame, thread.origin)
-        if (key, way) not in context.sites and self._codes.learn(frame):
+        if (form.key, way) not in context.sites and self._codes.learn(frame):
             way = call_sites(frame, thread.origin)
-        site = self._site(context, (key, way), frame)
+        passage = Passage(self._site(context, (form.key, way), frame), form, form.guard(args))
         with self.contexts.lock:
-            context.lead(context.ways, key, frame, site)
-        return site
+            context.ways.lead(target, frame, passage)
+        return passage
+
+    def _new_turn(self, turn: int, context: Context, passage: Passage, frame: FrameType) -> Turn:
+        site, form = passage.site, passage.form
+        new = functools.partial(_new_operator, context, form.type, frame)
+        operator = self._at_turn(turn, site, new)
+        with self.contexts.lock:
+            known = len(passage.turns)
+            passage.turns += [Turn(o, form) for o in site.operators[known : turn + 1]]
+        return Turn(operator, form)
 
     def _site(self, context: Context, address: Address, frame: FrameType) -> Site:
         site = context.sites.get(address)
@@ -187,6 +199,8 @@ class Identity:
 
     def _at_turn(self, turn: int, site: Site, new: Callable[[], Operator]) -> Operator:
         operators = site.operators
+        if turn < len(operators):
+            return operators[turn]
         if turn >= _TURNS:
             return operators[-1]
         with self.contexts.lock:  # another thread may have come first
@@ -217,26 +231,34 @@ class Identity:
                 operator = place.add(settings, names, new)
         return operator
 
+    def _turn_outside(
+        self, form: Form, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
+    ) -> Turn:
+        """The operator that is executed outside of modules."""
+        context, way = self._outside(frame, thread)
+        visits = thread.visits
+        if visits is None and context is thread.outside:
+            given = form.settings(args, kwargs)
+            if given is not None:
+                return Turn(self._by_settings(form, way, frame, context, *given), form)
+        site = self._site(context, (form.key, way), frame)
+        turn = 0
+        if visits is not None:
+            turn = visits.get(site, 0)
+            visits[site] = turn + 1
+        new = functools.partial(_new_operator, context, form.type, frame)
+        return Turn(self._at_turn(turn, site, new), form)
+
     # The module that code runs in
 
     def _within(
         self, parent: Context, module: _Module, frame: FrameType, thread: ThreadState
     ) -> Context:
         """The context of a module that is called from a frame within another one."""
-        found: Any
-        caller: Any = frame
-        try:
-            found = parent.calls[id(module)]
-            while True:
-                found = found[id(caller.f_code)]
-                if type(found) is Context:
-                    break
-                found = found[caller.f_lasti]
-                caller = caller.f_back
-            if found.holds(module):
-                return found
-        except (KeyError, AttributeError):  # it is new, or called by code that is made anew
-            pass
+        route = parent.calls.follow(id(module), frame)
+        known: Context | None = None if route is None else route.found
+        if known is not None and known.holds(module):
+            return known
         return self._new_within(parent, module, frame, thread)
 
     def _new_within(
@@ -251,7 +273,7 @@ class Identity:
                 way = call_sites(frame, thread.origin)
             context = self.contexts.child(parent, module, way, frame, thread.visits)
         with self.contexts.lock:
-            parent.lead(parent.calls, id(module), frame, context)
+            parent.calls.lead(id(module), frame, context)
         return context
 
     def _outermost(self, module: _Module, frame: FrameType, thread: ThreadState) -> Context:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import AmandaError
 
-from amanda_torch._internals import count_function_modes, set_key_included
+from amanda_torch._internals import set_key_included
 from amanda_torch.call import Call, run_inside
 from amanda_torch.frames import not_a_call_site
-from amanda_torch.lineage import Traced
 from amanda_torch.strategies import strategy_of
 from amanda_torch.thread import KEY, local
 from amanda_torch.tracing import is_tracing
@@ -25,43 +24,37 @@ if TYPE_CHECKING:
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form, Target
 
-_class_of = type  # which the parameters of that name hide
-
 
 def make_kernel(identity: Identity, type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
-    """A kernel for the interception key; it is given the dispatch keys first.
+    """A kernel for the interception key.
 
     What it stands in front of is resolved when it first runs: most operators never do.
     """
-    resolved: Any = None
+    target: Any = None
 
     @not_a_call_site
-    def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal resolved
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        nonlocal target
         thread = local.thread
         set_key_included(KEY, False)
         try:
-            if resolved is None:
-                resolved = resolve()
-            form = resolved.by_types.get(tuple(map(_class_of, args)))
-            if form is None or count_function_modes():
-                form = resolved.form(args, kwargs)
+            if target is None:
+                target = resolve()
             engine = thread.engine
             if engine is None:  # a thread of autograd
-                return form.run(*args, **kwargs)
+                return target.form(args, kwargs).run(*args, **kwargs)
             wanted = engine.wanted
             if wanted is not None and type not in wanted:
-                return run_inside(engine.inside(type), form, keys, args, kwargs)
-            operator = identity.operator(form, args, kwargs, getframe(1), thread)
-            record = engine.records.get(operator.serial)
-            plan = None if record is None else record.plan
-            if plan is not None:
-                if plan.is_noop and plan.inside is None:
-                    return form.run(*args, **kwargs)
-                carry_out = plan.prepared.get(form)
-                if carry_out is not None:
-                    return carry_out(engine, plan, operator, keys, args, kwargs)
-            return _carry_out(engine, identity, operator, form, keys, args, kwargs)
+                return run_inside(engine.inside(type), target.form(args, kwargs), args, kwargs)
+            operator, form = identity.turn(target, args, kwargs, getframe(1), thread)
+            ready = engine.ready.get(operator.serial)
+            if ready is not None:
+                for_form, carry_out = ready
+                if for_form is form:
+                    if carry_out is None:
+                        return form.run(*args, **kwargs)
+                    return carry_out(engine, operator, args, kwargs)
+            return _carry_out(engine, identity, operator, form, args, kwargs)
         except AmandaError as error:
             if thread.raised is not None:
                 thread.raised.append(error)
@@ -88,7 +81,7 @@ def run_at(
     thread = local.thread
     set_key_included(KEY, False)
     try:
-        return _carry_out(engine, identity, operator, form, None, args, kwargs)
+        return _carry_out(engine, identity, operator, form, args, kwargs)
     finally:
         set_key_included(KEY, thread.engine is not None)
 
@@ -99,22 +92,20 @@ def _carry_out(
     identity: Identity,
     operator: Operator,
     form: Form,
-    keys: Any,
     args: Args,
     kwargs: Kwargs,
 ) -> Any:
     """Carry out the plan of an operator, which is made if there is none."""
     plan = engine.plan(operator)
     if plan is None:
-        call = Call(engine, identity, operator, form, keys, args, kwargs)
+        call = Call(engine, identity, operator, form, args, kwargs)
         inputs = call.inputs()
         if is_tracing(inputs):
             return call.run(engine.inside(form.type))
         plan = engine.analyze(call.shown(inputs))
-    carry_out = plan.prepared.get(form)
+    carry_out = strategy_of(plan, form, identity)
+    if engine.caching:
+        engine.ready.keep(operator, (form, carry_out))
     if carry_out is None:
-        carry_out = strategy_of(plan, form, identity)
-        if plan.producers:
-            carry_out = Traced(carry_out, form).run
-        plan.prepared[form] = carry_out
-    return carry_out(engine, plan, operator, keys, args, kwargs)
+        return form.run(*args, **kwargs)
+    return carry_out(engine, operator, args, kwargs)

@@ -173,21 +173,14 @@ _lineages: weakref.WeakKeyDictionary[Tool, Lineage] = weakref.WeakKeyDictionary(
 
 
 @not_a_call_site
-class Traced:
+def traced(plan: Plan, carry_out: Strategy, form: Form) -> Strategy:
     """Carries out a plan, and tells what makes the inputs of the operator."""
+    signature = form.signature
 
-    def __init__(self, carry_out: Strategy, form: Form) -> None:
-        self._carry_out = carry_out
-        self._form = form
-
-    def run(
-        self, engine: Engine, plan: Plan, operator: Operator, keys: Any, args: Args, kwargs: Kwargs
-    ) -> Any:
-        """Carry out the plan at one execution."""
-        signature = self._form.signature
-        inputs = self._form.tensors(args, kwargs)
+    def tell(engine: Engine, operator: Operator, args: Args, kwargs: Kwargs) -> Any:
+        inputs = form.tensors(args, kwargs)
         if is_tracing(inputs):
-            return self._carry_out(engine, plan, operator, keys, args, kwargs)
+            return carry_out(engine, operator, args, kwargs)
         destinations = [inputs[i] for i in signature.places(signature.written, args)]
         destinations += signature.out_tensors(kwargs)
         with DisableTorchFunction():
@@ -197,7 +190,7 @@ class Traced:
                     for maker, output in lineage.makers(tensor):
                         producers[index].add(maker, output)
             given = frozenset(_memory_of([*inputs, *destinations]))
-        result = self._carry_out(engine, plan, operator, keys, args, kwargs)
+        result = carry_out(engine, operator, args, kwargs)
         outputs = outputs_of(result)
         if signature.marks_dirty:
             destinations = [t for t in inputs if any(t is output for output in outputs)]
@@ -206,6 +199,8 @@ class Traced:
             for tool in plan.producers:
                 _lineages[tool].ran(operator, given, outputs, set(map(id, destinations)))
         return result
+
+    return tell
 
 
 def _memory_of(tensors: Sequence[Tensor]) -> Iterator[int]:

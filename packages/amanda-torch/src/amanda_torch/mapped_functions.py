@@ -71,11 +71,7 @@ class MappedFunctions(driving.Patches):
     def _seen(self, type: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function whose calls are seen by those to whom they are operators of a type."""
 
-        @not_a_call_site
-        def resume(_: Any, *args: Any, **kwargs: Any) -> Any:
-            return function(*args, **kwargs)
-
-        form = Form(type, type, _FunctionSignature(function), function, resume)
+        form = Form(type, type, _FunctionSignature(function), function, function)
 
         @not_a_call_site
         def seen(*args: Any, **kwargs: Any) -> Any:
@@ -89,7 +85,7 @@ class MappedFunctions(driving.Patches):
                 return function(*args, **kwargs)
             identity = self._driver.identity
             operator = identity.operator(form, args, kwargs, sys._getframe(1), thread)
-            call = Call(engine, identity, operator, form, None, args, kwargs)
+            call = Call(engine, identity, operator, form, args, kwargs)
             if not self._is_one(call.shown(call.inputs()), engine):
                 return function(*args, **kwargs)
             return run_at(identity, engine, operator, form, args, kwargs)

@@ -200,9 +200,4 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-@not_a_call_site
-def _resume(_: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    return run_module(module, *args, **kwargs)
-
-
-_FORM = Form("a module", "a module", _ModuleSignature(), run_module, _resume)
+_FORM = Form("a module", "a module", _ModuleSignature(), run_module, run_module)

@@ -91,7 +91,7 @@ class KnownModule:
         for parent, addresses in self.places.items():
             for address in addresses:
                 parent.children.pop(address, None)
-                parent.calls.pop(address[0], None)
+                parent.calls.forget(address[0])
 
     def at(self, root: Root, scope: str) -> Context | None:
         """The context that was met first in a model at a path."""

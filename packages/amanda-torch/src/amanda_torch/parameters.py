@@ -15,6 +15,7 @@ import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.thread import local
 from amanda_torch.views import view_of_base, views_by_nodes
 
 if TYPE_CHECKING:
@@ -91,8 +92,11 @@ def noting_copies(
     """
 
     @not_a_call_site
-    def noting(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        result = kernel(keys, *args, **kwargs)
+    def noting(*args: Any, **kwargs: Any) -> Any:
+        engine = local.thread.engine
+        result = kernel(*args, **kwargs)
+        if engine is None or not engine.context_maps:
+            return result
         source = args[0]
         if torch.is_grad_enabled() or result is source or not isinstance(source, torch.Tensor):
             return result  # a number may be converted too

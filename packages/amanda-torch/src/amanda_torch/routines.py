@@ -35,12 +35,11 @@ class Routines:
     Gradients of what they return pass straight to what it replaces, but for differentiable ones.
     """
 
-    __slots__ = ("_actions", "_groups")
+    __slots__ = ("_actions", "_differentiable")
 
     def __init__(self, actions: Sequence[Action]) -> None:
         self._actions = actions
-        groups = itertools.groupby(actions, lambda action: action.differentiable)
-        self._groups = [(differentiable, tuple(group)) for differentiable, group in groups]
+        self._differentiable = any(action.differentiable for action in actions)
 
     def run(
         self, tensors: Sequence[Tensor], operator: Operator, forward: Forward = NOTHING
@@ -48,31 +47,43 @@ class Routines:
         """``tensors`` itself, or a list with what routines have returned in it."""
         if not self._actions:
             return tensors
-        if _is_grad_enabled() or forward_ad._current_level >= 0:
-            returned = self._run_recording(tensors, operator, forward)
-        else:
-            returned = tensors
+        recording = _is_grad_enabled()
+        if forward_ad._current_level >= 0 or (recording and self._differentiable):
+            return self._run_recording(tensors, operator, forward)
+        returned = tensors
+        if recording:
+            set_grad_enabled(False)
+        try:
             for action in self._actions:
                 result = action.call(returned, operator, forward)
                 if result is not None:
-                    returned = action.substituted(result, returned, operator, incompatible)
-        if returned is not tensors:
-            refuse_substitution(self._actions, operator)
-        return returned
+                    check = stops_gradient if recording else incompatible
+                    returned = action.substituted(result, returned, operator, check)
+        finally:
+            if recording:
+                set_grad_enabled(True)
+        if returned is tensors:
+            return tensors
+        refuse_substitution(self._actions, operator)
+        return constant(tensors, returned) if recording else returned
 
     def _run_recording(
         self, tensors: Sequence[Tensor], operator: Operator, forward: Forward
     ) -> Sequence[Tensor]:
         """What autograd sees of it: a differentiable routine, but only results of any other."""
-        for differentiable, actions in self._groups:
+        returned = tensors
+        for differentiable, group in itertools.groupby(self._actions, lambda a: a.differentiable):
+            actions = tuple(group)
             if differentiable:
-                tensors = _in_turn(actions, tensors, operator, incompatible, forward)
+                returned = _in_turn(actions, returned, operator, incompatible, forward)
                 continue
-            given = tensors
-            tensors = unrecorded(_in_turn, actions, given, operator, stops_gradient, forward)
-            if tensors is not given:
-                tensors = constant(given, tensors)
-        return tensors
+            given = returned
+            returned = unrecorded(_in_turn, actions, given, operator, stops_gradient, forward)
+            if returned is not given:
+                returned = constant(given, returned)
+        if returned is not tensors:
+            refuse_substitution(self._actions, operator)
+        return returned
 
 
 @not_a_call_site

@@ -28,7 +28,6 @@ class OperatorSignature(Signature):
     """The signature of an operator of the dispatcher.
 
     Attributes:
-        tensor_places: positions of the arguments that are tensors, or lists of them.
         types_tell: whether the types of the positional arguments tell where tensors are: none are
             in lists or given by name.
     """

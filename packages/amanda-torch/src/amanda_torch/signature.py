@@ -23,6 +23,7 @@ class Signature:
     """Tells the names and kinds of the arguments of one operator.
 
     Attributes:
+        tensor_places: positions of the arguments that are declared as tensors, or as lists of them.
         written: positions of the arguments that the operator writes its results to.
         out: names of the keyword arguments that it writes its results to (``out=``).
         shifting: positions of the arguments that may be more or fewer tensors, with others behind.
@@ -37,6 +38,7 @@ class Signature:
         opaque: whether it is code of the program, which may write to anything that it is given.
     """
 
+    tensor_places: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
     out: tuple[str, ...] = ()
     state: tuple[int, ...] = ()

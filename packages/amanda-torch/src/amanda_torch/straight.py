@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from amanda_torch._internals import (
+    AUTOGRAD,
     FunctionBase,
     forward_ad,
+    is_key_excluded,
     is_wrapped,
     keeping_version,
     transforms_active,
@@ -122,6 +124,11 @@ def carries_gradient(tensor: Tensor) -> bool:
     return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
 
 
+def is_below_autograd() -> bool:
+    """Whether what runs is part of an operator whose gradient is its own, at this moment."""
+    return is_key_excluded(AUTOGRAD)
+
+
 def is_strided_nested(tensor: Tensor) -> bool:
     """Whether a tensor is of the kind for which PyTorch has no custom autograd Functions."""
     return tensor.is_nested and tensor.layout is torch.strided
@@ -136,6 +143,8 @@ def straight_through(
         originals: what they stand for.
         substitutes: the same tensors, which stay so, or others.
     """
+    if is_below_autograd():
+        return substitutes
     chosen = []
     for i, original in enumerate(originals):
         if original is not substitutes[i] and _can_be_bound(original):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from amanda_torch._internals import count_function_modes, keyset_after, takes_numbers
+from amanda_torch._internals import count_function_modes, takes_numbers
 from amanda_torch.bindings import binding_of
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.resuming import past_us
 from amanda_torch.schema import OperatorSignature
-from amanda_torch.thread import KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from amanda_torch.signature import Args, Kwargs, Signature
 
     Run = Callable[..., Any]
-
-_PAST_US = keyset_after(KEY)
 
 # Types of arguments that hold no tensors but by their own type, nor have a say in how they are
 # passed on, as subclasses of tensors have.
@@ -44,8 +42,7 @@ class Form:
             another operator.
         signature: its signature.
         run: runs it, from the start.
-        resume: runs it past our kernel, given the dispatch keys with which it arrived there, so
-            that what it is made of may arrive at our kernels.
+        resume: runs it past our kernel, so that what it is made of may arrive at our kernels.
         numeric: whether numbers stand for tensors among the arguments.
         places: positions of the tensors, where nothing but positional arguments is one, none of a
             subclass; else None.
@@ -92,6 +89,15 @@ class Form:
         """What tells operators apart outside of modules, and the names of these arguments."""
         return self.signature.settings(args, kwargs, self.numeric)
 
+    def form(self, args: Args, kwargs: Kwargs) -> Form:
+        """This one: what has one form alone is its own target."""
+        return self
+
+    def guard(self, args: Args) -> Callable[[Args], bool]:
+        """Tells whether other arguments are in this form too, in which these are; or that it cannot
+        tell."""
+        return _never if self.places is None else _guard(args, self.signature.tensor_places)
+
 
 def _pick(places: tuple[int, ...]) -> Callable[[Args], Sequence[Tensor]]:
     start = places[0] if places else 0
@@ -100,12 +106,30 @@ def _pick(places: tuple[int, ...]) -> Callable[[Args], Sequence[Tensor]]:
     return itemgetter(slice(start, end)) if together else itemgetter(*places)
 
 
-class Target:
-    """An overload that a kernel stands in front of.
+def _guard(args: Args, places: Sequence[int]) -> Callable[[Args], bool]:
+    """Tells whether what may be a tensor among arguments is of the same types as in these."""
+    count = len(args)
+    found = [(i, type(args[i])) for i in places if i < count]
+    if not 1 <= len(found) <= 3:
+        types = tuple(map(type, args))
+        return lambda args: tuple(map(type, args)) == types
+    (a, of_a), (b, of_b), (c, of_c) = (*found, found[-1], found[-1])[:3]
+    if len(found) == 1:
+        return lambda args: len(args) == count and type(args[a]) is of_a
+    return lambda args: (
+        len(args) == count
+        and type(args[a]) is of_a
+        and type(args[b]) is of_b
+        and type(args[c]) is of_c
+    )
 
-    Attributes:
-        by_types: its forms by the types of the positional arguments, where these tell the form.
-    """
+
+def _never(args: Args) -> bool:
+    return False
+
+
+class Target:
+    """An overload that a kernel stands in front of."""
 
     def __init__(self, type: str, name: str) -> None:
         namespace, _, rest = name.partition("::")
@@ -115,26 +139,29 @@ class Target:
         self._signature = OperatorSignature(operator)
         self._run = operator._op
         self._binding = binding_of(name)
-        self._resume = _past_us(operator)
+        self._resume = past_us(name, operator)
         self._takes_numbers = namespace == "aten" and takes_numbers(packet)
         self._forms: dict[tuple[object, ...], Form] = {}
-        self.by_types: dict[tuple[Any, ...], Form] = {}
+        self._by_types: dict[tuple[Any, ...], Form] = {}
 
     def form(self, args: Args, kwargs: Kwargs) -> Form:
-        """The form of an execution."""
+        """The form of an execution; mostly the types of the positional arguments tell."""
+        types = tuple(map(type, args))
+        form = self._by_types.get(types)
+        if form is not None and not count_function_modes():
+            return form
         signature = self._signature
         numeric = signature.numeric(args, kwargs)
         key: object = self._type
         if numeric or signature.shifting:
             key = self._type, signature.arrangement(args, numeric)
-        types = tuple(map(type, args))
         if not signature.types_tell or not _PLAIN.issuperset(types) or count_function_modes():
             return self._form(key, numeric, None)
         count = len(args)
         places = tuple(
             i for i in signature.tensor_places if i < count and isinstance(args[i], Tensor)
         )
-        form = self.by_types[types] = self._form(key, numeric, places)
+        form = self._by_types[types] = self._form(key, numeric, places)
         return form
 
     def _form(self, key: object, numeric: bool, places: tuple[int, ...] | None) -> Form:
@@ -161,19 +188,12 @@ class Target:
             return signature.rewrapped(run(*args, **kwargs))
 
         @not_a_call_site
-        def resume_numbers(keys: Any, *args: Any, **kwargs: Any) -> Any:
+        def resume_numbers(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = signature.wrapped(args, kwargs)
-            return signature.rewrapped(resume(keys, *args, **kwargs))
+            return signature.rewrapped(resume(*args, **kwargs))
 
         return run_numbers, resume_numbers
 
 
-def _past_us(operator: Any) -> Run:
-    """Runs an operator from the dispatch key after ours."""
-    redispatch = operator._handle.redispatch_boxed
-
-    @not_a_call_site
-    def resume(keys: Any, *args: Any, **kwargs: Any) -> Any:
-        return redispatch(keys & _PAST_US, *args, **kwargs)
-
-    return resume
+Forms: TypeAlias = Form | Target
+"""What tells the form of an execution."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from amanda_torch.context import Context, Site
     from amanda_torch.frames import Way
+    from amanda_torch.signature import Args, Kwargs
 
 # A dispatch key that nothing else uses. While it is included in a thread, operators that have a
 # kernel on it arrive there first; all others fall through at no cost.
@@ -58,6 +59,7 @@ class ThreadState:
         floor: the code that opened the outermost scope; call paths end there.
         resumed: the calling context of the checkpoint that is being run again.
         origin: the call sites that lead from there to the checkpoint.
+        resuming: the arguments of the operator that is about to go on past our kernel.
         around: what this thread was at when a routine opened a scope of its own; None outside
             of such scopes.
         script_optimizes: whether TorchScript optimized what it runs before tools were active;
@@ -84,6 +86,7 @@ class ThreadState:
         "outside",
         "raised",
         "resumed",
+        "resuming",
         "script_optimizes",
         "scripts",
         "session",
@@ -101,6 +104,7 @@ class ThreadState:
         self.floor: CodeType | None = None
         self.resumed: Context | None = None
         self.origin: Way = ()
+        self.resuming: tuple[Args, Kwargs] = (), {}
         self.script_optimizes: bool | None = None
         self.capturing = False
         self.derived: str | None = None
@@ -134,9 +138,9 @@ def intercepting() -> bool:
     return is_key_included(KEY)
 
 
-# Another key that nothing uses. To exclude it changes nothing, but marks the backward that runs
-# then, in the threads that autograd has for it too, as one that tools see nothing of.
-_MARK = dispatch_key_parse("TESTING_ONLY_GenericWrapper")
+# A key that nothing uses. To exclude it changes nothing, but marks the backward that runs then, in
+# the threads that autograd has for it too, as one that tools see nothing of.
+_MARK = dispatch_key_parse("DeferredInit")
 
 
 @contextlib.contextmanager
