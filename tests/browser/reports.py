@@ -80,7 +80,8 @@ def small():
             for place, spent in times.items():
                 duration = int(spent[direction == "backward"])
                 if duration and place.purpose == "model":
-                    timeline.add(execution(place, direction, now, duration))
+                    allocated = (now % 7_000_000) * 100
+                    timeline.add(execution(place, direction, now, duration, allocated))
                     now += duration
         now += 1_000_000
     contents.timelines.append(timeline)
@@ -108,10 +109,10 @@ def many():
     return contents
 
 
-def execution(place, direction, start, duration):
+def execution(place, direction, start, duration, allocated=None):
     """An execution of an operator."""
     kind = Kind(place, place, direction, None, _NOTHING, _NOTHING)
-    return Execution(kind, 0, start, duration, duration, 0, None, None)
+    return Execution(kind, 0, start, duration, duration, 0, allocated, None)
 
 
 def contents_of(*tools):

@@ -217,7 +217,8 @@ class TestTimeline:
         page = opened()
         canvas = page.one("#timeline .lanes")
         page.one("#timeline-step").send_keys(Keys.ARROW_RIGHT)
-        page.hover(canvas, -canvas.size["width"] // 2 + 40, 35 - canvas.size["height"] // 2)
+        lane = 110  # below the curve of the memory
+        page.hover(canvas, -canvas.size["width"] // 2 + 40, lane - canvas.size["height"] // 2)
         assert "body.first/conv" in page.tip()
         assert "3.00 ms" in page.tip()
 

@@ -103,7 +103,11 @@ class Visit:
 
     def hover(self, element, x=0, y=0):
         """Move the pointer to an element, or so far from its middle."""
-        self.script("arguments[0].scrollIntoView({block: 'center'})", element)
+        self.browser.execute_async_script(  # until what was drawn has been scrolled
+            "const [at, done] = arguments; at.scrollIntoView({ block: 'center' });"
+            "requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done)));",
+            element,
+        )
         ActionChains(self.browser).move_to_element_with_offset(element, x, y).perform()
 
     def choose(self, selector, text):

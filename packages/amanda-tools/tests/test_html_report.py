@@ -13,6 +13,7 @@ from amanda_tools import Column, Findings, Flops, Place, Profile, write_report
 from amanda_tools.execution import Execution, Kind, Tensors
 from amanda_tools.html_report import Contents, Timeline, contents_of_files, page_of
 from amanda_tools.html_report import timeline as timelines
+from amanda_tools.html_report.contents import Section
 from amanda_tools.html_report.parts import parts_of
 from amanda_tools.results import Results
 from rich.panel import Panel
@@ -226,6 +227,11 @@ class TestPage:
         assert len(data["sections"]) == 2
         assert data["operators"]["id"] == []
 
+    def test_says_of_a_tool_whose_findings_are_partial(self):
+        section = Section("Flops", partial=f"ended by {MARKUP}")
+        page = page_of(Contents("train.py", sections=[section])).decode()
+        assert "This is not all that there was to find: ended by &lt;/script&gt;" in page
+
     def test_has_numbers_that_json_has_none_of_as_text(self):
         nan = Shows([Column("N", {Place("a", "a", ""): float("nan")})])
         assert values_in(data_in(page_of(contents_of(nan))), "N") == {"a": 0}
@@ -306,6 +312,13 @@ class TestRun:
         assert "pip install 'amanda-tools[report]'" in err
         assert "ran" not in out
         assert not (tmp_path / "report.html").exists()
+
+    def test_is_written_where_the_settings_of_the_project_say(self, tmp_path, in_process):
+        (tmp_path / "amanda.toml").write_text('report = "page.html"')
+        (tmp_path / "train.py").write_text(PROGRAM)
+        code, _, _ = in_process(tmp_path, "run", "train.py")
+        assert code == 0
+        assert data_in((tmp_path / "page.html").read_bytes())["operators"]["id"]
 
     def test_records_no_times_where_no_tool_measures_any(self, tmp_path, in_process):
         (tmp_path / "train.py").write_text(PROGRAM)

@@ -77,10 +77,13 @@ class TestFile:
 
 @pytest.mark.parametrize(
     ("flag", "value"),
-    [("tools", ("trace:out=x.jsonl",)), ("ops", ("conv2d",)), ("depth", 0), ("width", 99)],
+    [
+        *(("tools", ("trace:out=x.jsonl",)), ("ops", ("conv2d",)), ("depth", 0), ("width", 99)),
+        ("report", "new.html"),
+    ],
 )
 def test_a_flag_replaces_the_setting_of_its_name_alone(own, flag, value):
-    own('tools = ["flops"]\nops = ["relu"]\ndepth = 4\nwidth = 50\n')
+    own('tools = ["flops"]\nops = ["relu"]\ndepth = 4\nwidth = 50\nreport = "old.html"\n')
     kept = settings_of({})._asdict()
     changed = settings_of({"tools": (), "ops": (), "depth": None, "width": None, flag: value})
     assert getattr(changed, flag) == value
@@ -138,6 +141,8 @@ class TestTools:
         ("depth = 1.5", "depth is a whole number from 0 on, not 1.5"),
         ("width = 19", "width is a whole number from 20 on, not 19"),
         ("width = 2026-11-30", "width is a whole number"),
+        ('report = ""', "report is a file"),
+        ("report = true", "report is a file"),
     ],
 )
 def test_what_is_no_setting_is_told_in_one_line_with_the_file(project, in_process, text, message):
@@ -205,10 +210,11 @@ def test_verbose_tells_what_applies_and_where_it_comes_from(project, own, in_pro
     (project / "train.py").write_text("")
     _, _, shown = in_process(project, "run", "--verbose", "--depth", "3", "train.py")
     file = project / "amanda.toml"
-    assert shown.splitlines()[:5] == [
+    assert shown.splitlines()[:6] == [
         f"amanda: the project's settings: {file}",
         f'amanda: tools = ["trace:out=t.jsonl"], from {file}',
         "amanda: ops = all, from the defaults",
         "amanda: depth = 3, from the command line",
         "amanda: width = as the terminal, from the defaults",
+        "amanda: report = none, from the defaults",
     ]

@@ -174,12 +174,12 @@ def run(
     own. Reports go to the standard error.
 
     What the command line leaves out is taken from [tool.amanda] in pyproject.toml, or from
-    amanda.toml: tools, ops, depth and width.
+    amanda.toml: tools, ops, depth, width and report.
 
     The exit code is that of the script; it is 2 if nothing could be run, or if the script ended
     with 0 and a tool failed. That no operator ran under the tools is said, and does not change it.
     """
-    flags = {"tools": lines, "ops": ops, "depth": depth, "width": width}
+    flags = {"tools": lines, "ops": ops, "depth": depth, "width": width, "report": report}
     settings = settings_of(flags)
     if verbose:
         for line in settings.described(_DEFAULT_TOOLS):
@@ -188,7 +188,7 @@ def run(
     program = find(target, module=module)
     requests = settings.requests(_DEFAULT_TOOLS)
     with refused("a file to write"):
-        page = None if report is None else PageFile(report)
+        page = None if settings.report is None else PageFile(settings.report)
     outcome, tools = run_under(requests, types, program, args, page)
     return show_results(outcome, tools, requests, types, settings, page)
 

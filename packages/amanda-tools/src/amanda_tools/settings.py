@@ -39,6 +39,7 @@ class Settings(NamedTuple):
         ops: operator types to look at; none for all.
         depth: levels of modules in the table.
         width: characters of a line in tables; None for as many as fit.
+        report: the file of an HTML report; None for none.
         file: the file of the project's settings; None where it has none.
         origins: where a setting comes from, by its name; one that is missing is the default.
     """
@@ -47,6 +48,7 @@ class Settings(NamedTuple):
     ops: Sequence[str]
     depth: int
     width: int | None
+    report: str | None
     file: Path | None
     origins: Mapping[str, str]
 
@@ -75,6 +77,7 @@ class Settings(NamedTuple):
             "ops": json.dumps(list(self.ops), ensure_ascii=False) if self.ops else "all",
             "depth": str(self.depth),
             "width": "as the terminal" if self.width is None else str(self.width),
+            "report": "none" if self.report is None else json.dumps(self.report),
         }
         for name, value in shown.items():
             yield f"{name} = {value}, from {self.origins.get(name, 'the defaults')}"
@@ -98,6 +101,7 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
         values.get("ops", ()),
         values.get("depth", DEFAULT_DEPTH),
         values.get("width"),
+        values.get("report"),
         file,
         origins,
     )
@@ -159,7 +163,11 @@ def _shown(value: object) -> str:
 
 
 def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(v, str) and v.strip() for v in value)
+    return isinstance(value, list) and all(map(_is_name, value))
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _is_whole(value: object, least: int) -> bool:
@@ -171,4 +179,5 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "ops": (_are_names, 'a list of operator types, as ["conv2d"]'),
     "depth": (lambda value: _is_whole(value, 0), "a whole number from 0 on"),
     "width": (lambda value: _is_whole(value, LEAST_WIDTH), f"a whole number from {LEAST_WIDTH} on"),
+    "report": (_is_name, 'a file, as "report.html"'),
 }
