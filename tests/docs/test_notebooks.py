@@ -79,3 +79,15 @@ def test_progress_is_gone_when_the_work_is_done_and_the_result_is_a_table(tmp_pa
     assert output(notebook.cells[1]) == "30\n"
     assert "<table>" in outputs[-1].data["text/html"]
     assert not any("<progress" in str(shown) for shown in outputs)
+
+
+NAN = """
+from amanda_tools import NanWatch
+with amanda.apply(watch := NanWatch()):
+    torch.zeros(2).log() * 0
+print(*(row.source for row in watch.rows()))
+"""
+
+
+def test_a_line_is_told_by_the_number_of_its_cell(tmp_path):
+    assert run(tmp_path, SETUP, NAN)[1] == "In[2]:3 In[2]:3\n"

@@ -129,3 +129,26 @@ class TestIds:
         assert ids.free("add") == "add"
         operators += self.operators(ids, "add")
         assert ids.free("add") == "add#4"
+
+
+class Notebook(types.ModuleType):
+    """What IPython is, as far as it is asked for the names of cells."""
+
+    def get_ipython(self):
+        return types.SimpleNamespace(compile=self)
+
+    def format_code_name(self, name):
+        return ("Cell", "In[3]") if name == "/tmp/ipykernel_12/345.py" else None
+
+
+def test_a_line_in_a_notebook_is_told_by_its_cell(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", Notebook("IPython"))
+    assert str(Source("/tmp/ipykernel_12/345.py", 7)) == "In[3]:7"
+    assert str(Source("model.py", 7)) == "model.py:7"
+
+
+def test_a_line_is_told_by_its_file_where_ipython_is_imported_and_does_not_run(monkeypatch):
+    notebook = Notebook("IPython")
+    notebook.get_ipython = lambda: None
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert str(Source("/tmp/ipykernel_12/345.py", 7)) == "/tmp/ipykernel_12/345.py:7"

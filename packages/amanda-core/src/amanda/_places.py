@@ -23,13 +23,23 @@ _TYPED = ("<stdin>", "<string>", "<ipython-input", "<python-input")
 
 
 class Source(NamedTuple):
-    """A source is a line of the program; ``file`` as Python knows it, ``line`` counted from 1."""
+    """A source is a line of the program; ``file`` as Python knows it, ``line`` counted from 1.
+
+    As text it is ``model.py:12``, and ``In[3]:12`` in a cell of a notebook.
+    """
 
     file: str
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{_cell_of(self.file) or self.file}:{self.line}"
+
+
+def _cell_of(file: str) -> str | None:
+    """Name the cell of a notebook by its number, which Python knows as a file that is not there."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cell = None if shell is None else shell.compile.format_code_name(file)
+    return None if cell is None else str(cell[1])
 
 
 def calling_source(modules: Iterable[str]) -> Source | None:
