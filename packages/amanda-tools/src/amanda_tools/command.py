@@ -188,7 +188,8 @@ def run(
     program = find(target, module=module)
     requests = settings.requests(_DEFAULT_TOOLS)
     with refused("a file to write"):
-        page = None if settings.report is None else PageFile(settings.report)
+        command = (*(["-m"] if module else []), program.name, *args)
+        page = None if settings.report is None else PageFile(settings.report, command)
     outcome, tools = run_under(requests, types, program, args, page)
     return show_results(outcome, tools, requests, types, settings, page)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from amanda.driving import known_drivers
@@ -90,7 +89,7 @@ def show_results(
         results.show([*asked, *(everywhere or ())], settings.depth, nothing, settings.width)
         if page is not None:
             with results.told("the report cannot be written"):
-                page.write_run(sys.argv, results.contributions)
+                page.write_run(results.contributions)
                 say(f"report: {page.state}")
     except KeyboardInterrupt:
         say("ended by KeyboardInterrupt while results were shown; files of tools are complete")

@@ -7,6 +7,7 @@ same.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import math
 import os
@@ -15,18 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from amanda_tools.findings import Findings, field_names
 from amanda_tools.html_report.parts import parts_of, table_part
+from amanda_tools.merging import Merged
 from amanda_tools.notice import described, printable
 from amanda_tools.place import paths
 from amanda_tools.report import APART, told_once
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from amanda_tools.html_report.parts import Part
     from amanda_tools.html_report.timeline import Timeline
     from amanda_tools.place import Place
     from amanda_tools.report import Column
     from amanda_tools.results import Contribution
+
+
+_LONGEST = 200  # characters of a line of code
 
 
 @dataclass
@@ -75,27 +80,22 @@ class Contents:
     def add(self, contributions: Iterable[Contribution]) -> None:
         """Take what tools contribute, each in a section of its own."""
         for contribution in contributions:
-            self.columns += contribution.columns
-            section = Section(contribution.name)
+            tool = contribution.tool
+            title = tool.found() if isinstance(tool, Merged) else contribution.name
+            section = Section(printable(title))
             self.sections.append(section)
+            self.columns += contribution.columns
             for part in contribution.parts:
-                try:
+                with _told(section, "this part"):
                     section.parts += parts_of(part)
-                except Exception as error:  # of whatever the tool has made
-                    section.parts.append(_failed("this part", error))
-            if isinstance(contribution.tool, Findings):
-                try:
-                    self._add_findings(section, contribution.tool)
-                except Exception as error:
-                    section.parts.append(_failed("the rows", error))
+            if isinstance(tool, Findings):
+                with _told(section, "the rows"):
+                    self._add_findings(section, tool)
             if any(section.found in part.get("text", "") for part in section.parts):
                 section.found = ""  # which is said already
-            picture = getattr(contribution.tool, "to_svg", None)
-            if callable(picture) and (section.rows or not isinstance(contribution.tool, Findings)):
-                try:
-                    section.svg = str(picture())
-                except Exception as error:
-                    section.parts.append(_failed("the picture", error))
+            if hasattr(tool, "to_svg") and (section.rows or not isinstance(tool, Findings)):
+                with _told(section, "the picture"):
+                    section.svg = str(tool.to_svg())
 
     def _add_findings(self, section: Section, tool: Findings[Any]) -> None:
         section.found = printable(tool.found())
@@ -174,7 +174,7 @@ class _Lines:
             file, _, line = source.rpartition(":")
             code = ""
             if self._reads_code and line.isdecimal():
-                code = linecache.getline(file, int(line)).strip()
+                code = linecache.getline(file, int(line)).strip()[:_LONGEST]
             self.listed.append([printable(_short(source)), printable(code)])
         return self._numbers[source]
 
@@ -203,8 +203,14 @@ def _plain(number: float) -> float:
     return int(number) if number == int(number) else float(f"{float(number):.6g}")
 
 
-def _failed(what: str, error: Exception) -> Part:
-    return {"kind": "text", "text": f"{what} cannot be shown: {described(error)}"}
+@contextlib.contextmanager
+def _told(section: Section, what: str) -> Iterator[None]:
+    """Have a section say that a tool failed in a ``with`` block, and go on behind it."""
+    try:
+        yield
+    except Exception as error:  # of whatever the tool has made
+        text = f"{what} cannot be shown: {described(error)}"
+        section.parts.append({"kind": "text", "text": text})
 
 
 def merged_places(columns: Sequence[Column]) -> list[Column]:

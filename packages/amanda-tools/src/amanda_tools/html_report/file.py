@@ -38,6 +38,7 @@ class PageFile(Document):
 
     Args:
         path: the file.
+        command: what runs, a script and its arguments.
 
     Raises:
         ModuleNotFoundError: jinja2 is not installed.
@@ -45,10 +46,11 @@ class PageFile(Document):
         ValueError: its name does not end in ``.html`` or ``.htm``.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], command: Sequence[str] = ()) -> None:
         jinja2_or_refused()
         ending_of(path, _ENDINGS)
         super().__init__(path, _NOTHING)
+        self._command = command
         self._recorder: Recorder | None = None
 
     def recorder_for(self, tools: Sequence[amanda.Tool]) -> Recorder | None:
@@ -57,9 +59,9 @@ class PageFile(Document):
             self._recorder = Recorder()
         return self._recorder
 
-    def write_run(self, command: Sequence[str], contributions: Sequence[Contribution]) -> None:
-        """Write what tools found when they ran a script with its arguments."""
-        contents = Contents(shlex.join(command), _facts(), reads_code=True)
+    def write_run(self, contributions: Sequence[Contribution]) -> None:
+        """Write what tools found in the run."""
+        contents = Contents(shlex.join(self._command), _facts(), reads_code=True)
         if self._recorder is not None:
             contents.timelines.append(self._recorder.timeline)
         contents.add(contributions)

@@ -14,6 +14,7 @@ from amanda_tools.html_report.executions_of_files import of_chrome_trace, of_tra
 from amanda_tools.html_report.parts import table_part
 from amanda_tools.html_report.timeline import Timeline
 from amanda_tools.interrupts import leave_with, uninterrupted
+from amanda_tools.notice import printable
 from amanda_tools.place import Place
 from amanda_tools.profile import Profile
 from amanda_tools.progress import progress
@@ -115,8 +116,8 @@ def _add_executions(contents: Contents, name: str, found: Sequence[Recorded]) ->
 
 def _add_findings(contents: Contents, name: str, found: Mapping[str, Any]) -> None:
     way, show = found.get("merge", {}), found.get("show", {})
-    section = Section(f"{way['tool']}, {name}" if "tool" in way else name)
-    section.partial = str(found["partial"]) if "partial" in found else None
+    section = Section(printable(f"{way['tool']}, {name}" if "tool" in way else name))
+    section.partial = printable(str(found["partial"])) if "partial" in found else None
     contents.sections.append(section)
     for title, rows in _tables(found).items():
         names = list(dict.fromkeys(field for row in rows for field in row))

@@ -26,7 +26,8 @@ function unpacked(timeline) {
     lane.entries.push(i);
     end = Math.max(end, starts[i] + timeline.duration[i]);
   }
-  lanes.sort((one, other) => other.name.localeCompare(one.name, "en", { numeric: true }));
+  lanes.sort((one, other) => other.name.startsWith("forward") - one.name.startsWith("forward")
+    || one.name.localeCompare(other.name, "en", { numeric: true }));
   return { ...timeline, names: timeline.lanes, starts, depths, lanes, end };
 }
 
