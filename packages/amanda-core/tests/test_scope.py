@@ -200,19 +200,19 @@ class TestEndingEarly:
 
         tool = Told()
         self.leave(error, tool)
-        assert tool.told == type(error).__name__
+        assert tool.told == (type(error).__name__,)
 
     @pytest.mark.parametrize("error", [SystemExit(1), GeneratorExit()])
     def test_a_program_may_end_by_itself(self, error):
         tool = Tool()
         self.leave(error, tool)
-        assert tool.cut_short is None
+        assert tool.cut_short == ()
 
     def test_only_the_scopes_that_are_left_count(self):
         outer, inner = Tool(), Tool()
         with amanda.apply(outer):
             self.leave(ZeroDivisionError(), inner)
-        assert (outer.cut_short, inner.cut_short) == (None, "ZeroDivisionError")
+        assert (outer.cut_short, inner.cut_short) == ((), ("ZeroDivisionError",))
 
 
 class TestInterleaving:

@@ -178,6 +178,13 @@ class TestEffectivePath:
         assert {row.example for row in tool.rows()} == set(range(5))
         assert tool.partial == "ended by KeyboardInterrupt"
 
+    def test_goes_on_in_a_later_scope_as_if_nothing_had_been(self):
+        model, tool = digits(), EffectivePath()
+        interrupted(tool, lambda: model[:2](torch.ones(2, 6)), interrupt)
+        with amanda.apply(tool):
+            model(torch.ones(3, 6))
+        assert {row.example for row in tool.rows()} == {0, 1, 2}
+
     def test_keeps_the_examples_that_were_extracted(self, monkeypatch):
         model, tool = digits(), EffectivePath()
         with amanda.apply(tool):

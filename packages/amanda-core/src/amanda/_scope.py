@@ -126,7 +126,7 @@ def apply(*tools: Tool) -> Iterator[None]:
             if not isinstance(error, (SystemExit, GeneratorExit)):
                 for tool, owner in owners.items():
                     if owner is scope:
-                        tool.cut_short = tool.cut_short or type(error).__name__
+                        tool.cut_short += (type(error).__name__,)
             raise
         finally:
             scope.open = False

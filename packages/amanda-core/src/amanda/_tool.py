@@ -85,15 +85,15 @@ class Tool:
             by default one that never runs in a scope is taken for a mistake, and warned of.
         restricted_to: the types that it is restricted to by :meth:`restrict`; None for all.
         uses: what it decided about operators that may be made permanent.
-        cut_short: the name of the exception that was the first to end a scope of the tool early,
-            so that it has not seen all; None if there was none. It is set ahead of
-            :meth:`on_exit`. A program that calls ``sys.exit`` ends by itself.
+        cut_short: the names of the exceptions that ended scopes of the tool early, so that it has
+            not seen all. The last one is there ahead of :meth:`on_exit`. A program that calls
+            ``sys.exit`` ends by itself.
     """
 
     innermost = False
     lists_candidates = False
     restricted_to: frozenset[str] | None = None
-    cut_short: str | None = None
+    cut_short: tuple[str, ...] = ()
     subscriptions: list[Subscription] = _SetByInit()  # type: ignore[assignment]
     dependencies: list[Tool | type[Tool]] = _SetByInit()  # type: ignore[assignment]
 

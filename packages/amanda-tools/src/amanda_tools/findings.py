@@ -65,8 +65,8 @@ class Findings(abc.ABC, Generic[_Row]):
     @property
     def partial(self) -> str | None:
         """Why this is not all that there was to find; None if it is all."""
-        if isinstance(self, amanda.Tool) and self.cut_short is not None:
-            return f"ended by {self.cut_short}"
+        if isinstance(self, amanda.Tool) and self.cut_short:
+            return f"ended by {', '.join(dict.fromkeys(self.cut_short))}"
         return None
 
     def to_dict(self) -> dict[str, Any]:

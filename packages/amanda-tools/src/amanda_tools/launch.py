@@ -61,7 +61,7 @@ def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) 
             ended_by = error
             if not _is_exit(error):
                 for tool in tools:
-                    tool.cut_short = how(error)
+                    tool.cut_short += (how(error),)
         try:
             scope.close()
         except (KeyboardInterrupt, Terminated) as error:

@@ -112,6 +112,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         self._pass = Pass()
         self._outside: set[str] = set()
         self._whole: set[str] | None = None  # the operators of a pass that came to its end
+        self._cuts = 0  # scopes of which it knows that they were cut short
         self._left_out: list[str] = []
         self._lock = threading.RLock()
         self.add_inst_for_op(self._locate)
@@ -204,6 +205,11 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
     def on_exit(self) -> None:
         """Extract the paths of the last pass, and bring the file up to date."""
         try:
+            with self._lock:
+                if len(self.cut_short) > self._cuts and not self._is_whole(self._pass):
+                    self._pass = Pass()
+                    self._left_out.append("the pass that was under way is left out")
+                self._cuts = len(self.cut_short)
             self._end_pass()
         finally:
             super().on_exit()
@@ -236,9 +242,6 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
     def _end_pass(self) -> None:
         with self._lock:
             ended, self._pass = self._pass, Pass()
-            if self.cut_short is not None and not self._is_whole(ended):
-                self._left_out.append("the pass that was under way is left out")
-                return
             count, paths = ended.paths(self.graph, self._scores, self.share, self._outside)
             done = 0
             try:
