@@ -364,6 +364,17 @@ def test_an_operator_that_is_defined_while_a_scope_is_open() -> None:
     assert named.types == everything.types[:2] == ["amanda_late::one", "amanda_late::two"]
 
 
+def test_an_overload_that_is_defined_between_two_scopes() -> None:
+    with torch.library._scoped_library("amanda_grows", "FRAGMENT") as library:
+        library.define("op(Tensor x) -> Tensor")
+        library.impl("op", Tensor.neg, "CompositeImplicitAutograd")
+        op = torch.ops.amanda_grows.op
+        assert recorded(lambda: op(V), "amanda_grows::op") == ["amanda_grows::op"]
+        library.define("op.twice(Tensor x, Tensor y) -> Tensor")
+        library.impl("op.twice", torch.add, "CompositeImplicitAutograd")
+        assert recorded(lambda: op.twice(V, V), "amanda_grows::op") == ["amanda_grows::op"]
+
+
 def test_an_operator_that_goes_while_a_scope_is_open() -> None:
     with amanda.apply(Record()):
         library = torch.library.Library("amanda_gone", "DEF")

@@ -38,6 +38,8 @@ is_key_excluded: Callable[[Any], bool] = _find("torch._C._dispatch_tls_is_dispat
 keyset_after: Callable[[Any], Any] = _find("torch._C._dispatch_keyset_full_after")
 # The operators of all libraries; torch.ops knows only those that it was asked for.
 operator_names: Callable[[], list[str]] = _find("torch._C._dispatch_get_all_op_names")
+# The overloads of one name, some of TorchScript's own among them, which takes microseconds.
+overloads_of: Callable[[str], tuple[Any, Any]] = _find("torch._C._jit_get_operation")
 # An overload's schema, its call, and the handle that runs it, from the start and from a key on.
 call_boxed: Callable[..., Any] = _find("torch._C._dispatch_call_boxed")
 _find("torch.ops.aten.relu.default", "_schema", "_op", "_handle.redispatch_boxed")

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from amanda import UnsupportedError
 
-from amanda_torch._internals import operator_names
+from amanda_torch._internals import operator_names, overloads_of
 from amanda_torch.kernels import make_kernel
 from amanda_torch.parameters import COPYING, noting_copies
 from amanda_torch.targets import Target
 from amanda_torch.thread import KEY_NAME, local
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from amanda.driving import Engine
 
@@ -112,6 +112,8 @@ _INTERNAL_NAMESPACES = frozenset(
         "symm_mem",
     )
 )
+# Types of which it takes less time to tell whether there are new operators than to list all.
+_FEW = 100
 
 
 class Interception:
@@ -133,7 +135,8 @@ class Interception:
         self._kernels: dict[str, Callable[..., Any]] = {}
         self._overloads: dict[str, list[str]] = {}
         self._types: frozenset[str] = frozenset()
-        self._known = 0
+        self._names: list[str] = []
+        self._told: dict[str, tuple[str, ...]] = {}
         self._lock = threading.RLock()
         # An operator without a kernel on the key goes on to its usual kernels.
         self._fallthrough = torch.library.Library("_", "IMPL", KEY_NAME)
@@ -161,15 +164,16 @@ class Interception:
     def refresh(self) -> None:
         """Make and drop kernels so that all wanted types have one, and no others."""
         with self._lock:
-            self._list_overloads()
             wanted: set[str] = set()
             for engine in self._engines.values():
-                if engine.wanted is None:
-                    wanted.update(t for t in self._overloads if _by_default(t))
-                else:
-                    wanted.update(engine.wanted)
+                wanted.update(engine.wanted or ())
                 if engine.context_maps:
                     wanted.update(COPYING)
+            every = any(engine.wanted is None for engine in self._engines.values())
+            if every or self._has_more_of(wanted):
+                self._list_overloads()
+            if every:
+                wanted.update(t for t in self._overloads if _by_default(t))
             for type in [t for t in self._libraries if t not in wanted]:
                 self._libraries.pop(type)._destroy()
             for type in wanted:
@@ -182,14 +186,29 @@ class Interception:
             self._list_overloads()
             return self._types
 
+    def _has_more_of(self, types: Collection[str]) -> bool:
+        """Whether there may be operators of these types that are not listed, which takes a
+        millisecond to list."""
+        if len(types) > _FEW:
+            return True
+        printable = filter(str.isprintable, types)  # others there are not
+        names = (type if "::" in type else f"aten::{type}" for type in printable)
+        told = {name: tuple(overloads_of(name)[1] or ()) for name in names}
+        if told.items() <= self._told.items():
+            return False
+        self._told.update(told)
+        return True
+
     def _list_overloads(self) -> None:
         names = operator_names()
-        if len(names) == self._known:
+        if names == self._names:
             return
-        self._known = len(names)
-        self._overloads.clear()
+        self._names = names
+        before, self._overloads = self._overloads, {}
         for name in names:
             self._overloads.setdefault(type_of(name), []).append(name)
+        for type in [t for t in self._libraries if before.get(t) != self._overloads.get(t)]:
+            self._libraries.pop(type)._destroy()  # to have kernels for all of its overloads
         self._types = frozenset(self._overloads) - PLUMBING
 
     def _library(self, type: str, names: Iterable[str]) -> torch.library.Library:
