@@ -10,6 +10,7 @@ import torch
 
 from benchmarks.measuring import PLAIN, Spread, interleaved, plainly, reason
 from benchmarks.peers.libraries import library_ways
+from benchmarks.ratio_tables import AGAIN, ratio_goal, rows
 from benchmarks.results import Curve, Plot
 from benchmarks.torch_models import WORKLOADS
 from benchmarks.torch_ways import (
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from benchmarks.results import Part
     from benchmarks.torch_models import Workload
 
-AGAIN = "plain once more"
 # Ratios to be reached on a model of MiniLM's size at batch 1, and by all operators of big ones.
 GOALS = {NEVER: 1.01, ONE: 1.05, BOTH: 1.4, "`flops`": 1.35, "`profile`": 1.4, "`trace`": 1.4}
 DISPATCH_SHARE = 0.7
@@ -122,14 +122,9 @@ def chosen(workload: Workload, training: bool) -> dict[str, Way]:
 
 def show(part: Part, columns: dict[str, dict[str, Measured]], training: bool) -> None:
     """Put what there is into the table."""
-    names = list(dict.fromkeys(name for found in columns.values() for name in found))
-    rows = [["plain, ms", *(cell(found, PLAIN) for found in columns.values())]]
-    for name in (name for name in names if name != PLAIN):
-        rows.append([name, *(cell(found, name) for found in columns.values())])
-    rounds = ["rounds", *(str(found[PLAIN].seconds.count) for found in columns.values())]
     title = "A step of training in PyTorch" if training else "Inference in PyTorch"
     header = ["", *(described(key) for key in columns)]
-    part.table(title, header, [*rows, rounds], NOTE.format(again=AGAIN, one=ONE))
+    part.table(title, header, rows(columns), NOTE.format(again=AGAIN, one=ONE))
 
 
 DESCRIBED = {
@@ -148,18 +143,6 @@ def described(key: str) -> str:
     return DESCRIBED[key]
 
 
-def cell(found: dict[str, Measured], name: str) -> str:
-    """What stands in the table for one way on one model."""
-    if name not in found:
-        return "-"
-    measured = found[name]
-    if measured.failure is not None:
-        return measured.failure
-    if name == PLAIN:
-        return measured.seconds.text("{:.1f}", 1e3)
-    return measured.ratio(found[PLAIN]).text("{:.3f}")
-
-
 def goals(part: Part, key: str, found: dict[str, Measured], training: bool) -> None:
     """Compare with what was to be reached."""
     what = "training step" if training else "inference"
@@ -171,16 +154,6 @@ def goals(part: Part, key: str, found: dict[str, Measured], training: bool) -> N
         dispatch_goal(part, f"{described(key)}, {what}", found)
     if key in BIG and training:
         ratio_goal(part, f"{described(key)}, {what}: {BOTH}", found, BOTH, BIG_GOAL)
-
-
-def ratio_goal(part: Part, what: str, found: dict[str, Measured], name: str, most: float) -> None:
-    """Compare one ratio."""
-    measured = found[name]
-    if measured.failure is not None:
-        part.goal(what, f"{most}", measured.failure, False)
-        return
-    ratio = measured.ratio(found[PLAIN])
-    part.goal(what, f"{most}", ratio.text("{:.3f}"), round(ratio.median, 3) <= most)
 
 
 def dispatch_goal(part: Part, what: str, found: dict[str, Measured]) -> None:

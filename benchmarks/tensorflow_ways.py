@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import amanda
 import tensorflow as tf
-from amanda_tools import Flops, Profile, Trace
+from amanda_tools import Flops, Profile
 
 from benchmarks.empty import Empty
 from benchmarks.measuring import around
+from benchmarks.tool_ways import traced, under
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from benchmarks.keras_models import KerasWorkload
     from benchmarks.measuring import Call, Way
@@ -39,11 +40,6 @@ class Pure(amanda.Tool):
         ctx.insert_before_op(tf.identity, inputs=[1], pure=True)
 
 
-def under(tool: Callable[[], amanda.Tool]) -> Way:
-    """The way under a tool, which is made anew for each turn."""
-    return around(lambda: amanda.apply(tool()))
-
-
 def amanda_ways(training: bool) -> dict[str, Way]:
     """From a type that never occurs to ``trace``."""
     ways = {
@@ -55,17 +51,6 @@ def amanda_ways(training: bool) -> dict[str, Way]:
     if training:
         ways[BOTH] = under(lambda: Empty(backward=True))
     return {**ways, "`flops`": under(Flops), "`profile`": under(Profile), "`trace`": traced()}
-
-
-def traced() -> Way:
-    """The way under the tool ``trace``, into a file that is deleted."""
-
-    @contextlib.contextmanager
-    def block() -> Iterator[None]:
-        with tempfile.TemporaryDirectory() as folder, amanda.apply(Trace(f"{folder}/trace.jsonl")):
-            yield
-
-    return around(block)
 
 
 def tensorflow_ways(workload: KerasWorkload, how: str) -> dict[str, Way]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from typing import TYPE_CHECKING, Any
 
-import amanda
 import torch
-from amanda_tools import Flops, Profile, Trace
+from amanda_tools import Flops, Profile
 from torch.overrides import TorchFunctionMode
 from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -16,9 +14,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.empty import Empty
 from benchmarks.measuring import around
+from benchmarks.tool_ways import traced, under
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from benchmarks.measuring import Way
 
@@ -35,22 +34,6 @@ class DispatchMode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
-
-
-def under(tool: Callable[[], amanda.Tool]) -> Way:
-    """The way under a tool, which is made anew for each turn."""
-    return around(lambda: amanda.apply(tool()))
-
-
-def traced() -> Way:
-    """The way under the tool ``trace``, into a file that is deleted."""
-
-    @contextlib.contextmanager
-    def block() -> Iterator[None]:
-        with tempfile.TemporaryDirectory() as folder, amanda.apply(Trace(f"{folder}/trace.jsonl")):
-            yield
-
-    return around(block)
 
 
 def nothing(*_: object) -> None:

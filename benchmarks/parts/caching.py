@@ -18,9 +18,9 @@ from amanda_tools.quantization import Quantize
 
 from benchmarks.empty import Empty
 from benchmarks.measuring import PLAIN, around, interleaved, plainly, reason
+from benchmarks.tool_ways import under
 from benchmarks.torch_models import inception, minilm, resnet50
 from benchmarks.torch_models import small_transformer as small
-from benchmarks.torch_ways import under
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from benchmarks.results import Part
 
 MEAN, BEST = 17.0, 72.0  # which were published
+# What names of cases begin with, by framework.
+FRAMEWORKS = {"all": ("",), "PyTorch": ("PyTorch",), "TensorFlow": ("Keras", "Session")}
 WHAT = ("whole", "overhead")
 FOLDER = tempfile.TemporaryDirectory()  # of traces; it is deleted with the process
 TOOLS: dict[str, Callable[[], amanda.Tool]] = {
@@ -97,7 +99,7 @@ def goals(part: Part, found: dict[str, dict[str, Any]]) -> None:
     """Compare what has been measured so far with what was published."""
     part.goals.clear()
     rows = []
-    for of, begins in {"all": "", "PyTorch": "PyTorch", "TensorFlow": ("Keras", "Session")}.items():
+    for of, begins in FRAMEWORKS.items():
         measured = [
             cell
             for case, row in found.items()

@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING
 import torch
 
 from benchmarks.convolutional import ResNet50
-from benchmarks.measuring import PLAIN, Measured, Spread, plainly, reason
+from benchmarks.measuring import PLAIN, Measured, plainly, reason
+from benchmarks.ratio_tables import AGAIN, ratio_goal, rows
 from benchmarks.torch_ways import BOTH, amanda_ways, torch_ways
 
 if TYPE_CHECKING:
     from benchmarks.measuring import Call, Way
     from benchmarks.results import Part
 
+DEVICE = "cuda"
 GOAL = 1.005
 BATCHES = (32, 128)
 STEPS = 10
-AGAIN = "plain once more"
+FORM = "{:.4f}"
 
 
 def run(part: Part) -> None:
@@ -37,33 +39,24 @@ def run(part: Part) -> None:
         return
     part.note(f"{torch.cuda.get_device_name()}, CUDA {torch.version.cuda}.")
     columns = {batch: measure(batch, part) for batch in BATCHES}
-    rows = []
-    for name in columns[BATCHES[0]]:
-        cells = [cell(found, name) for found in columns.values()]
-        rows.append([f"{name}, ms" if name == PLAIN else name, *cells])
     part.table(
         "A step of training ResNet-50 on a GPU",
         ["", *(f"batches of {batch}" for batch in BATCHES)],
-        rows,
+        rows({str(batch): found for batch, found in columns.items()}, FORM),
         f"From a CUDA event before {STEPS} steps to one after them; ratios as above.",
     )
     for batch, found in columns.items():
-        ratio = found[BOTH].ratio(found[PLAIN])
-        part.goal(
-            f"ResNet-50 on a GPU, training step, batches of {batch}: {BOTH}",
-            f"{GOAL}",
-            ratio.text("{:.4f}"),
-            round(ratio.median, 4) <= GOAL,
-        )
+        what = f"ResNet-50 on a GPU, training step, batches of {batch}: {BOTH}"
+        ratio_goal(part, what, found, BOTH, GOAL, FORM)
 
 
 def measure(batch: int, part: Part) -> dict[str, Measured]:
     """Time steps under all ways, which take turns."""
     torch.manual_seed(0)
-    model = ResNet50().cuda().train()
+    model = ResNet50().to(DEVICE).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-    x = torch.randn(batch, 3, 224, 224, device="cuda")
-    y = torch.randint(0, 1000, (batch,), device="cuda")
+    x = torch.randn(batch, 3, 224, 224, device=DEVICE)
+    y = torch.randint(0, 1000, (batch,), device=DEVICE)
 
     def train() -> None:
         optimizer.zero_grad(set_to_none=True)
@@ -107,12 +100,3 @@ def seconds(call: Call) -> float:
     end.record()
     torch.cuda.synchronize()
     return float(start.elapsed_time(end)) / 1e3 / STEPS
-
-
-def cell(found: dict[str, Measured], name: str) -> str:
-    """What stands in the table for one way."""
-    measured = found[name]
-    if measured.failure is not None:
-        return measured.failure
-    spread: Spread = measured.seconds if name == PLAIN else measured.ratio(found[PLAIN])
-    return spread.text("{:.2f}", 1e3) if name == PLAIN else spread.text("{:.4f}")

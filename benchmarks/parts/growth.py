@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from benchmarks.empty import Empty
 from benchmarks.measuring import PLAIN, Spread, around, interleaved, plainly
 from benchmarks.results import Curve, Plot
-from benchmarks.torch_ways import under
+from benchmarks.tool_ways import under
 
 if TYPE_CHECKING:
     from benchmarks.measuring import Way

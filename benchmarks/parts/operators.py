@@ -12,13 +12,13 @@ from torch.utils._debug_mode import DebugMode
 
 from benchmarks.empty import Empty
 from benchmarks.measuring import PLAIN, around, interleaved_works, plainly
+from benchmarks.tool_ways import under
 from benchmarks.torch_ways import (
     DISPATCH_MODE,
     FUNCTION_MODE,
     DispatchMode,
     FunctionMode,
     nothing,
-    under,
 )
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ import keras
 
 from benchmarks.keras_models import mobilenet, resnet50, small_transformer
 from benchmarks.measuring import PLAIN, interleaved, plainly, reason
+from benchmarks.ratio_tables import AGAIN, ratio_goal, rows
 from benchmarks.tensorflow_ways import BOTH, FORWARD, NEVER, PURE, amanda_ways, tensorflow_ways
 
 if TYPE_CHECKING:
     from benchmarks.measuring import Measured, Way
     from benchmarks.results import Part
 
-AGAIN = "plain once more"
 MODELS = {
     "MobileNetV2": mobilenet,
     "ResNet50": resnet50,
@@ -51,7 +51,7 @@ def run(part: Part) -> None:
             except Exception as error:
                 part.note(f"{column}: {reason(error)}")
                 continue
-            show(part, columns)
+            part.table("Keras and TensorFlow", ["", *columns], rows(columns), NOTE)
             if name == "ResNet50" and how == "predict":
                 goals(part, column, columns[column])
 
@@ -76,41 +76,7 @@ def measured_model(part: Part, name: str, how: str, seconds: float) -> dict[str,
     )
 
 
-def show(part: Part, columns: dict[str, dict[str, Measured]]) -> None:
-    """Put what there is into the table."""
-    names = list(dict.fromkeys(name for found in columns.values() for name in found))
-    rows = [
-        [f"{name}, ms" if name == PLAIN else name]
-        + [cell(found, name) for found in columns.values()]
-        for name in names
-    ]
-    rounds = ["rounds", *(str(found[PLAIN].seconds.count) for found in columns.values())]
-    part.table("Keras and TensorFlow", ["", *columns], [*rows, rounds], NOTE)
-
-
-def cell(found: dict[str, Measured], name: str) -> str:
-    """What stands in the table for one way on one model."""
-    if name not in found:
-        return "-"
-    measured = found[name]
-    if measured.failure is not None:
-        return measured.failure
-    if name == PLAIN:
-        return measured.seconds.text("{:.1f}", 1e3)
-    return measured.ratio(found[PLAIN]).text("{:.3f}")
-
-
 def goals(part: Part, column: str, found: dict[str, Measured]) -> None:
     """Compare with what was to be reached."""
     for name, most in GOALS.items():
-        measured = found[name]
-        if measured.failure is not None:
-            part.goal(f"{column}, batch 8: {name}", f"{most}", measured.failure, False)
-            continue
-        ratio = measured.ratio(found[PLAIN])
-        part.goal(
-            f"{column}, batch 8: {name}",
-            f"{most}",
-            ratio.text("{:.3f}"),
-            round(ratio.median, 3) <= most,
-        )
+        ratio_goal(part, f"{column}, batch 8: {name}", found, name, most)

@@ -10,7 +10,8 @@ import amanda
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measuring import PLAIN, Measured, around, interleaved, plainly
+from benchmarks.measuring import PLAIN, Measured, interleaved, plainly
+from benchmarks.tool_ways import under
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,11 +55,6 @@ def ways() -> dict[str, Way]:
         "four of them at one place": under(lambda: Insert(lambda x: None, pure=False, count=4)),
         "host routine that replaces": under(lambda: Insert(lambda x: x * 1.5, pure=False)),
     }
-
-
-def under(tool: Callable[[], amanda.Tool]) -> Way:
-    """The way under a tool, which is made anew for each turn."""
-    return around(lambda: amanda.apply(tool()))
 
 
 def numpy_function(x: Any) -> Any:
