@@ -226,7 +226,8 @@ def fine_tuned(model: Model, data: Any, epochs: int, after: Callable[[], None] =
 
 def post_training(bits: int, activation_bits: int, activations: str) -> tuple[Any, Any]:
     def by_tool(model: Model, data: Any, epochs: int) -> float:
-        tool = Quantize(bits, activations, activation_bits=activation_bits)
+        given = None if activations == "none" else activation_bits
+        tool = Quantize(bits, activations, activation_bits=given)
         with amanda.apply(tool):
             if activations == "minmax":
                 with torch.no_grad():

@@ -165,6 +165,8 @@ def test_of_a_type_of_another_framework_too():
         ({"count": -1}, "have to be 0 or more"),
         ({"bits": "parity"}, "bits are numbers, sign, exponent or mantissa"),
         ({"target": "inputs"}, "target is weights, activations or gradients"),
+        ({"rate": 0.5, "count": 2}, "count=2: with rate it has no effect"),
+        ({"value": 0, "bits": "sign"}, "bits=sign: with value it has no effect"),
     ],
 )
 def test_options_out_of_range_are_refused(options, message):

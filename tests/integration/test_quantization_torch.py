@@ -356,8 +356,8 @@ def test_what_is_ignored_stays_as_it_is():
     [
         {"bits": 1},
         {"bits": 9},
-        {"percentile": 0},
-        {"averaging": 2},
+        {"percentile": 0, "activations": "percentile"},
+        {"averaging": 2, "activations": "moving"},
         {"calibrate": 0},
         {"calibrate": 2},  # of no activations
         {"bits": 0},  # and no activations
@@ -371,3 +371,20 @@ def test_what_is_ignored_stays_as_it_is():
 def test_an_option_out_of_range_is_an_error(options):
     with pytest.raises(ValueError, match=next(iter(options)).replace("out", "ending")):
         Quantize(**options)
+
+
+@pytest.mark.parametrize(
+    ("tool", "options"),
+    [
+        (Quantize, {"percentile": 99, "activations": "minmax"}),
+        (Quantize, {"averaging": 0.1, "activations": "percentile"}),
+        (Quantize, {"activation_bits": 4}),
+        (Quantize, {"symmetric_activations": False}),
+        (QuantizeAware, {"averaging": 0.1, "ranges": "learned"}),
+        (QuantizeAware, {"learning_rate": 0.1}),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else next(iter(value)),
+)
+def test_an_option_that_would_change_nothing_is_an_error(tool, options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))}=.* has no effect"):
+        tool(**options)

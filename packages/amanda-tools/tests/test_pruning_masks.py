@@ -171,6 +171,7 @@ def test_the_cubic_schedule_is_that_of_its_paper():
         (MagnitudePruning, {"granularity": "block"}, "granularity is"),
         (MagnitudePruning, {"budget": "model"}, "budget is"),
         (MagnitudePruning, {"every": 0}, "every is 0"),
+        (MagnitudePruning, {"every": 2}, "every=2: where all is pruned at once it has no effect"),
         (TileWisePruning, {"tile": 0}, "tile is 0"),
         (VectorWisePruning, {"n": 5}, "of 4 weights 5"),
     ],

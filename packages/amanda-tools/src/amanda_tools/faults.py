@@ -17,6 +17,7 @@ from amanda_tools.bits import NUMBERS, flipped, positions
 from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
 from amanda_tools.hidden import refuse_hidden
+from amanda_tools.options import refuse_unused
 from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
@@ -110,7 +111,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         target: ``activations`` (results of operators), ``weights`` (their first parameter), or
             ``gradients`` (of that).
         rate: the probability that an element is hit; without it ``count`` elements are.
-        count: how many elements are hit at each execution.
+        count: how many elements are hit at each execution; by default one.
         bits: bits of which one is flipped, by number from 0, the lowest, or ``sign``, ``exponent``
             or ``mantissa``; all by default.
         value: a value that the elements get instead.
@@ -124,7 +125,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
 
     Raises:
         OSError: it cannot be written there.
-        ValueError: an option is out of range.
+        ValueError: an option is out of range, or has no effect with the others.
     """
 
     row_type = Fault
@@ -135,7 +136,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         self,
         target: Target = "activations",
         rate: float | None = None,
-        count: int = 1,
+        count: int | None = None,
         bits: list[int] | str | None = None,
         value: float | None = None,
         dtype: str | None = None,
@@ -149,6 +150,11 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
             raise ValueError(f"target is weights, activations or gradients, not {target!r}")
         if rate is not None and not 0 <= rate <= 1:
             raise ValueError(f"rate is {rate}, and has to be from 0 to 1")
+        if rate is not None:
+            refuse_unused("rate", count=count)
+        if value is not None:
+            refuse_unused("value", bits=bits, dtype=dtype)
+        count = 1 if count is None else count
         if count < 0 or seed < 0:
             raise ValueError("count and seed have to be 0 or more")
         positions(bits, dtype or "float64")

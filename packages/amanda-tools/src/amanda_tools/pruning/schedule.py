@@ -34,6 +34,8 @@ class Schedule:
             raise ValueError(f"pruning begins at {self.begin} and ends at {self.end}")
         if self.every < 1:
             raise ValueError(f"every is {self.every}, and has to be 1 or more")
+        if self.every > 1 and self.begin == self.end:
+            raise ValueError(f"every={self.every}: where all is pruned at once it has no effect")
 
     def is_due(self, iteration: int) -> bool:
         """Whether masks are chosen at an iteration."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from amanda_tools.options import refuse_unused
 from amanda_tools.quantization.calibration import check_choice, check_share
 from amanda_tools.quantization.formula import Arithmetic, formula_of
 from amanda_tools.quantization.quantizing import Quantizing
@@ -54,8 +55,8 @@ class QuantizeAware(Quantizing):
             on where an activation is not negative.
         per_channel: whether each channel of the output has a scale of its own in a weight.
         narrow: leave out the lowest integer.
-        averaging: how much the last execution counts in a moving range.
-        learning_rate: the learning rate of learned ranges.
+        averaging: how much the last execution counts in a moving range; by default 0.01.
+        learning_rate: the learning rate of learned ranges; by default 0.01.
         arithmetic: the framework whose fake quantization gives the same results, to the bit.
         ops: types of ONNX operators; by default all that multiply, of those that it knows.
         scopes: globs of scopes of operators; all by default.
@@ -66,7 +67,8 @@ class QuantizeAware(Quantizing):
     Raises:
         ModuleNotFoundError: the file is one of safetensors, which are not installed.
         OSError: the file cannot be written there.
-        ValueError: an option is out of range, or the name of the file ends in something else.
+        ValueError: an option is out of range, or has no effect with the others, or the name of
+            the file ends in something else.
     """
 
     def __init__(
@@ -78,8 +80,8 @@ class QuantizeAware(Quantizing):
         symmetric: bool = True,
         per_channel: bool = True,
         narrow: bool = False,
-        averaging: float = 0.01,
-        learning_rate: float = 0.01,
+        averaging: float | None = None,
+        learning_rate: float | None = None,
         arithmetic: Arithmetic = "torch",
         ops: list[str] | None = None,
         scopes: list[str] | None = None,
@@ -87,8 +89,14 @@ class QuantizeAware(Quantizing):
         out: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(per_channel, ops, scopes, ignored or (), out)
-        check_share("averaging", averaging)
         check_choice("ranges", ranges, Ranges)
+        if ranges == "learned":
+            refuse_unused("ranges=learned", averaging=averaging)
+        else:
+            refuse_unused(f"ranges={ranges}", learning_rate=learning_rate)
+        averaging = 0.01 if averaging is None else averaging
+        learning_rate = 0.01 if learning_rate is None else learning_rate
+        check_share("averaging", averaging)
         check_choice("arithmetic", arithmetic, Arithmetic)
         if not bits and not activation_bits:
             raise ValueError("bits=0 and activation_bits=0: there is nothing to quantize")

@@ -6,6 +6,7 @@ import typing
 from typing import TYPE_CHECKING, Literal
 
 from amanda_tools.interrupts import uninterrupted
+from amanda_tools.options import refuse_unused
 from amanda_tools.progress import progress
 from amanda_tools.quantization.calibration import Method, Observer, check_choice, check_share
 from amanda_tools.quantization.formula import Arithmetic, formula_of
@@ -42,14 +43,16 @@ class Quantize(Quantizing):
         activations: how the ranges of activations are chosen: none are quantized, by the range of
             each execution (dynamic), of each vector that is summed up (per_token), or calibrated
             (minmax, moving, percentile, mse).
-        activation_bits: bits of activations, from 2 to 8.
+        activation_bits: bits of activations, from 2 to 8; by default 8.
         symmetric: whether zero is the integer 0 of weights.
-        symmetric_activations: whether zero is the integer 0 of activations.
+        symmetric_activations: whether zero is the integer 0 of activations; by default it is not.
         per_channel: whether each channel of the output has a scale of its own in a weight.
         narrow: leave out the lowest integer.
         calibrate: how many executions of each operator it observes; all until freeze() if None.
-        percentile: percent of the values that are in the range of the method of that name.
-        averaging: how much the last execution counts in the ranges of the method moving.
+        percentile: percent of the values that are in the range of the method of that name; by
+            default 99.99.
+        averaging: how much the last execution counts in the ranges of the method moving; by
+            default 0.01.
         arithmetic: the framework whose fake quantization gives the same results, to the bit.
         ops: types of ONNX operators; by default all that multiply, of those that it knows.
         scopes: globs of scopes of operators; all by default.
@@ -60,7 +63,8 @@ class Quantize(Quantizing):
     Raises:
         ModuleNotFoundError: the file is one of safetensors, which are not installed.
         OSError: the file cannot be written there.
-        ValueError: an option is out of range, or the name of the file ends in something else.
+        ValueError: an option is out of range, or has no effect with the others, or the name of
+            the file ends in something else.
     """
 
     def __init__(
@@ -68,14 +72,14 @@ class Quantize(Quantizing):
         bits: int = 8,
         activations: Activations = "none",
         *,
-        activation_bits: int = 8,
+        activation_bits: int | None = None,
         symmetric: bool = True,
-        symmetric_activations: bool = False,
+        symmetric_activations: bool | None = None,
         per_channel: bool = True,
         narrow: bool = False,
         calibrate: int | None = None,
-        percentile: float = 99.99,
-        averaging: float = 0.01,
+        percentile: float | None = None,
+        averaging: float | None = None,
         arithmetic: Arithmetic = "torch",
         ops: list[str] | None = None,
         scopes: list[str] | None = None,
@@ -90,10 +94,21 @@ class Quantize(Quantizing):
             raise ValueError(f"calibrate={calibrate}: with activations={activations} there is none")
         if not bits and activations == "none":
             raise ValueError("bits=0 and activations=none: there is nothing to quantize")
+        chosen = f"activations={activations}"
+        if activations != "percentile":
+            refuse_unused(chosen, percentile=percentile)
+        if activations != "moving":
+            refuse_unused(chosen, averaging=averaging)
+        if activations == "none":
+            unused = {"activation_bits": activation_bits}
+            refuse_unused(chosen, **unused, symmetric_activations=symmetric_activations)
+        percentile = 99.99 if percentile is None else percentile
         if not 0 < percentile <= 100:
             raise ValueError(f"percentile={percentile}: it is above 0, and 100 at most")
+        averaging = 0.01 if averaging is None else averaging
         check_share("averaging", averaging)
         check_choice("arithmetic", arithmetic, Arithmetic)
+        activation_bits = 8 if activation_bits is None else activation_bits
         self._bits, self._activation_bits = bits, activation_bits
         self._activations = activations
         self._per_token = activations == "per_token"
@@ -102,7 +117,8 @@ class Quantize(Quantizing):
         self._percentile, self._averaging = percentile, averaging
         self._weight = formula_of(arithmetic, bits, symmetric, narrow, True) if bits else None
         self._activation = formula_of(
-            *(arithmetic, activation_bits, symmetric_activations, narrow), constant=self._calibrates
+            *(arithmetic, activation_bits, bool(symmetric_activations), narrow),
+            constant=self._calibrates,
         )
 
     def freeze(self) -> None:
