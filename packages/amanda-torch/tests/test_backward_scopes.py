@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from typing import TYPE_CHECKING
 
 import amanda
@@ -47,6 +48,21 @@ views = pytest.mark.parametrize("view", ["native", "whole"])
 
 
 # Scopes
+
+
+@views
+def test_a_backward_of_what_ran_before_the_scope_is_said_not_to_be_seen(view: str) -> None:
+    x, tool = leaf(), Tripled(view)
+    y = x.exp().sum()
+    with amanda.apply(tool), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            y.backward(retain_graph=True)
+        leaf().exp().sum().backward()
+    (warning,) = (each for each in caught if issubclass(each.category, amanda.AmandaWarning))
+    assert "the backward pass of SumBackward0" in str(warning.message)
+    assert warning.filename == __file__
+    assert tool.ran == 1
 
 
 @views

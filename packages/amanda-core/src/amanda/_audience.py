@@ -39,6 +39,8 @@ class Audience:
         filters_scopes: whether all tools look at operators, or modules, of some scopes alone.
         wants_modules: whether any tool looks at modules.
         needs_modules: whether one of them cannot do without.
+        wants_backward: whether any tool looks at backward operators.
+        wants_gradients: whether any tool looks at gradients of operators as a whole.
         context_maps: those to the vocabularies that tools speak and the backend does not.
 
     Args:
@@ -60,6 +62,8 @@ class Audience:
         of_modules = [s for s in subscriptions if s.view is View.MODULE]
         self.wants_modules = bool(of_modules)
         self.needs_modules = not all(s.optional for s in of_modules)
+        self.wants_backward = any(s.view is View.BACKWARD for s in self._selections)
+        self.wants_gradients = any(s.view is View.GRADIENT for s in self._selections)
         self.filters_scopes = all(s.scopes is not None for s in subscriptions)
         self._active = active
         self._scopes = {active.scope, *active.owners.values()}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
-from amanda import UnsupportedError
+from amanda import AmandaWarning, UnsupportedError
 from amanda.driving import NOTHING
 
 from amanda_torch.later_passes import exchanged, flows
@@ -32,6 +33,24 @@ def made_since(number: int, node: Node | None) -> bool:
     """Whether an autograd node was made after ``sequence_number()`` gave ``number``."""
     # What accumulates the gradient of a leaf carries the largest number there is.
     return node is not None and number <= node._sequence_nr() < 2**63
+
+
+def warn_of_earlier(outputs: Sequence[Tensor]) -> None:
+    """Say once, as a backward begins, that tools see nothing of what ran before their scope."""
+    thread = local.thread
+    engine, began = thread.engine, thread.began
+    made_by = (getattr(each, "grad_fn", None) for each in outputs)  # a GradientEdge has none
+    nodes = [node for node in made_by if node is not None]
+    if engine is None or not nodes or any(made_since(began, node) for node in nodes):
+        return
+    if engine.wants_backward or engine.wants_gradients:
+        thread.began = 0
+        warnings.warn(
+            f"tools do not see the backward pass of {nodes[0].name()} and what is before it, since "
+            "that ran before their scope was opened; run the forward pass in the scope, too",
+            AmandaWarning,
+            stacklevel=5,
+        )
 
 
 def nodes_made_since(number: int, ends: Sequence[Node | None]) -> list[Node]:

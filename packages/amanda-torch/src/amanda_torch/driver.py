@@ -15,7 +15,7 @@ from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
 from amanda_torch import descriptions, processes, rows, values
-from amanda_torch._internals import disabled_torch_function
+from amanda_torch._internals import disabled_torch_function, sequence_number
 from amanda_torch.compiled import check_not_held, holding
 from amanda_torch.dispatch import UNINITIALIZED, Interception, canonical_type, is_forward_type
 from amanda_torch.identity import Identity
@@ -125,6 +125,7 @@ class TorchDriver(amanda.Driver):
 
     def _begin_session(self, thread: ThreadState, engine: Engine) -> None:
         """Operators outside of modules are known as long as the outermost scope is open."""
+        thread.began = sequence_number()
         outside = thread.outside = self.identity.contexts.outside()
         frame = _entering_frame()
         thread.floor = None if frame is None else frame.f_code

@@ -26,6 +26,7 @@ from amanda_torch._internals import (
     ops_module,
 )
 from amanda_torch.autograd_functions import patches_of_functions
+from amanda_torch.backward import warn_of_earlier
 from amanda_torch.checkpoints import patches_of_checkpoints
 from amanda_torch.higher_order import captured, captures, keyset
 from amanda_torch.keras import patches_of_keras
@@ -42,12 +43,15 @@ _seen_backward = unseen(engine_run_backward)
 
 
 @functools.wraps(engine_run_backward)
-def _run_backward(*args: Any, **kwargs: Any) -> Any:
+def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
     """What a routine runs is not instrumented, also if it runs the graph of the program back."""
-    if is_dynamo_compiling() or not in_routine():
-        return _seen_backward(*args, **kwargs)
-    with unwatched():
-        return _seen_backward(*args, **kwargs)
+    if is_dynamo_compiling():
+        return _seen_backward(outputs, *args, **kwargs)
+    if in_routine():
+        with unwatched():
+            return _seen_backward(outputs, *args, **kwargs)
+    warn_of_earlier(outputs)
+    return _seen_backward(outputs, *args, **kwargs)
 
 
 class Patches(driving.Patches):

@@ -69,6 +69,8 @@ class ThreadState:
             None where none is running.
         capturing: whether what runs once the function of an operator is captured is to be seen.
         derived: the operator that takes functions whose own gradient is being recorded, if any.
+        began: the number that the first autograd node would have had that was made in the scopes
+            that are open; 0 where nothing is to be said of earlier ones.
         known: whether a scope was entered or a backward started in this thread: autograd's own
             threads do neither.
     """
@@ -76,6 +78,7 @@ class ThreadState:
     __slots__ = (
         "active",
         "around",
+        "began",
         "capturing",
         "derived",
         "engine",
@@ -110,6 +113,7 @@ class ThreadState:
         self.derived: str | None = None
         self.raised: list[AmandaError] | None = None
         self.scripts: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.began = 0
         self.known = False
 
     @property
