@@ -11,12 +11,13 @@ import pytest
 PROGRAM = """
 import json
 import sys
+import warnings
 sys.path.insert(0, {tests!r})
 import numpy as np
 import tensorflow as tf
 W = np.array([[0.5, -0.4], [0.2, 0.1]], np.float32)
 X = np.array([[0.3, -0.2]], np.float32)
-runs = {{}}
+runs, loops = {{}}, {{}}
 {builds}
 assert "amanda_tensorflow" not in sys.modules
 import amanda
@@ -41,13 +42,26 @@ for name, run in runs.items():
         found[name] = "as expected"
     except Exception as error:
         found[name] = repr(error)
+for name, run in loops.items():
+    seen = []
+    looking = amanda.Tool()
+    looking.add_inst_for_op(
+        lambda ctx: seen.append((ctx.op.type, ctx.backward_op.type)), backward=True
+    )
+    whole = amanda.Tool()
+    whole.add_inst_for_gradient(lambda ctx: None, ops=["Mul"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with amanda.apply(looking, whole):
+            run()
+    found[name] = sorted(set(seen)), [str(w.message) for w in caught]
 print("found:" + json.dumps(found))
 """
 BUILD = """
 def build():
     {body}
     return run
-runs[{name!r}] = build()
+{kind}[{name!r}] = build()
 """
 BUILDS = {
     "session": """
@@ -89,13 +103,34 @@ BUILDS = {
     """,
 }
 
+_LOOP = """
+        variable = tf.Variable(0.5)
+
+        @tf.function
+        def function(x):
+            turn = lambda i, y: (i + 1, tf.sqrt(y * variable))
+            return tf.while_loop(lambda i, y: i < 2, turn, [0, x])[1]
+
+        def run():
+            with tf.GradientTape() as tape:
+                y = function(tf.constant(X))
+            return tape.gradient(y, variable)
+"""
+LOOPS = {
+    "loop_around": f"{_LOOP}\n        run()",
+    "loop_inside": f"{_LOOP}\n        run = tf.function(run)\n        run()",
+}
+
 
 @pytest.fixture(scope="module")
 def found():
     """What came of each in a process in which they were built before the driver was imported."""
     builds = [
-        BUILD.format(name=name, body=textwrap.indent(textwrap.dedent(body), "    ").strip())
-        for name, body in BUILDS.items()
+        BUILD.format(
+            name=name, kind=kind, body=textwrap.indent(textwrap.dedent(body), "    ").strip()
+        )
+        for kind, bodies in (("runs", BUILDS), ("loops", LOOPS))
+        for name, body in bodies.items()
     ]
     program = PROGRAM.format(builds="".join(builds), tests=str(Path(__file__).parent))
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -106,3 +141,16 @@ def found():
 @pytest.mark.parametrize("build", BUILDS)
 def test_the_driver_is_loaded_by_the_first_scope(found, build):
     assert found[build] == "as expected"
+
+
+@pytest.mark.parametrize("build", LOOPS)
+def test_backward_operators_in_loops_are_seen(found, build):
+    seen, _ = found[build]
+    assert {("Sqrt", "SqrtGrad"), ("Mul", "Mul")} <= set(map(tuple, seen))
+
+
+@pytest.mark.parametrize("build", LOOPS)
+def test_what_is_not_seen_is_said_once(found, build):
+    (message,) = found[build][1]
+    assert "tools do not see the gradients as a whole of while/mul (Mul) in" in message
+    assert "import that before the graph is built" in message

@@ -121,6 +121,9 @@ backprop: Any = _find(
 custom_gradient: Any = _find("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator")
 # Where tapes are told of one, and so of the gradient function that they call.
 record: Any = _find("tensorflow.python.eager.record", "record_operation")
+# The gradients of branches and of the bodies of loops, which know what they are the gradient of.
+cond_v2: Any = _find("tensorflow.python.ops.cond_v2", "_CondGradFuncGraph")
+while_v2: Any = _find("tensorflow.python.ops.while_v2", "_WhileBodyGradFuncGraph")
 # Functions as they are traced, and name scopes as they are opened.
 func_graph: Any = _find(
     "tensorflow.python.framework.func_graph", "func_graph_from_py_func", "FuncGraph"

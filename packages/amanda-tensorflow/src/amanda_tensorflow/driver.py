@@ -27,6 +27,7 @@ from amanda_tensorflow.running.sessions import Sessions
 from amanda_tensorflow.thread import ThreadState, active, thread
 from amanda_tensorflow.unseen import Unseen
 from amanda_tensorflow.unseen.eager import EagerOperators
+from amanda_tensorflow.unseen.gradients import UnseenGradients
 from amanda_tensorflow.unseen.layers import UnseenLayers
 from amanda_tensorflow.unseen.pipelines import Pipelines
 from amanda_tensorflow.values import ToolVariable, Values, outside_of_graphs
@@ -68,7 +69,9 @@ class TensorFlowDriver(Driver):
         self._eager = EagerOperators(self._unseen)
         self._layers = UnseenLayers(self._unseen)
         pipelines = Pipelines(self._unseen)
-        instrumenter = Instrumenter(self._unseen, pipelines, self._layers)
+        instrumenter = Instrumenter(
+            self._unseen, pipelines, self._layers, UnseenGradients(self._unseen)
+        )
         functions, sessions = Functions(instrumenter, self._failed), Sessions(instrumenter)
         self._patches = Patches(
             lambda: patches.while_active(functions, sessions, self._eager, pipelines)

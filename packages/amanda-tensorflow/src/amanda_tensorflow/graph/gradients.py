@@ -26,6 +26,8 @@ class Gradients:
         nodes_of: the nodes that each of them made.
         of_node: the call that made a node.
         nodes: all nodes that have to do with gradients.
+        unnoted: the nodes, by the names of the operators, whose gradients nobody noted when they
+            were built, under None those of which names do not tell it either.
         custom: for the operator that a custom gradient is the gradient of, the forward nodes whose
             gradient it stands for.
     """
@@ -35,6 +37,7 @@ class Gradients:
         self.nodes_of: dict[GradientCall, list[str]] = {}
         self.of_node: dict[str, GradientCall] = {}
         self.nodes: set[str] = set()
+        self.unnoted: dict[str | None, list[str]] = {}
         self._numbers: dict[str, int] = {}
         self._counts: collections.Counter[Any] = collections.Counter()
         notes = notes_of(graph)
@@ -72,6 +75,8 @@ class Gradients:
                 self.calls.append(call)
                 self.nodes_of[call] = names
                 self.of_node.update(dict.fromkeys(names, call))
+                self.unnoted[call.forward] = names
+            self.unnoted[None] = sorted(unknown.keys() - self.of_node.keys())
 
     def operators(self) -> Iterator[TensorFlowOperator]:
         """The operators, and layers, known so far whose gradients they are."""

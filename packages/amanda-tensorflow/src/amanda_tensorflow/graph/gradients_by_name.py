@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import AmandaWarning
 
+from amanda_tensorflow._internals import cond_v2, while_v2
 from amanda_tensorflow.notes import GradientCall, notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_SYMBOLIC = re.compile(r"(?:^|.*/)gradients(?:_\d+)?/(.+)_grad/[^/]+$")
+_SYMBOLIC = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad/[^/]+$")
 _TAPE = re.compile(r"^gradient_tape/(?:(.+)/)?[^/]+$")
 _ANY = re.compile(r"(?:^|/)gradients(?:_\d+)?/|^gradient_tape/")
 
@@ -107,6 +108,8 @@ def _forward(operation: Any, graph: Any) -> list[Any]:
 
 def _forward_graph(graph: Any) -> Any:
     """The graph of the forward operators: a backward function has captured their tensors."""
+    if isinstance(graph, (cond_v2._CondGradFuncGraph, while_v2._WhileBodyGradFuncGraph)):
+        return graph._forward_graph
     for outer, _ in getattr(graph, "captures", ()):
         if hasattr(outer, "op") and not hasattr(outer, "numpy") and graph.name.startswith("__back"):
             return outer.op.graph

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.routines.stages import Stage
     from amanda_tensorflow.running.stashed import Signature
     from amanda_tensorflow.unseen import Unseen
+    from amanda_tensorflow.unseen.gradients import UnseenGradients
     from amanda_tensorflow.unseen.layers import UnseenLayers
     from amanda_tensorflow.unseen.pipelines import Pipelines
     from amanda_tensorflow.values import Values
@@ -79,12 +80,19 @@ class Instrumenter:
             functions and what is known of their operators, and may meet a new one at once.
     """
 
-    def __init__(self, unseen: Unseen, pipelines: Pipelines, layers: UnseenLayers) -> None:
+    def __init__(
+        self,
+        unseen: Unseen,
+        pipelines: Pipelines,
+        layers: UnseenLayers,
+        gradients: UnseenGradients,
+    ) -> None:
         self.preparing = threading.RLock()
         self._identities = Identities()
         self._unseen = unseen
         self._pipelines = pipelines
         self._layers = layers
+        self._gradients = gradients
 
     def copy_of(self, runnable: Runnable[AnyCopy], engine: Engine) -> AnyCopy | None:
         """What runs instead under these tools; None for what is called itself.
@@ -109,6 +117,7 @@ class Instrumenter:
         runnable.identify(root, self._identities, types, wants)
         stages = decide(root, engine, runnable.values())
         self._pipelines.look_at(root, engine)
+        self._gradients.look_at(root, engine)
         if engine.wants_modules:
             self._layers.look_at(root, engine)
         copy = None

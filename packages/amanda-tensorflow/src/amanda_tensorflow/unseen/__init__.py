@@ -32,6 +32,7 @@ class Met:
         layers: whether they saw a graph in which layers are called.
         without_layers: the name of a graph of a model in which none is.
         told_of_layers: whether it was said that they see nothing of some layers.
+        told_of_gradients: whether it was said that they see nothing of some gradients.
         told_of_eager, told_of_functions: whether it was said that they see nothing of operators
             that run eagerly, and of those in functions that other operators than calls run.
     """
@@ -41,6 +42,7 @@ class Met:
     layers: bool = False
     without_layers: str | None = None
     told_of_layers: bool = False
+    told_of_gradients: bool = False
     told_of_eager: bool = False
     told_of_functions: bool = False
 

@@ -1,0 +1,82 @@
+"""Gradients that tools do not see, in graphs that were built before anybody took notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from amanda.driving import Engine
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.unseen import Unseen
+
+# They bring gradients together, and belong to no operator in any graph.
+_BETWEEN = frozenset(["AddN", "Fill", "OnesLike", "ZerosLike"])
+_UNSEEN_ANYWHERE = _BETWEEN | OPT_IN | STRUCTURE
+_SHOWN = 3
+
+
+class UnseenGradients:
+    """Notices gradients that nobody noted, and that names do not tell.
+
+    Args:
+        unseen: is told of them.
+    """
+
+    def __init__(self, unseen: Unseen) -> None:
+        self._unseen = unseen
+
+    def look_at(self, root: Frame, engine: Engine) -> None:
+        """Look for them in a graph and in all that it calls."""
+        met = self._unseen.met_by(engine)
+        if met.told_of_gradients or not (engine.wants_backward or engine.wants_gradients):
+            return
+        for frame in root.walk():
+            found = {
+                "the backward operators": _lost(frame) if engine.wants_backward else [],
+                "the gradients as a whole of": (
+                    _not_whole(frame, engine) if engine.wants_gradients else []
+                ),
+            }
+            missing = [
+                _listed(what, operations) for what, operations in found.items() if operations
+            ]
+            if missing:
+                met.told_of_gradients = True
+                self._unseen.tell(
+                    f"tools do not see {', nor '.join(missing)} in {frame.graph.name!r}, which was "
+                    "loaded, or built before amanda_tensorflow was imported; import that before "
+                    "the graph is built"
+                )
+                return
+
+
+def _lost(frame: Frame) -> list[Any]:
+    """The backward operators that tools see nothing of, since nobody knows what they are of."""
+    operations = (frame.operations[name] for name in frame.gradients.unnoted.get(None, ()))
+    return [
+        operation
+        for operation in operations
+        if operation.type not in _UNSEEN_ANYWHERE and operation.outputs[0].dtype.is_floating
+    ]
+
+
+def _not_whole(frame: Frame, engine: Engine) -> list[Any]:
+    """The operators whose gradients as a whole are not known."""
+    found = []
+    for call in frame.gradients.calls:
+        graph = call.forward_graph()
+        if call.forward in frame.gradients.unnoted and not call.grad_inputs and graph is not None:
+            operation = graph.get_operation_by_name(call.forward)
+            if engine.wants(operation.type) and operation.type not in _UNSEEN_ANYWHERE:
+                found.append(operation)
+    return found
+
+
+def _listed(what: str, operations: Sequence[Any]) -> str:
+    shown = ", ".join(f"{each.name} ({each.type})" for each in operations[:_SHOWN])
+    return f"{what} {shown}" + (" and others" if len(operations) > _SHOWN else "")
