@@ -139,6 +139,31 @@ class TestWhatIsTold:
                 toy.forward("conv", 1)
         assert [[e.iteration for e in listener.heard] for listener in listeners] == [[0, 1, 2]] * 2
 
+    def test_what_like_executions_have_in_common_is_one_object(self, toy):
+        listener = Listener()
+        with amanda.apply(listener):
+            toy.forward("conv", 1, shape=(2, 3))
+            toy.forward("conv", 1, shape=(2, 3))
+            toy.forward("conv", 1, shape=(4, 3))
+            toy.forward("relu", 1, shape=(4, 3))
+        first, like, other_shape, other_operator = (e.kind for e in listener.heard)
+        assert first is like
+        assert (other_shape.place, other_shape.inputs.shapes) == (first.place, [[4, 3]])
+        assert other_operator.place.id == "relu"
+
+    def test_what_follows_from_that_is_worked_out_once(self, toy):
+        listener, asked = Listener(), []
+
+        def named(kind):
+            asked.append(kind)
+            return f"{kind.place.id} of {kind.inputs.dtypes}"
+
+        with amanda.apply(listener):
+            for _ in range(3):
+                toy.forward("conv", 1)
+        assert {e.kind.once(named) for e in listener.heard} == {"conv of ['float32']"}
+        assert len(asked) == 1
+
     def test_only_of_operators_that_are_observed(self, toy):
         listener = Listener(ops=["conv"])
         with amanda.apply(listener):

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from amanda_tools.log import Log
@@ -52,6 +53,23 @@ def test_writes_by_itself_once_there_is_much(path):
     assert len(path.read_text().splitlines()) > 95_000
     log.flush()
     assert path.read_text() == "".join(f"{number}\n" for number in range(100_000))
+
+
+def test_has_all_that_threads_write_at_the_same_time(path):
+    log = Log(path, str)
+
+    def work(thread):
+        for number in range(5_000):
+            log.write(f"{thread} {number}\n")
+
+    threads = [threading.Thread(target=work, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    log.flush()
+    expected = {f"{thread} {number}" for thread in range(4) for number in range(5_000)}
+    assert sorted(path.read_text().splitlines()) == sorted(expected)
 
 
 def test_stays_where_it_was_when_the_current_folder_changes(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Profile: where the time goes, and the Chrome trace that shows it."""
 
 import json
+import statistics
 
 import amanda
 import pytest
@@ -28,6 +29,17 @@ class TestTimes:
         assert by_id(profile.forward) == {"a/conv": 200, "a/relu": 7}
         assert by_id(profile.backward) == {"a/conv": 500}
         assert profile.time == 707
+
+    def test_of_many_executions_are_those_of_each_by_itself(self, toy):
+        times = [(7 * n) % 1009 + 1 for n in range(2500)]
+        profile = Profile()
+        with amanda.apply(profile):
+            for time in times:
+                toy.forward("conv", time)
+            (row,) = profile.rows()  # also while it runs
+        assert (row.calls, row.forward) == (len(times), sum(times))
+        assert (row.least, row.most) == (min(times), max(times))
+        assert (row.mean, row.median) == (sum(times) / len(times), statistics.median(times))
 
     def test_are_those_of_the_model_also_where_forward_ran_before_the_scope(self, toy):
         toy.models = {id: Toy() for id in ("a/conv", "a/linear")}

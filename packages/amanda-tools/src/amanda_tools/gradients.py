@@ -117,11 +117,9 @@ class _Parameter:
 
     def complete(self, gradient: Array) -> None:
         """Take in the gradient of a step."""
-        finite = np.isfinite(gradient)
-        wrong = gradient.size - int(finite.sum())
-        values = (gradient[finite] if wrong else gradient).astype(np.float64)
+        square, wrong = _square(gradient)
         self.shape = gradient.shape
-        self.norm = math.sqrt(float(np.square(values).sum()))
+        self.norm = math.sqrt(square)
         self.zeros = 1 - int(np.count_nonzero(gradient)) / max(gradient.size, 1)
         self.not_finite += wrong
         self.steps += 1
@@ -244,6 +242,20 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
                 array = ctx.numpy(gradient)
                 with self._lock:
                     known[str(index)].add((ctx.op_id, index), array)
+
+
+def _square(gradient: Array) -> tuple[float, int]:
+    """The sum of the squares of what is finite, and how many elements are not."""
+    if gradient.dtype.kind == "f":
+        values = gradient.reshape(-1).astype(np.float64)
+        with np.errstate(all="ignore"):
+            square = float(values @ values)
+        if math.isfinite(square):  # then so is each element
+            return square, 0
+    finite = np.isfinite(gradient)
+    wrong = gradient.size - int(finite.sum())
+    values = gradient[finite].astype(np.float64)
+    return float(np.square(values).sum()), wrong
 
 
 def _elements(info: amanda.TensorInfo) -> int | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from array import array
 from statistics import median
 
 _BATCH = 1000  # times that are added up at once
 _LATEST = 10_000  # times of which the median is kept
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a signal may come while results are read, and read them too
 
 
 class Times:
@@ -26,8 +26,8 @@ class Times:
         self._total = 0
         self._least: int | None = None
         self._most: int | None = None
-        self._latest: deque[int] = deque(maxlen=_LATEST)
-        self._new: list[int] = []
+        self._latest = array("q")
+        self._new = array("q")
 
     def add(self, time: int) -> None:
         """Take one more."""
@@ -46,6 +46,7 @@ class Times:
                 self._count += len(new)
                 self._total += sum(new)
                 self._latest += new
+                del self._latest[:-_LATEST]
         return self
 
     @property

@@ -49,8 +49,9 @@ class Moments:
 
     def _add(self, values: Array) -> None:
         self._elements += values.size
-        self._zeros += int(np.count_nonzero(values == 0))
-        finite = values[np.isfinite(values)]
+        self._zeros += values.size - int(np.count_nonzero(values))
+        known = np.isfinite(values)
+        finite = values if known.all() else values[known]
         if not finite.size:
             return
         mean = float(finite.mean())

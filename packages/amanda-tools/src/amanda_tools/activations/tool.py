@@ -184,7 +184,10 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
         for place, tensor in zip(places, tensors, strict=True):
             array = ctx.numpy(tensor)
             with self._lock:
-                self._moments.setdefault(place, Moments()).add(array)
+                moments = self._moments.get(place)
+                if moments is None:
+                    moments = self._moments[place] = Moments()
+                moments.add(array)
                 if self._captured is not None:
                     self._captured.add(self._named(*place), array)
 
