@@ -45,28 +45,34 @@ def cells(name: str) -> list[Cell]:
 
 def _cells(page: str) -> list[Cell]:
     found: list[Cell] = []
-    place = Path(page).parent
+    whole, end, latest = pages.text(page), 0, None
+    for block in pages.BLOCK.finditer(whole):
+        language, source = block[1], block[2].rstrip("\n")
+        is_code = language in ("python", "sh")
+        if not is_code and (latest is None or language not in ("", "text")):
+            continue  # it stays in the text
+        found += _text(page, whole[end : block.start()])
+        end = block.end()
+        if is_code:
+            latest = len(found)
+            found.append(Cell("code", _source(language, source)))
+        else:
+            found[latest] = found[latest]._replace(shown=block[2], exact=not language)
+    return found + _text(page, whole[end:])
+
+
+def _source(language: str, source: str) -> str:
+    """The text of a cell that does what a block does."""
+    if language == "sh":
+        return "\n".join(["%%sh", *(f"{line} 2>&1" for line in source.splitlines())])
+    file = pages.FILE.match(source)
+    return f"%%writefile {file[1]}\n{source}" if file else source
+
+
+def _text(page: str, text: str) -> list[Cell]:
+    """A cell of text, whose links lead from the notebook's folder; none if there is nothing."""
 
     def moved(link: re.Match[str]) -> str:
-        return f"]({os.path.relpath(place / link[1], FOLDER)}{link[2]})"
+        return f"]({os.path.relpath(Path(page).parent / link[1], FOLDER)}{link[2]})"
 
-    def add_text(text: str) -> None:
-        if text.strip():
-            found.append(Cell("markdown", RELATIVE.sub(moved, text.strip())))
-
-    rest, end = pages.text(page), 0
-    for block in pages.BLOCK.finditer(rest):
-        language, source = block[1], block[2].rstrip("\n")
-        if language in ("python", "sh") or (language in ("", "text") and found[-1].kind == "code"):
-            add_text(rest[end : block.start()])
-            end = block.end()
-        if language == "python":
-            file = pages.FILE.match(source)
-            found.append(Cell("code", f"%%writefile {file[1]}\n{source}" if file else source))
-        elif language == "sh":
-            commands = "\n".join(f"{line} 2>&1" for line in source.splitlines())
-            found.append(Cell("code", f"%%sh\n{commands}"))
-        elif end == block.end():
-            found[-1] = found[-1]._replace(shown=block[2], exact=not language)
-    add_text(rest[end:])
-    return found
+    return [Cell("markdown", RELATIVE.sub(moved, text.strip()))] if text.strip() else []
