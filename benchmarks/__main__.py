@@ -41,8 +41,8 @@ PARTS = {
     "tensorflow_models": 330,
     "tensorflow_routines": 90,
     "caching": 200,
-    "tensorflow_first_calls": 180,
-    "tensorflow_building": 150,
+    "tensorflow_first_calls": 240,
+    "tensorflow_building": 200,
 }
 
 

@@ -37,11 +37,11 @@ FEW = (PLAIN, AGAIN, NEVER, FORWARD, BOTH, "`flops`", "`profile`", "`trace`", DI
 FEWEST = (PLAIN, AGAIN, NEVER, BOTH, DISPATCH_MODE)
 # Seconds for the rounds of inference and of training, and how many rounds there are at least.
 SECONDS = {
-    "MiniLM batch 1": (45.0, 50.0),
+    "MiniLM batch 1": (40.0, 45.0),
     "small Transformer": (20.0, 20.0),
     "Inception": (25.0, 30.0),
-    "ResNet-50": (30.0, 60.0),
-    "BERT-base": (25.0, 55.0),
+    "ResNet-50": (25.0, 50.0),
+    "BERT-base": (20.0, 45.0),
     "GPT-2": (20.0, 27.0),
     "MiniLM batch 32": (15.0, 20.0),
 }

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from benchmarks.results import Part
 
 STEPS, SETTLED = 10_000, 2_000
-SECONDS = 40.0  # after which a way is ended, with the steps that it has taken
+SECONDS = 25.0  # after which a way is ended, with the steps that it has taken
 MOST_OBJECTS, MOST_BYTES = 100, 2**20
 
 
