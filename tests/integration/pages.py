@@ -28,6 +28,8 @@ from amanda_torch.driver import driver as torch_driver
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NUMBER = re.compile(r"-?\d+\.\d+")
+# Commands as their modules, since sessions that share a framework do not have its scripts.
+PROGRAMS = {"torchrun": [sys.executable, "-m", "torch.distributed.run"]}
 FILE = re.compile(r"# (\w+\.py)\n")
 ANY_NUMBER = re.compile(r"-?\d[\d.,]*%?( [kMGTµnm]?i?[sB]?\b)?|─+")
 
@@ -111,7 +113,8 @@ def command(*arguments: str) -> None:
     What it writes on the standard error, as its tables, goes to the standard output.
     """
     if arguments[0] != "amanda":
-        done = subprocess.run(arguments, stdout=PIPE, stderr=STDOUT, text=True, check=False)
+        words = [*PROGRAMS.get(arguments[0], arguments[:1]), *arguments[1:]]
+        done = subprocess.run(words, stdout=PIPE, stderr=STDOUT, text=True, check=False)
         print(done.stdout)
         assert not done.returncode, done.stdout
         return
