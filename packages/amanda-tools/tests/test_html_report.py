@@ -14,7 +14,7 @@ from amanda_tools.execution import Execution, Kind, Tensors
 from amanda_tools.html_report import Contents, Timeline, contents_of_files, page_of
 from amanda_tools.html_report import timeline as timelines
 from amanda_tools.html_report.contents import Section
-from amanda_tools.html_report.parts import parts_of
+from amanda_tools.html_report.parts import parts_of, table_part
 from amanda_tools.results import Results
 from rich.panel import Panel
 from rich.table import Table
@@ -135,13 +135,15 @@ class TestOperators:
 
 class TestSection:
     def test_has_texts_and_tables_of_whatever_rich_prints(self):
-        table = Table("Layer", "Zeros")
+        table = Table("Layer", "Zeros", title="Before", caption="1,234 in all")
         table.add_row("[bold]conv[/bold]", Text("1,234"))
         texts, cells, terminal = [
             parts_of(part) for part in ("12% [x]", table, Panel("in a box", width=20))
         ]
         assert texts == [{"kind": "text", "text": "12% [x]"}]
         assert cells[0]["titles"] == ["Layer", "Zeros"]
+        assert cells[0]["caption"] == "Before"
+        assert cells[1]["text"] == "1,234 in all"
         assert cells[0]["rows"] == [["conv", "1,234"]]
         assert terminal[0]["kind"] == "terminal"
         assert "in a box" in terminal[0]["text"]
@@ -159,6 +161,14 @@ class TestSection:
         rows = contents_of(profile).sections[0].rows
         assert rows["rows"][0][rows["titles"].index("forward")] == 1500
         assert rows["units"][rows["titles"].index("forward")] == "nanoseconds"
+
+    def test_has_lists_as_short_as_one_can_read(self):
+        part = table_part(["scales"], [[[0.123456789] * 40], [[1, 2]], ["x" * 1000]], 3, {})
+        numbers, few, text = (row[0] for row in part["rows"])
+        assert numbers.startswith("[0.1235, 0.1235, ")
+        assert len(numbers) < 110
+        assert few == "[1, 2]"
+        assert len(text) == 301
 
     def test_has_as_many_rows_as_a_page_can_show(self, monkeypatch):
         monkeypatch.setattr("amanda_tools.html_report.parts._MOST", 2)

@@ -29,8 +29,9 @@ _HEIGHT, _ACROSS, _DOWN = 36, 24, 48
 _SWEEPS = 6
 _STYLE = (
     "text{font:11px sans-serif;text-anchor:middle}"
-    ".type{font-weight:bold}.scope,.shape{fill:#666}.shape{font-size:9px}"
-    "rect{fill:#eef4fb;stroke:#5b83b0}path{fill:none;stroke:#777}.back{stroke-dasharray:4 3}"
+    ".type{font-weight:bold}.scope,.shape{fill-opacity:.7}.shape{font-size:9px}"
+    "rect{fill:#eef4fb;fill:var(--box,#eef4fb);stroke:#5b83b0}"  # a page may be dark
+    "path{fill:none;stroke:#777}.back{stroke-dasharray:4 3}"
 )
 
 

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 # A text ``{"kind": "text", "text": ...}``, the same with ``"terminal"`` where blanks count, or a
 # table ``{"kind": "table", "titles": ..., "units": ..., "rows": ..., "of": ..., "nested": ...}``
-# of ``of`` rows, of which the first are there. Cells are text, or numbers in a unit.
+# of ``of`` rows, of which the first are there, with a ``caption`` above it or none. Cells are text,
+# or numbers in a unit.
 Part: TypeAlias = "dict[str, Any]"
 
 _MOST = 10_000  # rows of a table; a page with more of them is slow to open
 _LONGEST = 300  # characters of a cell
+_LONGEST_LIST = 100  # and of one that is no text
 _WIDE = 10_000  # characters of a line: as many as need be
 _TERMINAL = 120  # of what is no table
 
@@ -37,7 +39,7 @@ def parts_of(renderable: RenderableType) -> list[Part]:
     if isinstance(renderable, (str, Text)):
         return [{"kind": "text", "text": printable(str(renderable))}]
     if isinstance(renderable, Table):
-        return [_table(renderable)]
+        return [_table(renderable), *_caption(renderable)]
     console = _console(_WIDE)
     shown = getattr(renderable, "__rich_console__", None)
     inside = [] if shown is None else list(shown(console, console.options))
@@ -71,8 +73,14 @@ def _table(table: Table) -> Part:
     rows = [list(cells) for cells in zip(*columns, strict=True)]
     part = table_part(titles, rows, len(rows), {})
     part["units"] = ["shown" if c.justify == "right" else None for c in table.columns]
+    if table.title is not None:
+        part["caption"] = _plain(table.title)
     part["nested"] = any(cell.startswith("  ") for cell in columns[0]) if columns else False
     return part
+
+
+def _caption(table: Table) -> list[Part]:
+    return [] if table.caption is None else [{"kind": "text", "text": _plain(table.caption)}]
 
 
 def _plain(cell: RenderableType) -> str:
@@ -86,9 +94,20 @@ def _cell(value: object) -> object:
         return value
     if isinstance(value, float):  # JSON has no NaN, and no infinity
         return value if value - value == 0 else str(value)
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    text = printable(text)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    if isinstance(value, str):
+        return _cut(printable(value), _LONGEST)
+    return _cut(printable(json.dumps(_rounded(value), default=str)), _LONGEST_LIST)
+
+
+def _rounded(value: object) -> object:
+    """The same with fewer digits, of numbers in lists."""
+    if isinstance(value, (list, tuple)):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def _as_on_terminal(renderable: RenderableType, width: int) -> str:

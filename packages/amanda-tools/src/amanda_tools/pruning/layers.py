@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -100,7 +100,9 @@ class Sparsity(Pictured[_Row], Saving[_Row]):
             return f"{type(self).__name__}: no operator ran that it prunes"
         table = Table(box=SIMPLE_HEAD, pad_edge=False, caption=self.found(), caption_justify="left")
         for name in field_names(self.row_type):
-            table.add_column(name.capitalize(), overflow="fold")
+            is_number = isinstance(getattr(rows[0], name), (int, float))
+            justify: Literal["left", "right"] = "right" if is_number else "left"
+            table.add_column(name.capitalize(), overflow="fold", justify=justify)
         for row in rows:
             cells = [
                 f"{value:.1%}" if isinstance(value, float) else printable(str(value))

@@ -142,8 +142,9 @@ function tableOf(part, label) {
   const columns = part.titles.map((title, index) => {
     const cells = part.rows.map((row) => row[index]).filter((cell) => cell !== null && cell !== "");
     const areNumbers = cells.every((cell) => typeof cell === "number");
-    const asText = part.units[index] === "shown"
-      || (!areNumbers && cells.every((cell) => numberIn(cell) !== null));
+    const asText = part.units[index] === "shown" || (!areNumbers
+      && cells.every((cell) => numberIn(cell) !== null)
+      && cells.some((cell) => /\D/.test(cell))); // and not names that happen to be digits
     return {
       title: title.replaceAll("_", " "),
       number: cells.length > 0 && (areNumbers || asText),
