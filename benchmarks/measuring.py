@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
+import re
 import statistics
 import time
 import traceback
@@ -27,6 +28,7 @@ _Key = TypeVar("_Key")
 PLAIN = "plain"
 TURN = 0.12  # seconds of timed calls that a way gets each time it has its turn
 MOST_CALLS, MOST_ROUNDS = 40, 60
+FOLDERS = re.compile(r"(?<!\w)/(?:[\w.@+-]+/)+")  # of this machine, which nobody else has
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ def plainly() -> Way:
 
 def reason(error: BaseException) -> str:
     """What an error says, in one short line of a table."""
-    text = " ".join(str(error).split()).replace("|", "/")
+    text = FOLDERS.sub("", " ".join(str(error).split())).replace("|", "/")
     return f"{type(error).__name__}: {text[:160]}" if text else type(error).__name__
 
 
