@@ -56,7 +56,6 @@ class FlameGraph {
   zoom(node, panel = 0) {
     this.zoomed = node;
     this.render();
-    if (panel === null) return;
     const frame = this.frames[panel]?.get(node);
     if (frame) frame.focus();
   }

@@ -342,12 +342,11 @@ class TimelineView {
     return {
       dark,
       ink: style.color,
-      muted: style.getPropertyValue("--plain-muted"),
       forward: dark ? "#5b8fe0" : "#3f78d1",
       backward: dark ? "#d98a4e" : "#cf7432",
       between: dark ? "#3a424f" : "#d7dce4",
       line: dark ? "#323945" : "#dfe3e9",
-      muted_ink: dark ? "#9aa4b2" : "#5b6575",
+      muted: dark ? "#9aa4b2" : "#5b6575",
     };
   }
 
@@ -378,7 +377,7 @@ class TimelineView {
       const x = ((time - from) / (to - from)) * width;
       context.fillStyle = colors.line;
       context.fillRect(Math.round(x), 0, 1, bottom);
-      context.fillStyle = colors.muted_ink;
+      context.fillStyle = colors.muted;
       context.fillText(shown(Math.round(time), "nanoseconds"), x + 3, bottom + 14);
     }
   }
@@ -387,7 +386,7 @@ class TimelineView {
     const [from, to] = this.view;
     const scale = width / (to - from);
     const { starts, duration, depths, kind, kinds } = this.run;
-    context.fillStyle = colors.muted_ink;
+    context.fillStyle = colors.muted;
     context.fillText(name, 2, top - 8);
     const painted = new Float64Array(depth).fill(-1); // up to where each row is painted
     const last = firstFrom(entries, starts, to);
@@ -421,7 +420,7 @@ class TimelineView {
     const [from, to] = this.view;
     const { memory } = this.run;
     const most = memory.reduce((max, [, bytes]) => Math.max(max, bytes), 1);
-    context.fillStyle = colors.muted_ink;
+    context.fillStyle = colors.muted;
     context.fillText(`memory, at most ${shown(most, "bytes")}`, 2, 14);
     context.beginPath();
     context.moveTo(0, GAP + CURVE);

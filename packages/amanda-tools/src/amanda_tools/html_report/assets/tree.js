@@ -1,6 +1,6 @@
 // The modules as a treegrid: rows that expand, sort among their siblings, and are searched.
 
-const AT_MOST = 1000; // rows at a time
+const AT_MOST = 500; // rows at a time
 const SOON = 25; // rows that are expanded when the page opens, at most
 
 class TreeGrid {
