@@ -290,6 +290,9 @@ def compare(
     amanda run --tool record:out=two.npz train.py --half
     amanda compare one.npz two.npz
 
+    Compiled code (torch.compile, jit_compile=True) is recorded operator by operator; what it
+    computes otherwise is found by amanda run --tool compiled.
+
     By default tensors of one type on one backend have to be equal to the bit. The exit code is 1
     where a tensor differs, or where there is none to compare.
     """
