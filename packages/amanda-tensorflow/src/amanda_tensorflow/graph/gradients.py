@@ -70,12 +70,14 @@ class Gradients:
             and operation._id not in notes_of(graph).recomputed
         }
         self.nodes.update(unknown)
+        noted = {call.forward for call in self.calls}
         if unknown:
             for call, names in calls_by_name(graph, unknown):
                 self.calls.append(call)
                 self.nodes_of[call] = names
                 self.of_node.update(dict.fromkeys(names, call))
-                self.unnoted[call.forward] = names
+                if call.forward not in noted:
+                    self.unnoted[call.forward] = names
             self.unnoted[None] = sorted(unknown.keys() - self.of_node.keys())
 
     def operators(self) -> Iterator[TensorFlowOperator]:

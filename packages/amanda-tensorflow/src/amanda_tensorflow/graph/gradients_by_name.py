@@ -24,6 +24,9 @@ _SYMBOLIC = re.compile(r"(?:.*/)?gradients(?:_\d+)?/(.+)_grad/[^/]+$")
 _TAPE = re.compile(r"^gradient_tape/(?:(.+)/)?[^/]+$")
 _ANY = re.compile(r"(?:^|/)gradients(?:_\d+)?/|^gradient_tape/")
 
+# Graphs of the gradient of a branch, or of a loop's body, by which TensorFlow calls tf.gradients.
+_OF_PARTS = (cond_v2._CondGradFuncGraph, while_v2._WhileBodyGradFuncGraph)
+
 
 def is_gradient(name: str) -> bool:
     """Whether a node computes gradients, by its name."""
@@ -91,6 +94,8 @@ def _forward(operation: Any, graph: Any) -> list[Any]:
     symbolic = _SYMBOLIC.match(operation.name)
     if symbolic is not None:
         return _found(graph, symbolic[1])
+    if isinstance(operation.graph, _OF_PARTS):  # the counter of a loop is no gradient
+        return []
     tape = _TAPE.match(operation.name)
     if tape is None:
         return []
@@ -108,7 +113,7 @@ def _forward(operation: Any, graph: Any) -> list[Any]:
 
 def _forward_graph(graph: Any) -> Any:
     """The graph of the forward operators: a backward function has captured their tensors."""
-    if isinstance(graph, (cond_v2._CondGradFuncGraph, while_v2._WhileBodyGradFuncGraph)):
+    if isinstance(graph, _OF_PARTS):
         return graph._forward_graph
     for outer, _ in getattr(graph, "captures", ()):
         if hasattr(outer, "op") and not hasattr(outer, "numpy") and graph.name.startswith("__back"):

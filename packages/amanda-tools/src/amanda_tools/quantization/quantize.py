@@ -148,8 +148,10 @@ class Quantize(Quantizing):
         """How many tensors there are, and how many of them are still observed."""
         known = self._tensors()
         waiting = sum(each.observer is not None and each.settings is None for each in known)
-        note = f", {waiting:,} of them observed and not rounded before freeze()" if waiting else ""
-        return super().found() + note
+        note = f", {waiting:,} of them observed and not rounded before freeze()"
+        if self._calibrate is None:
+            note += "; calibrate=N ends that after so many executions"
+        return super().found() + (note if waiting else "")
 
     def _choose(self, operand: Operand, place: Place) -> Known | None:
         if operand.is_weight:
