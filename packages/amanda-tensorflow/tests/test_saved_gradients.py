@@ -49,3 +49,34 @@ def test_nothing_is_said_where_names_tell(tmp_path, apart):
         return y + tf.sin(x)
 
     assert not warned(loaded(tmp_path, function))
+
+
+def test_nothing_is_said_to_be_unseen_in_a_graph_that_was_noted():
+    tool, whole = amanda.Tool(), amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: None, backward=True)
+    whole.add_inst_for_gradient(lambda ctx: None)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, tf.sin(y) + y), [0, x])[1]
+        return tape.gradient(y, x)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", amanda.AmandaWarning)
+        with amanda.apply(tool, whole):
+            step(tf.ones([2]))
+
+
+def test_gradients_of_a_loaded_loop_are_said_to_be_unseen(tmp_path):
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: None, backward=True)
+    module = loaded(
+        tmp_path,
+        lambda x: tf.while_loop(lambda y: True, lambda y: [tf.sin(y)], [x], maximum_iterations=2)[
+            0
+        ],
+    )
+    with pytest.warns(amanda.AmandaWarning, match="do not see .*loaded"), amanda.apply(tool):
+        module.step(tf.ones([2]))
