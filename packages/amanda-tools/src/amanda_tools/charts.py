@@ -38,7 +38,7 @@ def bars(title: str, numbers: Numbers) -> Chart:
     values = [value for row in numbers.values() for value in row.values()]
     largest = max(filter(math.isfinite, values), default=0) or 1
     left = max((len(str(name)) for name in names), default=0) * _LABEL + 10
-    drawn, y = [_text(0, 12, title, "title")], float(_TITLE)
+    drawn, y, right = [_text(0, 12, title, "title")], float(_TITLE), 8.0 * len(title)
     for name in names:
         drawn.append(_text(0, y + 10, name))
         for key, row in numbers.items():
@@ -46,10 +46,12 @@ def bars(title: str, numbers: Numbers) -> Chart:
             length = _BAR * value / largest if math.isfinite(value) else _BAR
             color = _hue(key)
             drawn.append(_rect(left, y, max(length, 0.5), _ROW - 3, color))
-            drawn.append(_text(left + length + 4, y + 9, f"{key}: {value:.3g}"))
+            label = f"{key}: {_number(value)}"
+            drawn.append(_text(left + length + 4, y + 9, label))
+            right = max(right, left + length + 14 + len(label) * _LABEL)
             y += _ROW
         y += 6
-    return left + _BAR + 80, y, drawn
+    return right, y, drawn
 
 
 def heatmap(title: str, numbers: Numbers) -> Chart:
@@ -72,6 +74,10 @@ def heatmap(title: str, numbers: Numbers) -> Chart:
 def note(text: str) -> Chart:
     """A line of text."""
     return len(text) * _LABEL, _ROW, [_text(0, 10, text)]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
 def _hue(key: object) -> str:

@@ -2,6 +2,7 @@
 
 const FEW = 12;
 const MORE = 200;
+const LONG = 60; // characters of a cell that is not to be squeezed
 
 /** Compares two values; what there is none of comes last, whichever way the table is sorted. */
 function compared(one, other, sign) {
@@ -128,6 +129,7 @@ class DataTable {
       });
       const content = column.content(row);
       if (content !== null && content !== "") cell.append(content);
+      if (typeof content === "string" && content.length > LONG) cell.classList.add("long");
       if (column.share && this.sort && this.sort.column === index) {
         cell.style.setProperty("--share", Math.max(0, Math.min(1, column.share(row))));
         cell.classList.add("shared");
