@@ -1,5 +1,6 @@
 """What a context gives an analysis routine, and what it refuses."""
 
+import contextlib
 import functools
 import gc
 import weakref
@@ -191,6 +192,14 @@ class TestInsertions:
             analyze(lambda ctx: getattr(ctx, insertion)(print, **options), **shown)
         for part in ("Tool", "print", insertion.removeprefix("insert_"), "a/conv2d"):
             assert part in str(caught.value)
+
+    @pytest.mark.parametrize(("index", "looks"), [(0, 0), (9, 1)])
+    def test_the_line_of_an_operator_is_looked_for_only_where_it_is_told(self, index, looks):
+        looked = []
+        of = operator(locate=lambda: looked.append(True))
+        with contextlib.suppress(amanda.ActionError):
+            analyze(lambda ctx: ctx.insert_before_op(print, inputs=[index]), of=of)
+        assert len(looked) == looks
 
     def test_keyword_arguments_are_those_of_the_routine(self):
         plan = analyze(lambda ctx: ctx.insert_after_op(print, pure=True, sep="-"))

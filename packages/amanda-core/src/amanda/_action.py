@@ -6,6 +6,7 @@ import enum
 import operator as builtin_operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from amanda._errors import ActionError, RoutineError
@@ -51,8 +52,23 @@ def name_of(routine: Callable[..., Any]) -> str:
     return getattr(routine, "__qualname__", None) or repr(routine)
 
 
+class Said:
+    """This text for messages is put together only where something is wrong.
+
+    Finding the program's line at which an operator is costs more than all that is checked.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: Callable[[], str]) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text()
+
+
 def checked_indices(
-    indices: Indices, count: int | None, names: Sequence[str], what: str, where: str
+    indices: Indices, count: int | None, names: Sequence[str], what: str, where: Said | str
 ) -> tuple[int, ...] | None:
     """Check the index list of an insertion, and return it without negative indices; None for all.
 
@@ -66,14 +82,17 @@ def checked_indices(
         return None
     if isinstance(indices, str) or not hasattr(indices, "__iter__"):
         raise ActionError(f"{where}: {what} is a list of indices; write {what}=[{indices!r}]")
-    chosen = [checked_index(i, count, names, f"{where}: {what}={i!r}") for i in indices]
+    said = "{}: {}={!r}".format
+    chosen = [checked_index(i, count, names, Said(partial(said, where, what, i))) for i in indices]
     for index in chosen:
         if chosen.count(index) > 1:
             raise ActionError(f"{where}: {what}={index} is given twice")
     return tuple(chosen)
 
 
-def checked_index(given: int | str, count: int | None, names: Sequence[str], said: str) -> int:
+def checked_index(
+    given: int | str, count: int | None, names: Sequence[str], said: Said | str
+) -> int:
     """Check an index, or a name out of ``names``, as :func:`checked_indices` does, and return it.
 
     ``said`` is what was said and where, for messages.
@@ -97,7 +116,7 @@ def checked_index(given: int | str, count: int | None, names: Sequence[str], sai
 
 
 def checked_options(
-    routine: Callable[..., Any], options: Mapping[str, Any], known: Sequence[str], where: str
+    routine: Callable[..., Any], options: Mapping[str, Any], known: Sequence[str], where: Said | str
 ) -> None:
     """Check that a routine takes the keyword arguments that an insertion passes on to it.
 

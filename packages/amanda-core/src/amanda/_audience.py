@@ -81,6 +81,17 @@ class Audience:
         """Tell whether forward operators of this type must be intercepted."""
         return self.wanted is None or type in self.wanted
 
+    def sees(self, operator: Operator) -> bool:
+        """Tell whether any tool may see an operator of a wanted type, which is there.
+
+        None does where it is hidden from tools that do not ask for such, and none asks for it.
+        """
+        self._saw(self.driver.vocabulary, operator.scope, operator.type)
+        return not operator.opt_in or any(
+            s.takes(operator.type) and (s.types is not None or s.subscription.opt_in)
+            for s in self._selections
+        )
+
     def wants_class(self, type: str) -> bool:
         """Tell whether any tool looks at modules of a class, one of which is being called."""
         if type not in self._classes:

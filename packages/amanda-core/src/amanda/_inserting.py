@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from amanda._action import POINTS, Action, Indices, Point, checked_indices, checked_options, name_of
+from amanda._action import (
+    POINTS,
+    Action,
+    Indices,
+    Point,
+    Said,
+    checked_indices,
+    checked_options,
+    name_of,
+)
 from amanda._errors import ActionError, UnsupportedError
 from amanda._forward import Ask
 from amanda._observation import TensorT
@@ -36,7 +45,9 @@ class Inserting(PublishedMethods[TensorT]):
         What is ``asked`` for of the forward side are indices too, by the kind of what they choose.
         """
         now, option = self._now, _CHOOSES.get(point, "inputs")
-        where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
+        where = Said(
+            lambda: f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
+        )
         if not callable(routine):
             raise ActionError(f"{where}: the routine is not callable")
         if point not in POINTS[now.view]:

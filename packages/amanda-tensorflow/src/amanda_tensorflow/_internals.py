@@ -107,7 +107,9 @@ gen_resource_variable_ops: Any = _find(
 # ---- Building graphs: functions that are wrapped, so that it is noted what belongs together.
 
 # Gradients, by the function registered for an operator: in a graph, under a tape, of a Jacobian.
-registry: Any = _find("tensorflow.python.framework.registry", "Registry.lookup")
+registry: Any = _find(
+    "tensorflow.python.framework.registry", "Registry.lookup", "Registry._registry"
+)
 gradients_util: Any = _find("tensorflow.python.ops.gradients_util", "_GradientsHelper")
 imperative_grad: Any = _find("tensorflow.python.eager.imperative_grad", "imperative_grad")
 # It is also what runs one operator by its type and attributes, as on the value of a variable.
@@ -120,7 +122,7 @@ backprop: Any = _find(
 # Custom gradients, which may run forward code again, under tapes of their own.
 custom_gradient: Any = _find("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator")
 # Where tapes are told of one, and so of the gradient function that they call.
-record: Any = _find("tensorflow.python.eager.record", "record_operation")
+record: Any = _find("tensorflow.python.eager.record", "record_operation", "could_possibly_record")
 # The gradients of branches and of the bodies of loops, which know what they are the gradient of.
 cond_v2: Any = _find("tensorflow.python.ops.cond_v2", "_CondGradFuncGraph")
 while_v2: Any = _find("tensorflow.python.ops.while_v2", "_WhileBodyGradFuncGraph")
@@ -135,7 +137,8 @@ ops: Any = _find(
     *("Operation._add_control_inputs", "Operation._get_control_flow_context"),
     *("Operation._id", "Operation._c_op"),
     "SymbolicTensor._as_tf_output",
-    *("get_default_graph", "gradient_registry"),
+    *("Graph._create_op_internal", "get_default_graph"),
+    *("gradient_registry", "_gradient_registry"),
 )
 # What layers take and give may be made of several tensors; where the program calls them.
 composite_tensor: Any = _find("tensorflow.python.framework.composite_tensor", "CompositeTensor")

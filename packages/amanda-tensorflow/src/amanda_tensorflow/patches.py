@@ -27,7 +27,6 @@ from amanda_tensorflow._internals import (
     ops,
     pywrap_tfe,
     record,
-    registry,
     session_lib,
     tensor_shape,
 )
@@ -52,7 +51,8 @@ if TYPE_CHECKING:
 # that is built outside of all scopes may be run in one later.
 _FOR_GOOD: tuple[Change, ...] = (
     # Which operator a gradient belongs to, where tf.gradients and tapes find gradient functions.
-    (registry.Registry, "lookup", gradients.noting_lookups),
+    (ops, "gradient_registry", gradients.NotingRegistry),
+    (ops, "_gradient_registry", gradients.NotingRegistry),
     # The same for custom gradients, which a tape calls without looking them up.
     (record, "record_operation", gradients.noting_custom_calls),
     # Which operator a tape has seen, as it keeps nothing of it but the attributes.

@@ -19,6 +19,7 @@ from amanda_tensorflow._internals import (
 from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.node_types import STRUCTURE
+from amanda_tensorflow.notes import notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +59,11 @@ class ToolVariable(resource_variable_ops.ResourceVariable):  # type: ignore[misc
 def outer_of(tensor: Any) -> Any:
     """The tensor outside that one of a function's graph was captured from; None if it was not."""
     captures = getattr(tensor.graph, "captures", ())
-    return next((outer for outer, inner in captures if inner is tensor), None)
+    notes = notes_of(tensor.graph)
+    if notes.captures is not captures:
+        notes.captured_from = {id(inner): outer for outer, inner in captures}
+        notes.captures = captures
+    return notes.captured_from.get(id(tensor))
 
 
 # What is known without the value of any input, if only the shapes are.

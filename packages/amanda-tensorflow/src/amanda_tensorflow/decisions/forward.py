@@ -68,6 +68,8 @@ class ForwardDecisions:
     def _operator(self, frame: Frame, name: str, parts: Mapping[str, frozenset[str]]) -> None:
         operation = frame.operations[name]
         operator = operators_of(frame.graph)[operation.name]
+        if not self._engine.sees(operator):
+            return
         if operation.name in parts:
             operator = operator.part(parts[operation.name])
         inputs, outputs = list(operation.inputs), list(operation.outputs)

@@ -63,10 +63,11 @@ class GradientDecisions:
                 is_root = whole.composite.parts[-1] == call.forward
                 if is_root and self._engine.wants(whole.operator.type):
                     self._whole(frame, number, whole, graph)
-            if self._engine.wants(operator.type):
+            if self._engine.wants(operator.type) and self._engine.sees(operator):
                 if call.forward in parts:
                     operator = operator.part(parts[call.forward])
-                self._operator(frame, number, operator, graph)
+                if self._may_be_watched(operator):
+                    self._operator(frame, number, operator, graph)
 
     def asked_elsewhere(self) -> Iterator[Asked]:
         """What routines ask for of the operators here whose gradients other functions compute.
@@ -106,6 +107,11 @@ class GradientDecisions:
     def _watched(self, operator: TensorFlowOperator) -> bool:
         plan = self._engine.plan(operator)
         return plan is not None and plan.gradient
+
+    def _may_be_watched(self, operator: TensorFlowOperator) -> bool:
+        """Whether a tool may want to see what computes an operator's gradient."""
+        plan = self._engine.plan(operator)
+        return plan is None or plan.backward or plan.gradient
 
     def _gradient_plan(self, shown: Execution, graph: Any) -> Plan:
         with self._asking.looking_back_at(graph):

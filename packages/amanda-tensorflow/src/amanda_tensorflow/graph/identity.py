@@ -64,11 +64,14 @@ class Identities:
         """
         counts: collections.Counter[str] = collections.Counter()
         taken: dict[int, TensorFlowOperator] = {}
-        function: Hashable = None
+        # by what to recognize operators that are in no name scope, and the others
+        outside: frozenset[Hashable] = frozenset()
+        inside: frozenset[Hashable] = frozenset()
         for index, (graph, around, nodes) in enumerate(graphs):
             if index == 0:
                 notes = notes_of(graph)
                 function = ("graph", notes.number) if notes.function is None else notes.function
+                outside, inside = frozenset([function]), frozenset([function, *variables])
             operators = operators_of(graph)
             for name, op in nodes:
                 if types is not None and op not in types:
@@ -79,7 +82,7 @@ class Identities:
                     place += f"#{counts[place]}"
                 operator = operators.get(name)
                 if operator is None:
-                    keys = frozenset([function, *(variables if scope else ())])
+                    keys = inside if scope else outside
                     operator = self._recognize(place, keys, taken)
                     if operator is None:
                         operator = self._new(graph, name, op, scope, place, keys)
@@ -135,9 +138,10 @@ class Identities:
     ) -> TensorFlowOperator | None:
         for known in self._by_place.get(place, ()):
             operator = known.operator()
-            if operator is not None and operator.serial not in taken and known.keys & keys:
-                known.keys |= keys
-                return operator
+            if operator is None or operator.serial in taken or known.keys.isdisjoint(keys):
+                continue
+            known.keys |= keys
+            return operator
         return None
 
     def _new(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from amanda import AmandaError, Operator
 
 from amanda_tensorflow.graph.node_types import OPT_IN
-from amanda_tensorflow.graph.sources import locator
+from amanda_tensorflow.graph.sources import Locator
 from amanda_tensorflow.notes import notes_of
 
 if TYPE_CHECKING:
@@ -24,18 +24,21 @@ class TensorFlowOperator(Operator):
     ``type`` is the node's ``op``, ``name`` its name in the graph where it was seen first.
     """
 
-    __slots__ = ("_node", "_tied")
+    __slots__ = ("_node", "_snapshot", "_tied")
 
     def __init__(self, node: Callable[[], Any], **description: Any) -> None:
-        super().__init__(backend="tensorflow", **{"locate": locator(node), **description})
+        super().__init__(backend="tensorflow", **{"locate": Locator(node), **description})
         self._node = node
         self._tied: dict[Hashable, TensorFlowOperator] = {}  # others, which live as long
+        self._snapshot: TensorFlowOperator | None = None
 
     def snapshot(self) -> TensorFlowOperator:
-        """An equal operator for tools to keep."""
-        record = copy.copy(self)
-        record._tied = {}  # plans live as long as these
-        return record
+        """An equal operator for tools to keep, the same one each time."""
+        if self._snapshot is None:
+            record = copy.copy(self)
+            record._tied = {}  # plans live as long as these
+            self._snapshot = record
+        return self._snapshot
 
     @property
     def node_def(self) -> Any:
@@ -102,7 +105,7 @@ class TensorFlowOperator(Operator):
             name=call.name,
             scope=scope,
             is_module=True,
-            locate=locator(lambda: call),
+            locate=Locator(lambda: call),
         )
 
     def _again(self, key: Hashable, **description: Any) -> TensorFlowOperator:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +17,26 @@ _IMPORTERS = tuple(
 )
 
 
-def locator(find: Callable[[], Any]) -> Callable[[], Source | None]:
-    """What tells where a node was made, and remembers it.
+class Locator:
+    """Tells where a node was made, and remembers it.
 
     Args:
         find: gives the operation, while its graph is alive.
     """
-    return functools.cache(lambda: _source_of(find()))
+
+    __slots__ = ("_find", "_found")
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self._find: Callable[[], Any] | None = find
+        self._found: Source | None = None
+
+    def __call__(self) -> Source | None:
+        """The line of the program; None where nobody can tell."""
+        find = self._find
+        if find is not None:
+            self._found = _source_of(find())
+            self._find = None
+        return self._found
 
 
 def _source_of(operation: Any) -> Source | None:

@@ -92,6 +92,8 @@ class Notes:
         composites: for a vocabulary, how many operators were known when they were found, and them.
         types: of its operators, and of those of the functions that it calls; None if not needed.
         gradients_in: other graphs in which gradients of its operators are computed.
+        captures: as TensorFlow has them, which is another list once there are more.
+        captured_from: for the identity of a tensor that is one of them, that outside of the graph.
         warned: whether it was said that some of its operators cannot be told apart.
     """
 
@@ -115,6 +117,8 @@ class Notes:
     types: frozenset[str] | None = None
     gradients_in: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     warned: bool = False
+    captures: Sequence[tuple[Any, Any]] = ()
+    captured_from: dict[int, Any] = field(default_factory=dict)
 
     def computes_gradients(self) -> Callable[[int], bool]:
         """Tells by its id whether a node computes gradients, or was put there by this driver."""

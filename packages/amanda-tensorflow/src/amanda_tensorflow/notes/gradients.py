@@ -14,26 +14,34 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from amanda_tensorflow._internals import array_ops, context, indexed_slices, ops, tensor_lib
+from amanda_tensorflow._internals import context, indexed_slices, ops, registry, tensor_lib
 from amanda_tensorflow.graph.called_functions import calls_functions
 from amanda_tensorflow.notes import GradientCall, last_id, name_of, notes_of
+from amanda_tensorflow.notes.copying import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-def noting_lookups(lookup: Callable[..., Any]) -> Callable[..., Any]:
-    """``Registry.lookup``: a gradient function that is found there notes its calls."""
-    gradient_functions = ops.gradient_registry
+class NotingRegistry(registry.Registry):  # type: ignore[misc]
+    """The registry of gradient functions; one that is found there notes its calls.
 
-    @functools.wraps(lookup)
-    def wrapped(self: Any, name: Any) -> Any:
-        found = lookup(self, name)
-        if self is not gradient_functions or found is None or context.executing_eagerly():
+    It stands for that one alone. The others are asked far more often, several times for each node.
+
+    Args:
+        gradient_functions: the registry, whose entries it shares.
+    """
+
+    def __init__(self, gradient_functions: Any) -> None:
+        self._name = gradient_functions._name
+        self._registry = gradient_functions._registry
+
+    def lookup(self, name: Any) -> Any:
+        """The gradient function of operators of a type."""
+        found = super().lookup(name)
+        if found is None or context.executing_eagerly():
             return found
         return functools.wraps(found)(functools.partial(_call_gradient_function, found))
-
-    return wrapped
 
 
 def noting_custom_calls(record_operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -164,14 +172,14 @@ def _inputs_told_apart(op: Any) -> tuple[Any, dict[str, int]]:
         the copies, with how often each tensor was taken before.
     """
     inputs = list(op.inputs or ())
-    counts = collections.Counter(id(tensor) for tensor in inputs if tensor is not None)
-    if not any(count > 1 for count in counts.values()) or _works_on_operation(op.type):
+    given = [id(tensor) for tensor in inputs if tensor is not None]
+    if len(set(given)) == len(given) or _works_on_operation(op.type):
         return op, {}
     repeated: dict[str, int] = {}
     seen: collections.Counter[int] = collections.Counter()
     for position, tensor in enumerate(inputs):
         if tensor is not None and seen[id(tensor)] and tensor.dtype.is_floating:
-            inputs[position] = array_ops.identity(tensor)
+            inputs[position] = copy_of(tensor)
             repeated[inputs[position].op.name] = seen[id(tensor)]
         seen[id(tensor)] += 1
     return _WithInputs(op, inputs), repeated
@@ -205,7 +213,7 @@ def _told_apart(grad_inputs: list[Any], grad_outputs: Sequence[Any], first: int)
 
     def own(tensor: Any) -> Any:
         if id(tensor) in seen or tensor.op._id <= first:
-            tensor = array_ops.identity(tensor)
+            tensor = copy_of(tensor)
         seen.add(id(tensor))
         return tensor
 

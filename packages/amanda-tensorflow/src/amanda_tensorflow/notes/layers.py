@@ -16,7 +16,6 @@ import tensorflow as tf
 from amanda.driving import leaves, tensors_in, with_tensors_in
 
 from amanda_tensorflow._internals import (
-    array_ops,
     composite_tensor,
     context,
     ops,
@@ -25,6 +24,7 @@ from amanda_tensorflow._internals import (
     tf_stack,
 )
 from amanda_tensorflow.notes import last_id, notes_of
+from amanda_tensorflow.notes.copying import copy_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -128,7 +128,7 @@ def _may_be_copied(tensor: Any) -> bool:
 
 
 def _copy(tensor: Any) -> Any:
-    copy = array_ops.identity(tensor)
+    copy = copy_of(tensor)
     for name in _KERAS_KEEPS:
         if hasattr(tensor, name):
             setattr(copy, name, getattr(tensor, name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -12,52 +11,14 @@ from amanda import RoutineError
 from amanda_tensorflow._internals import context, ops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from amanda.driving import Action, Forward
 
     from amanda_tensorflow.graph.operators import TensorFlowOperator
 
-    Check = Callable[[Any, Any], str | None]
-
 # How TensorFlow refuses a tensor of a graph in another graph, and where there is none.
 _OUT_OF_SCOPE = "is out of scope and cannot be used here"
-
-
-def run_action(
-    action: Action,
-    given: Sequence[Any],
-    like: Sequence[Any],
-    operator: TensorFlowOperator,
-    check: Check,
-    forward: Forward,
-) -> Sequence[Any]:
-    """Run the routine of an action; see :meth:`amanda.driving.Action.run`.
-
-    Raises:
-        RoutineError: it failed, returned what cannot be used, or uses a tensor of the graph that
-            it was not given.
-    """
-    try:
-        with integer_shapes() if action.whole else contextlib.nullcontext():
-            results = action.run(given, like, operator, check, forward)
-    except RoutineError as error:
-        if _OUT_OF_SCOPE in str(error.__cause__):
-            tensor = str(error.__cause__).partition(" is out of scope")[0]
-            raise action.error(_captured(tensor), operator) from error.__cause__
-        raise
-    if not context.executing_eagerly():  # it is being traced
-        for outer, _ in getattr(ops.get_default_graph(), "captures", ()):
-            if not isinstance(outer, tf.__internal__.EagerTensor):
-                raise action.error(_captured(str(outer)), operator)
-    return results
-
-
-def _captured(tensor: str) -> str:
-    return (
-        f"it uses {tensor} of the graph, which has no value in a routine; pass an array, keep the "
-        "value in ctx.variable(name, initial), or have the routine given the tensor as an input"
-    )
 
 
 class _Portable(threading.local):
@@ -69,16 +30,41 @@ class _Portable(threading.local):
 _portable = _Portable()
 
 
-@contextlib.contextmanager
-def integer_shapes() -> Iterator[None]:
-    """A block in which the sizes of tensors are integers, also with v2 behavior off."""
-    before, _portable.running = _portable.running, True
+def call_action(
+    action: Action, given: Sequence[Any], operator: TensorFlowOperator, forward: Forward
+) -> Any:
+    """Run the routine of an action; what it returned. See :meth:`amanda.driving.Action.call`.
+
+    Raises:
+        RoutineError: it failed, or uses a tensor of the graph that it was not given.
+    """
+    before, _portable.running = _portable.running, action.whole or _portable.running
     try:
-        yield
+        result = action.call(given, operator, forward)
+    except RoutineError as error:
+        if _OUT_OF_SCOPE in str(error.__cause__):
+            tensor = str(error.__cause__).partition(" is out of scope")[0]
+            raise action.error(_captured(tensor), operator) from error.__cause__
+        raise
     finally:
         _portable.running = before
+    if action.pure and not context.executing_eagerly():  # it is being traced
+        for outer, _ in getattr(ops.get_default_graph(), "captures", ()):
+            if not isinstance(outer, tf.__internal__.EagerTensor):
+                raise action.error(_captured(str(outer)), operator)
+    return result
+
+
+def _captured(tensor: str) -> str:
+    return (
+        f"it uses {tensor} of the graph, which has no value in a routine; pass an array, keep the "
+        "value in ctx.variable(name, initial), or have the routine given the tensor as an input"
+    )
 
 
 def having_integer_shapes(v2_behavior: Any) -> property:
-    """``TensorShape._v2_behavior``, which says whether the sizes are integers."""
+    """``TensorShape._v2_behavior``, which says whether the sizes are integers.
+
+    They are for the routines of portable tools, also with v2 behavior off.
+    """
     return property(lambda shape: _portable.running or v2_behavior.fget(shape))

@@ -9,7 +9,7 @@ import tensorflow as tf
 from amanda.driving import Forward, Point
 
 from amanda_tensorflow.graph.rows import State
-from amanda_tensorflow.routines.actions import run_action
+from amanda_tensorflow.routines.actions import call_action
 from amanda_tensorflow.routines.substitutes import (
     incompatible_reason,
     incompatible_shape,
@@ -33,6 +33,7 @@ _FIXED = (
     "this input is fed, or taken by other operators that hold state, so it cannot be replaced in a "
     "session; replace the operator's outputs, or insert the routine with pure=True"
 )
+_NOTHING = Forward()
 _RESOURCE = "the variable or resource that the operator works on cannot be replaced"
 
 
@@ -187,26 +188,31 @@ class Stage:
         """
         count = len(self.given)
         at = dict(zip(self.given, given[:count], strict=True))
-        rerun: Callable[[Sequence[Any]], Sequence[Any]] | None = self.rerun
-        if self.rerun is not None and self._externals:
-            externals = [at[position] for position in self._externals]
-            rerun = functools.partial(self.rerun, externals=externals)
-        forward = Forward.of(dict(zip(self.asked, given[count:], strict=True)), rerun)
+        forward = self._forward(at, given[count:]) if self.asked or self.rerun else _NOTHING
         run = self._replacement if self.replaces else self._chain
         if active.engine is None:  # as in TensorFlow's own threads: nobody sees what it runs
             return run(at, forward)
         with active.paused():
             return run(at, forward)
 
+    def _forward(self, at: Mapping[int, Any], asked: Sequence[Any]) -> Forward:
+        """What the routines may ask for, and what runs the operator itself."""
+        rerun: Callable[[Sequence[Any]], Sequence[Any]] | None = self.rerun
+        if self.rerun is not None and self._externals:
+            externals = [at[position] for position in self._externals]
+            rerun = functools.partial(self.rerun, externals=externals)
+        return Forward.of(dict(zip(self.asked, asked, strict=True)), rerun)
+
     def _chain(self, given: Mapping[int, Any], forward: Forward) -> list[Any]:
         """Run the routines one after the other."""
         state = State(given, self._count, self.rows)
         for action in self.actions:
             before = state.shown(action.whole)
-            like = [self._replaceable(*at) for at in enumerate(before)]
-            after = run_action(action, before, like, self.operator, _reason, forward)
-            if after is not like:
-                both = zip(before, like, after, strict=True)
+            result = call_action(action, before, self.operator, forward)
+            if result is not None:
+                like = [self._replaceable(*at) for at in enumerate(before)]
+                found = action.substituted(result, like, self.operator, _reason)
+                both = zip(before, like, found, strict=True)
                 after = [tensor if new is old else new for tensor, old, new in both]
                 state.replace(before, after, action.whole)
         return [state.result(position) for position in self.results]
@@ -231,7 +237,8 @@ class Stage:
         (action,) = self.actions
         tensors = [given.get(position) for position in range(self._count)]
         like = [Replaceable(*spec) for spec in self.results.values()]
-        values = run_action(action, tensors, like, self.operator, _reason, forward)
+        result = call_action(action, tensors, self.operator, forward)
+        values = action.substituted(result, like, self.operator, _reason)
         if any(isinstance(value, Replaceable) for value in values):
             raise action.error("returned None, which is no tensor", self.operator)
         return list(values)

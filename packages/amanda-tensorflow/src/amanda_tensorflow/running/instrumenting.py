@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import gc
 import threading
 from typing import TYPE_CHECKING, Generic
 
@@ -11,7 +13,7 @@ from amanda_tensorflow.graph.identity import Identities
 from amanda_tensorflow.running.copies import AnyCopy, Copies, InUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from amanda.driving import Engine
 
@@ -102,7 +104,7 @@ class Instrumenter:
         """
         used = runnable.copies.used_by(engine, runnable.versions)
         if used is None:
-            with self.preparing:
+            with self.preparing, _collecting_later():
                 used = self._ask(runnable, engine)
                 runnable.copies.use(engine, used)
         return used.copy
@@ -127,3 +129,20 @@ class Instrumenter:
                 engine, stages, given, lambda: runnable.rewritten(root, stages)
             )
         return InUse(copy, runnable.versions, stamp)
+
+
+@contextlib.contextmanager
+def _collecting_later() -> Iterator[None]:
+    """A block in which Python does not look for cycles that nobody needs any more.
+
+    What is made of a large graph is many objects, nearly all of which stay. Python would go through
+    them, and all of the program's, several times meanwhile.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
