@@ -51,7 +51,7 @@ class TestCycles:
 
 class TestPlumbing:
     def test_is_shown_to_tools_that_name_it_alone(self):
-        function = tf.function(lambda x: tf.tanh(x + [[3.0, 4.0]]))
+        function = tf.function(lambda x: tf.tanh(x + tf.constant([[3.0, 4.0]])))
         everything = [op.type for op, _, _ in analyses(function, None)]
         assert everything == ["AddV2", "Tanh"]
         ((op, attrs, _),) = analyses(function, ["Const"])
