@@ -12,6 +12,7 @@ from amanda_tools.results import Results
 from amanda_tools.tables import table_of
 
 MARKUP = "<img src=x onerror=alert(1)></script><script>hacked=1</script>"
+ERRORS = {3: float("nan"), 4: float("-inf"), 5: -7.5e33}
 _NOTHING = Tensors([], [])
 
 
@@ -22,6 +23,7 @@ class Layer:
     id: str
     source: str
     zeros: int
+    error: float
     bytes_moved: int
     shape: list[int]
 
@@ -40,7 +42,10 @@ class Sparsity(Pictured[Layer], amanda.Tool):
         return self._columns
 
     def rows(self):
-        return [Layer(f"layer {n}", f"train.py:{n}", n * 7 % 30, n * 1024, [n]) for n in range(30)]
+        return [
+            Layer(f"layer {n}", f"train.py:{n}", n * 7 % 30, ERRORS.get(n, n / 3), n * 1024, [n])
+            for n in range(30)
+        ]
 
     def found(self):
         return f"30 layers of {MARKUP}"

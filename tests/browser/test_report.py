@@ -260,7 +260,12 @@ class TestTool:
         page.heading(section, "zeros")
         assert page.column(section, "zeros")[0] == "29"
         assert page.column(section, "bytes moved")[0] == "17.0 KiB"
+        page.heading(section, "error")
+        assert page.column(section, "error")[:2] == ["9.667", "9.333"]
+        page.heading(section, "error")
+        assert page.column(section, "error")[:2] == ["-7.5e+33", "0"]
         page.button(section, "Show 18 more of 30").click()
+        assert page.column(section, "error")[-2:] == ["nan", "-inf"]
         assert len(page.rows(section)) == 30
         assert page.search(section, "train.py:2") == "11 found"
 

@@ -2,6 +2,7 @@
 
 const FEW = 12;
 const MORE = 200;
+const NO_FIGURE = /^(nan|-?inf)$/; // of numbers, which come last
 const LONG = 60; // characters of a cell that is not to be squeezed
 
 /** Compares two values; what there is none of comes last, whichever way the table is sorted. */
@@ -143,14 +144,17 @@ class DataTable {
 function tableOf(part, label) {
   const columns = part.titles.map((title, index) => {
     const cells = part.rows.map((row) => row[index]).filter((cell) => cell !== null && cell !== "");
-    const areNumbers = cells.every((cell) => typeof cell === "number");
+    const areNumbers = cells.every((cell) => typeof cell === "number" || NO_FIGURE.test(cell));
     const asText = part.units[index] === "shown" || (!areNumbers
       && cells.every((cell) => numberIn(cell) !== null)
       && cells.some((cell) => /\D/.test(cell))); // and not names that happen to be digits
     return {
       title: title.replaceAll("_", " "),
       number: cells.length > 0 && (areNumbers || asText),
-      value: (row) => (asText ? numberIn(row[index]) : row[index]),
+      value: (row) => {
+        if (asText) return numberIn(row[index]);
+        return areNumbers && typeof row[index] === "string" ? null : row[index];
+      },
       content: (row) => contentOf(row[index], part.units[index]),
       kind: part.nested && index === 0 ? "nested" : null,
     };

@@ -27,8 +27,8 @@ function shown(value, unit) {
 
 /** A plain number in full. */
 function exact(value) {
-  if (Number.isInteger(value)) return value.toLocaleString("en");
   const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e15) return value.toLocaleString("en");
   if (size >= 1000 && size < 1e15) return Math.round(value).toLocaleString("en");
   return String(Number(value.toPrecision(4)));
 }
