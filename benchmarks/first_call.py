@@ -1,10 +1,12 @@
 """Prints seconds of a plain call of ResNet50, of the first under a tool and of the second.
 
-``python -m benchmarks.first_call predict|fit TYPE|all``
+``python -m benchmarks.first_call predict|fit TYPE|all before|after``; the last word says whether the
+driver is imported before graphs are built, as its page asks, or after.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import time
@@ -27,7 +29,9 @@ def seconds(call: Call) -> float:
 
 
 def main() -> None:
-    how, wanted = sys.argv[1:]
+    how, wanted, imported = sys.argv[1:]
+    if imported == "before":
+        importlib.import_module("amanda_tensorflow")
     call = resnet50(64, 2).call(how)
     call()
     plain = seconds(call)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ STEPS = 4
 
 def main() -> None:
     model, way = sys.argv[1:]
+    if way != "without" and model.startswith("Keras"):
+        importlib.import_module("amanda_tensorflow")  # before graphs are built, as its page asks
     step = step_of(model)
     with scope(way):
         for _ in range(STEPS):

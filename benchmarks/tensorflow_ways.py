@@ -7,6 +7,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import amanda
+import amanda_tensorflow  # noqa: F401  # before graphs are built, as its page asks
 import tensorflow as tf
 from amanda_tools import Flops, Profile
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import statistics
 import tempfile
 import time
@@ -73,6 +74,7 @@ def torch_cases() -> Iterator[Case]:
 
 def tensorflow_cases() -> Iterator[Case]:
     """Inference in Keras and in a session."""
+    importlib.import_module("amanda_tensorflow")  # before graphs are built, as its page asks
     from benchmarks.keras_models import mobilenet, small_transformer
 
     predict = small_transformer().call("predict")

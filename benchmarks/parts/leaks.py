@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import time
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,7 @@ def within_scope(step: Call) -> Call:
 
 def tensorflow_call() -> Call:
     """A call of a small ``tf.function``."""
+    importlib.import_module("amanda_tensorflow")  # before graphs are built, as its page asks
     import tensorflow as tf
 
     function, x = tf.function(lambda x: tf.nn.relu(tf.tanh(x))), tf.ones((4, 4))

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import amanda
+import amanda_tensorflow  # noqa: F401  # before graphs are built, as its page asks
 import numpy as np
 import tensorflow as tf
 
