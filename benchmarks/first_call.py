@@ -1,7 +1,7 @@
 """Prints seconds of a plain call of ResNet50, of the first under a tool and of the second.
 
-``python -m benchmarks.first_call predict|fit TYPE|all before|after``; the last word says whether the
-driver is imported before graphs are built, as its page asks, or after.
+``python -m benchmarks.first_call predict|fit TYPE|all before|after``; the last word says
+whether the driver is imported before graphs are built, as its page asks, or after.
 """
 
 from __future__ import annotations

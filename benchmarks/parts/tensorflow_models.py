@@ -36,7 +36,8 @@ NOTE = (
     "*fit* a step of it (`train_on_batch`), both as `tf.function` without XLA; *Session* is "
     "inference in a graph with constant weights. Ratios to plain in the same round, on the clock: "
     "median, and quartiles in brackets. The pure routine gives back the weight; host routines do "
-    "nothing. The driver is imported before graphs are built. Checked numerics are those of a model that was built for them. *-*: not measured."
+    "nothing. The driver is imported before graphs are built. Checked numerics are those of a "
+    "model that was built for them. *-*: not measured."
 )
 
 
