@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from amanda_tools.html_report.contents import Contents
 
 # In the order in which they need each other.
-_SCRIPTS = ("values", "elements", "model", "table", "tree", "flame", "timeline", "page")
+_SCRIPTS = (
+    *("values", "elements", "model", "table", "tree", "flame"),
+    *("run", "drawing", "timeline", "page"),
+)
 
 
 def jinja2_or_refused() -> Any:

@@ -1,48 +1,5 @@
 // The executions of a run over time, in lanes, and its steps as bars above them.
 
-const ROW = 18;
-const GAP = 26; // above each lane, with its name
-const STRIP = 72;
-const CURVE = 48;
-
-/** What a timeline's columns say, as arrays; starts are in order. */
-function unpacked(timeline) {
-  const size = timeline.start.length;
-  const starts = new Float64Array(size);
-  let at = 0;
-  for (let i = 0; i < size; i += 1) {
-    at += timeline.start[i];
-    starts[i] = at;
-  }
-  const lanes = timeline.lanes.map((name) => ({ name, entries: [], depth: 1, open: [] }));
-  const depths = new Uint16Array(size);
-  let end = 0;
-  for (let i = 0; i < size; i += 1) {
-    const lane = lanes[timeline.lane[i]];
-    while (lane.open.length && lane.open[lane.open.length - 1] <= starts[i]) lane.open.pop();
-    depths[i] = lane.open.length;
-    lane.open.push(starts[i] + timeline.duration[i]);
-    lane.depth = Math.max(lane.depth, Math.min(lane.open.length, 12));
-    lane.entries.push(i);
-    end = Math.max(end, starts[i] + timeline.duration[i]);
-  }
-  lanes.sort((one, other) => other.name.startsWith("forward") - one.name.startsWith("forward")
-    || one.name.localeCompare(other.name, "en", { numeric: true }));
-  return { ...timeline, names: timeline.lanes, starts, depths, lanes, end };
-}
-
-/** The first entry of a lane that starts at a time or later. */
-function firstFrom(entries, starts, time) {
-  let low = 0;
-  let high = entries.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (starts[entries[middle]] < time) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
 class TimelineView {
   constructor(timelines, data) {
     this.data = data;
@@ -98,37 +55,12 @@ class TimelineView {
     const { steps } = this.run;
     this.steps.hidden = steps.length < 2;
     this.range.max = String(steps.length);
-    this.sums = this.stepSums();
+    this.sums = stepSums(this.run);
     const number = this.run.starts.length.toLocaleString("en");
     this.note.textContent = this.run.left_out
       ? `the first ${number} executions; ${this.run.left_out.toLocaleString("en")} more ran`
       : `${number} executions`;
     this.all();
-  }
-
-  /** How long each step was in operators, forward and backward; in both at once is backward. */
-  stepSums() {
-    const { steps, starts, duration } = this.run;
-    const sums = steps.map(() => [0, 0]);
-    for (const which of [0, 1]) {
-      let until = -1;
-      let step = 0;
-      for (let i = 0; i < starts.length; i += 1) {
-        if (this.laneName(i).startsWith("backward") !== (which === 1)) continue;
-        const from = Math.max(starts[i], until);
-        const to = starts[i] + duration[i];
-        if (to <= from) continue;
-        until = to;
-        while (step < steps.length && steps[step][1] <= from) step += 1;
-        for (let at = step; at < steps.length && steps[at][0] < to; at += 1) {
-          sums[at][which] += Math.min(to, steps[at][1]) - Math.max(from, steps[at][0]);
-        }
-      }
-    }
-    return sums.map(([forward, backward], index) => {
-      const [start, end] = steps[index];
-      return [Math.min(forward, end - start - backward), backward];
-    });
   }
 
   laneName(index) {
@@ -362,135 +294,12 @@ class TimelineView {
     });
     const context = fitted(this.canvas, width, top + 22);
     context.font = "11px system-ui, sans-serif";
-    this.drawAxis(context, width, top, colors);
-    if (this.run.memory.length) this.drawMemory(context, width, colors);
-    for (const lane of this.placed) this.drawLane(context, width, lane, colors);
-    if (!this.steps.hidden) this.drawSteps(colors);
-  }
-
-  drawAxis(context, width, bottom, colors) {
-    const [from, to] = this.view;
-    const rough = ((to - from) / width) * 110;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const tick = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough);
-    for (let time = Math.ceil(from / tick) * tick; time < to; time += tick) {
-      const x = ((time - from) / (to - from)) * width;
-      context.fillStyle = colors.line;
-      context.fillRect(Math.round(x), 0, 1, bottom);
-      context.fillStyle = colors.muted;
-      context.fillText(shown(Math.round(time), "nanoseconds"), x + 3, bottom + 14);
+    drawAxis(context, width, top, this.view, colors);
+    if (this.run.memory.length) drawMemory(context, width, this.run.memory, this.view, colors);
+    for (const lane of this.placed) {
+      drawLane(context, width, lane, this.view, this.run, this.selected, colors);
     }
+    if (this.steps.hidden) return;
+    drawSteps(this.strip, this.run.steps, this.sums, Number(this.range.value), colors);
   }
-
-  drawLane(context, width, { name, entries, top, depth }, colors) {
-    const [from, to] = this.view;
-    const scale = width / (to - from);
-    const { starts, duration, depths, kind, kinds } = this.run;
-    context.fillStyle = colors.muted;
-    context.fillText(name, 2, top - 8);
-    const painted = new Float64Array(depth).fill(-1); // up to where each row is painted
-    const last = firstFrom(entries, starts, to);
-    for (let at = 0; at < last; at += 1) {
-      const index = entries[at];
-      const end = starts[index] + duration[index];
-      if (end < from) continue;
-      const row = Math.min(depths[index], depth - 1);
-      const x = Math.max((starts[index] - from) * scale, -1);
-      const right = Math.min((end - from) * scale, width + 1);
-      if (right <= painted[row]) continue;
-      const wide = Math.max(right - x, 1);
-      painted[row] = x + wide;
-      const [type] = kinds[kind[index]];
-      context.fillStyle = fillOf(type, colors.dark);
-      const y = top + row * ROW;
-      context.fillRect(x, y, wide > 3 ? wide - 0.5 : wide, ROW - 2);
-      if (wide > 34) {
-        context.fillStyle = colors.ink;
-        context.fillText(cut(type, (wide - 8) / 6), Math.max(x, 0) + 4, y + 12);
-      }
-      if (index === this.selected) {
-        context.strokeStyle = colors.ink;
-        context.lineWidth = 2;
-        context.strokeRect(x + 1, y, Math.max(wide - 2, 2), ROW - 2);
-      }
-    }
-  }
-
-  drawMemory(context, width, colors) {
-    const [from, to] = this.view;
-    const { memory } = this.run;
-    const most = memory.reduce((max, [, bytes]) => Math.max(max, bytes), 1);
-    context.fillStyle = colors.muted;
-    context.fillText(`memory, at most ${shown(most, "bytes")}`, 2, 14);
-    context.beginPath();
-    context.moveTo(0, GAP + CURVE);
-    let before = 0;
-    for (const [time, bytes] of memory) {
-      const x = ((time - from) / (to - from)) * width;
-      if (x > width) break;
-      if (x >= 0) {
-        context.lineTo(x, GAP + CURVE * (1 - before / most));
-        context.lineTo(x, GAP + CURVE * (1 - bytes / most));
-      }
-      before = bytes;
-    }
-    context.lineTo(width, GAP + CURVE * (1 - before / most));
-    context.lineTo(width, GAP + CURVE);
-    context.fillStyle = colors.forward;
-    context.globalAlpha = 0.35;
-    context.fill();
-    context.globalAlpha = 1;
-  }
-
-  /** Bars of all steps; of so many that a bar is less than a pixel, the longest is seen. */
-  drawSteps(colors) {
-    const width = this.strip.clientWidth;
-    const context = fitted(this.strip, width, STRIP);
-    const { steps } = this.run;
-    const longest = steps.reduce((most, [start, end]) => Math.max(most, end - start), 1);
-    const wide = width / steps.length;
-    const current = Number(this.range.value);
-    steps.forEach(([start, end], index) => {
-      const x = index * wide;
-      const box = Math.max(wide - (wide > 4 ? 2 : 0), 1);
-      const height = ((STRIP - 6) * (end - start)) / longest;
-      const scale = height / (end - start || 1);
-      const [forward, backward] = this.sums[index].map((sum) => sum * scale);
-      const faded = current && current !== index + 1;
-      context.globalAlpha = faded ? 0.45 : 1;
-      context.fillStyle = colors.between;
-      context.fillRect(x, STRIP - height, box, height);
-      context.fillStyle = colors.backward;
-      context.fillRect(x, STRIP - forward - backward, box, backward);
-      context.fillStyle = colors.forward;
-      context.fillRect(x, STRIP - forward, box, forward);
-    });
-    context.globalAlpha = 1;
-  }
-}
-
-/** A canvas of so many pixels of the page, sharp on every screen. */
-function fitted(canvas, width, height) {
-  const ratio = window.devicePixelRatio || 1;
-  canvas.width = Math.round(width * ratio);
-  canvas.height = Math.round(height * ratio);
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context.scale(ratio, ratio);
-  return context;
-}
-
-const fills = new Map();
-
-function fillOf(type, dark) {
-  const key = `${type}${dark}`;
-  if (!fills.has(key)) {
-    fills.set(key, dark ? `hsl(${hueOf(type)} 40% 34%)` : `hsl(${hueOf(type)} 62% 78%)`);
-  }
-  return fills.get(key);
-}
-
-function cut(text, characters) {
-  if (text.length <= characters) return text;
-  return characters < 3 ? "" : `${text.slice(0, characters - 1)}…`;
 }
