@@ -53,7 +53,7 @@ def name_of(routine: Callable[..., Any]) -> str:
 
 
 class Said:
-    """This text for messages is put together only where something is wrong.
+    """A text for error messages is put together only where something is wrong.
 
     Finding the program's line at which an operator is costs more than all that is checked.
     """
@@ -223,7 +223,7 @@ class Action:
         return range(count) if self.indices is None else self.indices
 
     def asks(self, tensors: Sequence[Any], forward: Forward) -> dict[Ask, Any]:
-        """Return what it asks for of the forward side, and what that is.
+        """Return the tensors of the forward side that it asks for, each by its :class:`Ask`.
 
         Before an operator its inputs are those that the routine before left.
 

@@ -1,4 +1,4 @@
-"""What compiled code computes, held to what its operators compute one by one."""
+"""Compiled code is compared here with its operators, run one by one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Held(NamedTuple):
-    """A piece of compiled code is held, at a run of it, to its operators run one by one.
+    """This tells how one run of compiled code compares with its operators, run one by one.
 
     Attributes:
         operator: the first operator whose result differs; the last one of all if none does.

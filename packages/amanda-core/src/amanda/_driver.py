@@ -195,7 +195,7 @@ class Driver(abc.ABC):
         return self.parameter(tensor) is not None
 
     def stored(self, tensor: Any) -> Stored | None:
-        """Where the model keeps a parameter that is being analyzed, for tools to write to it.
+        """Tell where the model keeps a parameter that is being analyzed, for tools to write to it.
 
         None where that cannot be written to.
         """
@@ -233,7 +233,7 @@ class Driver(abc.ABC):
         return [value]
 
     def profiler(self) -> Profiler:
-        """The framework's own profiler.
+        """Return the framework's own profiler.
 
         Raises:
             UnsupportedError: there is none, or it cannot be had.
@@ -243,9 +243,9 @@ class Driver(abc.ABC):
     def hold_compiled(
         self, alike: Alike, tell: Callable[[Held], None]
     ) -> contextlib.AbstractContextManager[object]:
-        """Open a block in which compiled code of this thread runs so, and is held to its operators.
+        """Open a block in which this thread runs compiled code, and compares it with its operators.
 
-        Each piece of compiled code is held at its first run there. A framework that compiles
+        Each piece of compiled code is compared at its first run there. A framework that compiles
         nothing has none.
 
         Args:
@@ -260,7 +260,8 @@ class Driver(abc.ABC):
     def purpose(self, operator: Operator) -> str:
         """Tell what an operator that is being analyzed is there for, as far as the driver can tell.
 
-        ``model``, ``initialization`` of its parameters, ``data`` (loading of it), or ``optimizer``.
+        It is ``model``, ``initialization`` of its parameters, ``data`` (loading of it), or
+        ``optimizer``.
         """
         return "model"
 
@@ -328,6 +329,7 @@ class Driver(abc.ABC):
         return (type,)
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
-        """Types of the forward operators to intercept for a tool that wants the backward of
-        ``types``, which may name forward or backward operators; None for all of them."""
+        """Return the types of the forward operators to intercept for a tool that wants the backward
+        of ``types``, which may name forward or backward operators; None for all of them.
+        """
         return None

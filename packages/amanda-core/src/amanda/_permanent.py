@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 class Stored(abc.ABC):
-    """A model keeps what an operator is given in a parameter, or in a part of one, which this
-    tells.
+    """This tells what part of which parameter of a model an operator is given, and writes to it.
 
     It does not keep the parameter alive.
     """
@@ -102,7 +101,7 @@ class Use:
 
 
 class Computed(NamedTuple):
-    """This is what an operator is to be given, where the model has another value, or the same."""
+    """This is what an operator gets of a parameter, and what the tool's routines make of it."""
 
     operator: Operator
     stored: Stored
@@ -132,7 +131,7 @@ def note(
 
 
 def run_on_parameters(tool: Tool, model: Any) -> None:
-    """See :meth:`amanda.Tool.run_on_parameters`."""
+    """Carry out :meth:`amanda.Tool.run_on_parameters`."""
     for use in list(tool.uses.values()):
         with use.driver.at_rest():
             if any(use.decided.values()):
@@ -140,7 +139,7 @@ def run_on_parameters(tool: Tool, model: Any) -> None:
 
 
 def make_permanent(tool: Tool, model: Any) -> list[str]:
-    """See :meth:`amanda.Tool.make_permanent`."""
+    """Carry out :meth:`amanda.Tool.make_permanent`."""
     written: list[str] = []
     for driver in dict.fromkeys(use.driver for use in tool.uses.values()):
         with driver.at_rest():

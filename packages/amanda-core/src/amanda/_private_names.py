@@ -17,7 +17,7 @@ from amanda._errors import IncompatibleVersionError
 
 @dataclass
 class PrivateNames:
-    """Looks up private names of a framework.
+    """A driver looks up the private names of its framework by this.
 
     Attributes:
         package: the distribution that the driver comes in, e.g. ``amanda-frame``. The versions of

@@ -1,4 +1,4 @@
-"""What a framework's own profiler records, joined to operators."""
+"""What a framework's own profiler records is told here by the operators that it belongs to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Kernel(NamedTuple):
-    """A piece of work that an operator had a device do.
+    """A kernel is a piece of work that an operator had a device do.
 
     Attributes:
         key: the operator, as :meth:`Profiler.watch` was told to call it.
@@ -26,7 +26,7 @@ class Kernel(NamedTuple):
 
 
 class Profiler(Protocol):
-    """The profiler of one framework, for one recording."""
+    """A profiler is the framework's own, lent to a tool for one recording."""
 
     def start(self) -> None:
         """Record from now on.
@@ -36,10 +36,10 @@ class Profiler(Protocol):
         """
 
     def watch(self, ctx: OpContext, key: str) -> None:
-        """Have the operator under analysis told apart, on its forward or backward side.
+        """Have the operator under analysis recorded by this key, on its forward or backward side.
 
         What that takes is inserted on behalf of the tool whose analysis it is.
         """
 
     def stop(self) -> Sequence[Kernel]:
-        """Record no more; what was recorded of the operators that are watched."""
+        """Stop recording, and return what was recorded of the operators that are watched."""

@@ -28,7 +28,7 @@ class PublishedMethods(Observation[TensorT]):
     """A context shows an operator by these methods and entries too, as the published one did."""
 
     def __missing__(self, key: str) -> Any:
-        """``ctx["op"]`` and its like are what the context shows, unless a tool has set them."""
+        """Return what the context shows for ``ctx["op"]`` and its like, where no tool set it."""
         if key in _ENTRIES:
             return getattr(self, key)
         raise KeyError(key)

@@ -16,7 +16,7 @@ Restore: TypeAlias = Callable[[], None]
 
 
 class _Running:
-    """What a thread is running of tools.
+    """This tells which tool's routine a thread is running.
 
     Attributes:
         now: the tool whose routine that is, and what makes active again, when the routine ends,

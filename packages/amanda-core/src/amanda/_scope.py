@@ -235,7 +235,7 @@ def _put_on(change: Callable[[_State], _State]) -> _Layer:
 
 
 def _set_aside() -> Callable[[], None]:
-    """Have no tool active; what is returned undoes that."""
+    """Have no tool active, and return what undoes that."""
     layer = _put_on(lambda state: _State((), Active(state.active.owners)))
     drivers = list(known_drivers())
     suspended: dict[Driver, Any] = {}

@@ -310,11 +310,12 @@ class Tool:
             run_on_parameters(self, model)
 
     def on_enter(self, driver: Driver) -> None:
-        """Called for each framework that is there when a scope makes this tool active, and for one
-        that is imported later; does nothing here."""
+        """Do what the tool does for each framework that is there when a scope makes it active, and
+        for one that is imported later: nothing here.
+        """
 
     def on_exit(self) -> None:
-        """Called when the scope that made this tool active has been left; does nothing here.
+        """Do what the tool does when the scope that made it active has been left: nothing here.
 
         A tool that writes files completes them here. It may be active again afterwards. A
         process that was forked within the scope does not call it.

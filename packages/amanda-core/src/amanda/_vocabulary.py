@@ -72,8 +72,8 @@ class ContextMap(Protocol):
         """List the Python functions of the backend that may be one operator there, and are several
         here.
 
-        Their dotted names, by what the map calls them among the backend's types; no operator has
-        such a type.
+        They are listed by dotted names, under what the map calls them among the backend's types; no
+        operator has such a type.
         """
 
     def is_one(self, execution: Execution, driver: Driver) -> bool:

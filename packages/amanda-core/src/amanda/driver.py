@@ -1,4 +1,4 @@
-"""Where :class:`amanda.driving.Driver` was published first; the name goes on working."""
+""":class:`amanda.driving.Driver` was published here first; the name goes on working."""
 
 from amanda._driver import Driver
 

@@ -1,4 +1,4 @@
-"""The conformance suite: what must hold on every backend, as pytest classes.
+"""The conformance suite tests what must hold on every backend, as pytest classes.
 
 A driver's author writes an :class:`Adapter`, which builds a few small models in the backend, and
 subclasses the suite in a test module::
@@ -100,7 +100,7 @@ class Conformance(
     Descriptions,
     Permanent,
 ):
-    """S1 to S8 of ``docs/semantics.md``, what a context shows, and what a driver tells."""
+    """A backend that passes this does what ``docs/semantics.md`` promises: S1 to S8, and more."""
 
     @pytest.fixture(autouse=True)
     def _skip_what_the_framework_lacks(self, request: pytest.FixtureRequest) -> None:

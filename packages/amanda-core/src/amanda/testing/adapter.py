@@ -1,4 +1,4 @@
-"""What a driver's author writes so that the conformance suite can drive the backend."""
+"""An adapter is written by a driver's author, so that the conformance suite can drive a backend."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Array = npt.NDArray[Any]
 
 
 class Model(abc.ABC):
-    """A program, built in a backend. Arrays go in and come out, with the dtype they have."""
+    """A model is a program in a backend. Arrays go in and come out, with the dtype they have."""
 
     @abc.abstractmethod
     def forward(self, inputs: Mapping[str, Array], switches: Collection[str] = ()) -> Array:
-        """The output for these inputs, with these switches on."""
+        """Return the output for these inputs, with these switches on."""
 
     @abc.abstractmethod
     def gradients(
         self, wrt: Sequence[str], inputs: Mapping[str, Array], switches: Collection[str] = ()
     ) -> dict[str, Array]:
-        """Gradients of the sum of the output, by the names of parameters and inputs.
+        """Return the gradients of the sum of the output, by the names of parameters and inputs.
 
         One call runs every operator of the program once forward and once backward. Nothing
         else is to need a gradient. Zeros stand for a gradient that does not flow at all.
@@ -38,7 +38,7 @@ class Model(abc.ABC):
     def second_gradients(
         self, of: str, wrt: Sequence[str], inputs: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Gradients, by the names in ``wrt``, of the sum of the gradient for ``of``.
+        """Return the gradients, by the names in ``wrt``, of the sum of the gradient for ``of``.
 
         That is the gradient of the sum of the output, differentiated once more. A backend that
         has none says so in ``lacks`` of its adapter.
@@ -51,10 +51,10 @@ class Model(abc.ABC):
 
     @abc.abstractmethod
     def parameter(self, name: str) -> Array:
-        """The current value of a parameter, as it would be saved."""
+        """Return the current value of a parameter, as it would be saved."""
 
     def holding_parameters(self) -> Any:
-        """What :meth:`amanda.Tool.make_permanent` is given in the backend.
+        """Return what :meth:`amanda.Tool.make_permanent` is given in the backend.
 
         One whose parameters cannot be written to says so in ``lacks`` of its adapter.
         """
@@ -62,7 +62,7 @@ class Model(abc.ABC):
 
 
 class Adapter(abc.ABC):
-    """How to drive a backend. It is built without arguments, once in each process.
+    """An adapter drives a backend. It is built without arguments, once in each process.
 
     Attributes:
         backend: ``operator.backend`` of its operators.
@@ -102,10 +102,10 @@ class Adapter(abc.ABC):
 
     @abc.abstractmethod
     def build(self, program: Program, parameters: Mapping[str, Array]) -> Model:
-        """A new model with parameters of its own."""
+        """Build a new model with parameters of its own."""
 
     def nested(self, parameters: Mapping[str, Array]) -> Model:
-        """A new model of nested modules of the classes ``Net``, ``Body`` and ``Act``.
+        """Build a new model of nested modules of the classes ``Net``, ``Body`` and ``Act``.
 
         Those in it are called ``body`` and ``act``::
 
@@ -133,23 +133,23 @@ class Adapter(abc.ABC):
 
     @abc.abstractmethod
     def tensor(self, array: Array) -> Any:
-        """What a routine may compute with, and return, for this array."""
+        """Return, for an array, a tensor that a routine may compute with and return."""
 
     @abc.abstractmethod
     def array(self, tensor: Any) -> Array:
-        """The value of a tensor that a host routine was given."""
+        """Return the value of a tensor that a host routine was given."""
 
     def layer(self, operator: Operator) -> str:
-        """The layer of the program that an operator is in."""
+        """Return the layer of the program that an operator is in."""
         return re.split(r"[./]", re.sub(r"#\d+", "", operator.scope))[-1]
 
 
 def assert_close(actual: Array, expected: Array) -> None:
-    """Equal up to float32 rounding of numbers of order one."""
+    """Assert that arrays are equal up to float32 rounding of numbers of order one."""
     np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)
 
 
 def numbers(*shape: int, seed: int = 0) -> Array:
-    """Random float32 multiples of 1/4 in (-2, 2), whose short sums and products are exact."""
+    """Draw random float32 multiples of 1/4 in (-2, 2), whose short sums and products are exact."""
     random = np.random.default_rng([seed, *shape])
     return (random.integers(-7, 8, shape) / 4).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What routines may ask for of the forward side, and the operator itself in its replacement."""
+"""These tests of S3 have routines ask for tensors of the forward side, and for ``original``."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ TWICE = Program("""
 
 
 class ClippedSign(amanda.Tool):
-    """Has operators give the sign of what they give, with a straight-through estimator.
+    """This tool binarizes the outputs of operators, with a straight-through estimator.
 
-    The gradient passes straight through where that is not larger than one.
+    The gradient passes straight through where the operator itself gives between -1 and 1.
     """
 
     def __init__(self, kind: str, where: Callable[[amanda.Operator], bool], pure: bool) -> None:
@@ -46,7 +46,7 @@ class ClippedSign(amanda.Tool):
         self.add_inst_for_gradient(self.clip, ops=[kind])
 
     def binarize(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine of the operator."""
+        """Insert what gives the sign of an operator's output."""
         if self._where(ctx.op):
             xp = ctx.xp
             ctx.insert_after_op(
@@ -54,7 +54,7 @@ class ClippedSign(amanda.Tool):
             )
 
     def clip(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine of its gradient."""
+        """Insert what clips the gradient of that output."""
         if self._where(ctx.op):
             xp = ctx.xp
             ctx.insert_on_grad_outputs(
@@ -66,7 +66,7 @@ class ClippedSign(amanda.Tool):
 
 
 class Asking(OnPerceptron):
-    """The forward side where it is needed, and ``original``:
+    """S3, routines may ask for tensors of the forward side, and for ``original``:
     ``docs/semantics.md#s3-gradients``.
     """
 

@@ -1,4 +1,4 @@
-"""S3: what routines see of gradients, and do to them."""
+"""These tests of S3 look at what routines see of gradients, and do to them."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ class Backward(OnPerceptron):
         np.testing.assert_array_equal(actual, np.full_like(X, 8))
 
     def _relu_gradient(self, insertion: str, **options: Any) -> Array:
-        """The gradient of relu at X for ones that come in, with a routine that gives 8 times."""
+        """Return relu's gradient at X for ones that come in, which a routine multiplies by 8."""
         model = self.adapter.build(Program("y = act/relu(x)"), {})
         with amanda.apply(InsertAt(self.adapter, insertion, lambda g: g * 8, "relu", **options)):
             return model.gradients(["x"], {"x": X})["x"]

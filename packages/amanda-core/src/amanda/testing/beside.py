@@ -1,4 +1,4 @@
-"""S6 and S8: a driver of another framework beside the one that is held to the suite."""
+"""These tests of S6 and S8 put a driver of another framework beside the one that is tested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Elsewhere(amanda.Driver):
-    """The driver of another framework, in which nothing runs.
+    """This is the driver of another framework, in which nothing runs.
 
     ``engines`` counts how often it was told that tools are active.
     """
@@ -36,54 +36,54 @@ class Elsewhere(amanda.Driver):
     engines = 0
 
     def activate(self, engine: object) -> None:
-        """Count."""
+        """Count the engines."""
         self.engines += engine is not None
 
     def value(self, tensor: Any) -> Any:
-        """None of its tensors is ever asked for."""
+        """Fail, since no tensor of this backend exists."""
         raise AssertionError("it has no tensors")
 
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        """None of its tensors is ever replaced."""
+        """Fail, since no tensor of this backend exists."""
         raise AssertionError("it has no tensors")
 
     def describe(self, tensor: Any) -> amanda.TensorInfo:
-        """None of its tensors is ever asked about."""
+        """Fail, since no tensor of this backend exists."""
         raise AssertionError("it has no tensors")
 
     def variable(self, initial: Any, execution: object) -> Any:
-        """None of its operators is ever seen."""
+        """Fail, since no operator of this backend exists."""
         raise AssertionError("it has no operators")
 
 
 class Words:
-    """A context map by which a backend's operators have the names of kinds of steps."""
+    """This context map calls the operators of a backend by the kinds of steps that they are."""
 
     def __init__(self, types: Mapping[str, str]) -> None:
         self._types = types
 
     def select(self, subscription: Subscription, driver: object) -> Selection:
-        """The kinds, and the backend's types that they are."""
+        """Select the backend's types that are the kinds of a subscription."""
         kinds = subscription.types()
         assert kinds is not None
         types = frozenset(self._types[kind] for kind in kinds)
         return Selection(subscription, subscription.view, kinds, types)
 
     def translate(self, execution: Execution, driver: object) -> Any:
-        """The same operator, by another name."""
+        """Translate an operator by its type alone: all else stays as it is."""
         kinds = [kind for kind, type in self._types.items() if type == execution.operator.type]
         return SimpleNamespace(types=kinds, analysis=lambda native: native)
 
     def composites(self, graph: object, driver: object) -> Sequence[Composite]:
-        """There are none."""
+        """Find no composites."""
         return ()
 
     def functions(self) -> Mapping[str, str]:
-        """There are none of these either."""
+        """List no functions."""
         return {}
 
     def is_one(self, execution: Execution, driver: object) -> bool:
-        """Nor are their calls operators."""
+        """Tell that no call of a function is an operator."""
         return False
 
 
@@ -91,7 +91,7 @@ context_map: Words  # of the test that runs, as its entry points announce it
 
 
 class Portable(amanda.Tool):
-    """Doubles what sigmoids are given, in words that no backend has of its own."""
+    """This tool doubles what sigmoids are given, in a vocabulary that no backend has of its own."""
 
     def __init__(self, words: str) -> None:
         super().__init__(namespace=words)
@@ -103,14 +103,14 @@ class Beside(OnPerceptron):
 
     @pytest.fixture
     def elsewhere(self) -> Iterator[Elsewhere]:
-        """The other driver, while it is there."""
+        """Register a driver of another framework for the time of a test."""
         driver = Elsewhere()
         amanda.register_driver(driver)
         yield driver
         amanda.unregister_driver(driver)
 
     def output_beside(self, *tools: amanda.Tool) -> Array:
-        """The perceptron's output with these tools active; what they miss elsewhere is told."""
+        """Return the perceptron's output under these tools, without warnings of what they miss."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".* sees nothing of ", amanda.AmandaWarning)
             return self.output(*tools)
@@ -119,7 +119,7 @@ class Beside(OnPerceptron):
     def translated(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Callable[..., Portable]:
-        """Makes a tool whose words backends of some vocabularies, and only they, have maps to."""
+        """Return what makes a tool whose vocabulary has maps from these vocabularies alone."""
 
         def portable(*vocabularies: str) -> Portable:
             words = f"{type(self.adapter).__name__} to {' and '.join(vocabularies) or 'nobody'}"

@@ -1,4 +1,4 @@
-"""S5: an analysis routine decides once, and what it decided is kept and let go."""
+"""These tests of S5 count how often analysis routines run, and what is kept of their decisions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def _nothing(ctx: amanda.OpContext) -> None:
 
 
 class _Marker:
-    """Something a tool leaves in a context."""
+    """A marker is something that a tool leaves in a context."""
 
 
 class Caching:
-    """S5, deciding once: ``docs/semantics.md#s5-caching``."""
+    """S5, an analysis routine decides once: ``docs/semantics.md#s5-caching``."""
 
     adapter: Adapter
 
     def watch(self, *kinds: str, **options: Any) -> Watch:
-        """A tool that looks at steps of these kinds and decides to do nothing."""
+        """Return a tool that looks at steps of these kinds and inserts nothing."""
         return Watch(_nothing, [self.adapter.types[kind] for kind in kinds], **options)
 
     def run(self, model: Model, times: int = 1) -> None:

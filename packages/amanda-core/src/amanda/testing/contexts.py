@@ -1,4 +1,4 @@
-"""What a context shows of an operator, and the state that it holds for routines."""
+"""These tests look at what a context shows of an operator, and the state that it holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HALVES = Program("""
 
 
 class Contexts:
-    """What a context shows of an operator, and the state that it holds for routines:
+    """A context shows an operator as it is, and holds the state of tools:
     ``docs/semantics.md#what-a-context-shows``.
     """
 
@@ -92,7 +92,7 @@ class Contexts:
             assert seen == [True, True]
 
     def parameter(self, ctx: amanda.OpContext) -> Any:
-        """The value of the weight or, where that is staged, whether it is the parameter itself."""
+        """Return the weight's value or, where that is unknown, whether the input is a parameter."""
         return ctx.value(1) if self.adapter.parameters_known else ctx.parameters == [1]
 
     def test_the_weight_is_the_input_that_is_a_parameter(self) -> None:
@@ -198,7 +198,7 @@ class Contexts:
                 assert_close(result, 2 * sigmoid(X @ W1) @ W2)
 
     def test_a_routine_inserted_in_front_after_seeing_the_outputs_runs_at_once(self) -> None:
-        """And the routines that were there already still run once an execution."""
+        """The routines that were there already still run once an execution."""
         ran: list[bool] = []
 
         def analyze(ctx: amanda.OpContext) -> None:

@@ -1,4 +1,4 @@
-"""What a driver tells of tensors, parameters and devices, so that tools need not know them."""
+"""These tests look at what a driver tells of tensors, parameters and devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRUE = np.ones((2, 3), np.bool_)
 
 
 class Descriptions:
-    """What a driver tells of tensors, parameters and devices, so that tools need not know them:
+    """A driver describes tensors, parameters and devices, so that tools need not know them:
     ``docs/semantics.md#what-a-context-shows``.
     """
 
@@ -40,7 +40,7 @@ class Descriptions:
         assert len(tool.analyzed) == 4
 
     def described(self, insertion: str) -> list[amanda.TensorInfo]:
-        """What is told of the tensors that a routine at the sigmoid is given."""
+        """Return the descriptions of the tensors that a routine at the sigmoid is given."""
         found: list[amanda.TensorInfo] = []
 
         def look(ctx: amanda.OpContext) -> None:

@@ -1,4 +1,4 @@
-"""S8: what goes wrong says so, where and why, and breaks nothing else."""
+"""These tests of S8 make routines fail, and look at what the errors say and leave behind."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ BACKWARD = (
 
 
 class Errors:
-    """S8, what goes wrong: ``docs/semantics.md#s8-errors``."""
+    """S8, errors say what went wrong and break nothing else: ``docs/semantics.md#s8-errors``."""
 
     adapter: Adapter
 
     def works(self, model: Model) -> None:
-        """A perceptron runs as if nothing had happened."""
+        """Assert that a perceptron runs as if nothing had happened."""
         expected = sigmoid(X @ W1) @ W2
         assert_close(model.forward({"x": X}), expected)
         model.gradients(["x", "w1", "w2"], {"x": X})

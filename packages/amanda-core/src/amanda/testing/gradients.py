@@ -1,4 +1,4 @@
-"""S3: what gradients see of routines."""
+"""These tests of S3 look at what gradients see of routines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S4: which operator is which."""
+"""These tests of S4 compare the ids of operators."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ BRANCH = Program("""
 
 
 def types_here(adapter: Adapter) -> list[str]:
-    """The types of the operators of the models here."""
+    """List the types of the operators that the models of these tests have."""
     return [adapter.types[kind] for kind in ("matmul", "sigmoid", "relu", "add")]
 
 
 def ids_of_a_perceptron(adapter: Adapter) -> list[str]:
-    """The ids of the operators of a model that is built and run here."""
+    """Build and run a perceptron, and list the ids of its operators."""
     executions = Executions()
     model = perceptron(adapter)
     with amanda.apply(executions.tool(types_here(adapter))):
@@ -50,19 +50,19 @@ def ids_of_a_perceptron(adapter: Adapter) -> list[str]:
 
 
 class Identity:
-    """S4, which operator is which: ``docs/semantics.md#s4-identity``."""
+    """S4, no two operators have one id, nor one operator two: ``docs/semantics.md#s4-identity``."""
 
     adapter: Adapter
 
     def ids(self, model: Model, switches: Collection[str] = ()) -> list[str]:
-        """The ids of a model's operators, in the order in which they run in one forward."""
+        """List the ids of a model's operators, in the order in which they run in one forward."""
         executions = Executions()
         with amanda.apply(executions.tool(types_here(self.adapter))):
             model.forward({"x": X}, switches)
         return executions.ids
 
     def test_the_source_of_an_operator_is_the_line_of_the_program(self) -> None:
-        """That of this suite's programs is in a file of the model, which runs them."""
+        """An adapter's model runs the program, so that the line is in a file of its class."""
         types = types_here(self.adapter)
         model = perceptron(self.adapter)
         sources: dict[str, amanda.Source | None] = {}
@@ -203,7 +203,10 @@ def _of_classes(session: pytest.Session) -> list[Any]:
 
 @functools.cache
 def _ids_in_another_process(file: str, *names: str, hash_seed: str) -> dict[str, list[str]]:
-    """By adapter, all of which run in one process: many frameworks take seconds to import."""
+    """Run a perceptron of each adapter in one other process, and list the ids by adapter.
+
+    All of them share the process, since many frameworks take seconds to import.
+    """
     program = (
         "import gc, importlib.util, json, sys\n"
         "from amanda.testing.identity import ids_of_a_perceptron\n"

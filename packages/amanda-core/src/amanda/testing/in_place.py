@@ -1,4 +1,4 @@
-"""In-place operators, for the backends that have them: part of S2 and S3."""
+"""These tests of S2 and S3 are for the backends that have in-place operators."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ X, B = numbers(2, 3, seed=30), numbers(3, seed=31)
 
 
 class InPlace:
-    """S2 and S3 for operators that write into one of their inputs:
+    """S2 and S3 hold for operators that write into one of their inputs:
     ``docs/semantics.md#s2-return-values`` and ``docs/semantics.md#s3-gradients``.
     """
 
     adapter: Adapter
 
     def aliased(self, insertion: str, routine: Any) -> tuple[Array, Array]:
-        """The output, and the gradient for x."""
+        """Return the output and the gradient for x, with a routine at the in-place operator."""
         model = self.adapter.build(ALIASED, {"b": B})
         with amanda.apply(InsertAt(self.adapter, insertion, routine, "relu_")):
             return model.forward({"x": X}), model.gradients(["x"], {"x": X})["x"]

@@ -1,4 +1,4 @@
-"""S1 to S4 and S8: operators in loops."""
+"""These tests of S1 to S4 and S8 insert at operators in loops."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Loops:
     adapter: Adapter
 
     def power(self) -> Model:
-        """The third power."""
+        """Build a model that multiplies x by w in a loop of three turns."""
         return self.adapter.build(POWER, {"w": W})
 
     def powers(self, *tools: amanda.Tool) -> tuple[Array, Array, Array]:
-        """Its output, and the gradients for x and w, with these tools active."""
+        """Return that model's output, and its gradients for x and w, with these tools active."""
         model = self.power()
         with amanda.apply(*tools):
             output = model.forward({"x": X})
@@ -39,7 +39,7 @@ class Loops:
         return output, gradients["x"], gradients["w"]
 
     def in_loop(self, insertion: str, routine: Any, **options: Any) -> InsertAt:
-        """A tool that inserts into the loop."""
+        """Return a tool that inserts into the loop."""
         return InsertAt(self.adapter, insertion, routine, "multiply", **options)
 
     def test_every_turn_is_an_execution(self) -> None:

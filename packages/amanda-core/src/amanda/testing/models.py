@@ -1,4 +1,4 @@
-"""The models that the suite instruments, and plain references for them."""
+"""The suite instruments these models, and compares them with these plain references."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ SHARED = Program("""
 
 
 def perceptron(adapter: Adapter) -> Model:
-    """Two matrix products with a sigmoid between them; its input is ``x``, of the shape of X."""
+    """Build two matrix products with a sigmoid between them; the input is ``x``, shaped as X."""
     return adapter.build(PERCEPTRON, {"w1": W1, "w2": W2})
 
 
 class OnPerceptron:
-    """What the perceptron computes under tools, for classes of the suite."""
+    """Classes of the suite that run a perceptron under tools inherit this."""
 
     adapter: Adapter
 
     def output(self, *tools: amanda.Tool) -> Array:
-        """Its output with these tools active."""
+        """Return the perceptron's output with these tools active."""
         model = perceptron(self.adapter)
         with amanda.apply(*tools):
             return model.forward({"x": X})
 
     def gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
-        """Its gradients for x, w1 and w2 with these tools active."""
+        """Return the perceptron's gradients for x, w1 and w2 with these tools active."""
         model = perceptron(self.adapter)
         with amanda.apply(*tools):
             return model.gradients(["x", "w1", "w2"], {"x": X})
 
 
 def sigmoid(x: Array) -> Array:
-    """The plain reference."""
+    """Compute a sigmoid in NumPy."""
     return np.asarray(1 / (1 + np.exp(-x)), x.dtype)
 
 
 class PlainGradients(NamedTuple):
-    """The perceptron's gradients, written out by hand."""
+    """These are the perceptron's gradients, written out by hand."""
 
     act: Array  # at the sigmoid's input
     x: Array
@@ -72,7 +72,12 @@ class PlainGradients(NamedTuple):
 
 
 def plain_gradients(w1: Array = W1, a: Array | None = None) -> PlainGradients:
-    """With another weight in the hidden layer, or another input ``a`` to the head."""
+    """Compute the perceptron's gradients in NumPy.
+
+    Args:
+        w1: the weight in the hidden layer.
+        a: what the head is given; the output of the sigmoid by default.
+    """
     own = sigmoid(X @ w1)  # the sigmoid's own output, which its gradient uses
     act = ONES @ W2.T * own * (1 - own)
     return PlainGradients(act, x=act @ w1.T, w1=X.T @ act, w2=(own if a is None else a).T @ ONES)

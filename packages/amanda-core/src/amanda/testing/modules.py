@@ -1,4 +1,4 @@
-"""Modules as operators: what a tool sees of their calls, and what it may change there."""
+"""These tests look at modules as operators: what a tool sees of their calls, and changes there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OUTPUT = TWICE * SUM
 
 
 class AtModules(amanda.Tool):
-    """Calls an analysis routine for modules, and notes which they are.
+    """This tool calls an analysis routine for modules, and notes which they are.
 
     Args:
         analyze: the analysis routine.
@@ -53,29 +53,34 @@ class AtModules(amanda.Tool):
         self.add_inst_for_module(self.look, require_outputs, modules=modules, types=types)
 
     def look(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine."""
+        """Note the module, and call the analysis routine."""
         self.analyzed.append(ctx.op)
         self._analyze(ctx)
 
 
 def inserting(insertion: str, routine: Callable[..., Any], type: str, **options: Any) -> AtModules:
-    """A tool that inserts a routine at modules of a class."""
+    """Return a tool that inserts a routine at modules of a class."""
     return AtModules(lambda ctx: getattr(ctx, insertion)(routine, **options), types=[type])
 
 
 def of_sum(through: Array, beside: Array) -> dict[str, Array]:
-    """Gradients, by that which comes to the sum through the activations and that beside them."""
+    """Compute the nested model's gradients from the two that come in at its sum.
+
+    Args:
+        through: the one that comes through the activations.
+        beside: the one that comes past them.
+    """
     total = through + beside
     return {"x": total @ W.T, "shift": total, "w": X.T @ total}
 
 
 def through_acts(grad: Array) -> Array:
-    """The gradient at the sum, for one at what the activations give."""
+    """Compute the gradient at the sum from the gradient of the activations' output."""
     return np.asarray(grad * TWICE * (1 - TWICE) * ONCE * (1 - ONCE), np.float32)
 
 
 def assert_all_close(found: dict[str, Array], expected: dict[str, Array]) -> None:
-    """As :func:`assert_close`, by names."""
+    """Assert by name what :func:`assert_close` does."""
     for name, array in expected.items():
         assert_close(found[name], array)
 
@@ -86,19 +91,19 @@ class Modules:
     adapter: Adapter
 
     def nested_output(self, *tools: amanda.Tool) -> Array:
-        """The model's output with these tools active."""
+        """Return the nested model's output with these tools active."""
         model = self.adapter.nested({"w": W})
         with amanda.apply(*tools):
             return model.forward({"x": X, "shift": SHIFT})
 
     def nested_gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
-        """Its gradients with these tools active."""
+        """Return the nested model's gradients with these tools active."""
         model = self.adapter.nested({"w": W})
         with amanda.apply(*tools):
             return model.gradients(["x", "shift", "w"], {"x": X, "shift": SHIFT})
 
     def classes_and_layers(self, tool: AtModules) -> list[tuple[str, str]]:
-        """The classes and layers of the modules that a tool was asked about."""
+        """List the classes and layers of the modules that a tool was asked about."""
         return [(operator.type, self.adapter.layer(operator)) for operator in tool.analyzed]
 
     # Where there are none

@@ -1,4 +1,4 @@
-"""S1: routines run in one order, and each sees what the one before it returned."""
+"""These tests of S1 look at the order of routines: each sees what the one before it returned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ tools_and_dependencies = st.lists(
 
 
 class _Chain(amanda.Tool):
-    """Inserts routines that note that they ran, and change the tensor so that order matters."""
+    """This tool inserts routines that note that they ran, and whose order changes the tensor."""
 
     def __init__(self, op: str, number: int, insertions: list[str], ran: list[tuple[int, int]]):
         super().__init__()
@@ -63,7 +63,7 @@ def _dependencies_first(applied: list[int], depends: list[list[int]]) -> list[in
 
 
 class Order:
-    """S1, the order of routines: ``docs/semantics.md#s1-order``."""
+    """S1, routines run in one order: ``docs/semantics.md#s1-order``."""
 
     adapter: Adapter
 

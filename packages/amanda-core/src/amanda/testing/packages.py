@@ -1,4 +1,4 @@
-"""Packages that are not there: metadata alone, put on the path as installing them would."""
+"""Tests pretend here that packages are installed: their metadata alone are put on the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tool makes of parameters can be written into the model."""
+"""These tests write what a tool makes of parameters into the model."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ W = numbers(2, 3, seed=3)
 
 
 class Permanent:
-    """What a tool makes of parameters, written into the model.
-
+    """What a tool makes of parameters can be written into the model:
     ``docs/semantics.md#what-a-context-shows``.
     """
 
@@ -41,7 +40,7 @@ class Permanent:
         layer: str | None = "hidden",
         **options: Any,
     ) -> InsertAt:
-        """A tool that runs a routine before operators of a kind."""
+        """Return a tool that runs a routine before operators of a kind."""
         return InsertAt(self.adapter, "insert_before_op", routine, kind, layer, **options)
 
     def masking(self, **options: Any) -> InsertAt:
@@ -49,7 +48,7 @@ class Permanent:
         return self.before(lambda w: w * mask, inputs=[1], **options)
 
     def ran(self, model: Model, *tools: amanda.Tool) -> Array:
-        """What a model gives under tools, which is not what it gives without them."""
+        """Return a model's output under tools, which is not its output without them."""
         with amanda.apply(*tools):
             found = model.forward({"x": X})
         assert found.tobytes() != model.forward({"x": X}).tobytes()

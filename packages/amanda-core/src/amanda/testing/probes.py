@@ -1,4 +1,4 @@
-"""Small tools that tests instrument with, on any backend.
+"""Tests on any backend instrument with these small tools.
 
 =============================================  ===================================================
 :class:`Watch`                                 asks a function of the test about operators
@@ -50,16 +50,16 @@ REPLACING = ("replace_op", "replace_backward_op")
 
 
 def nothing(*tensors: Any):  # type: ignore[no-untyped-def]
-    """A routine that returns nothing and is not annotated: a driver cannot know beforehand."""
+    """Return nothing, which a driver cannot know beforehand, since this is not annotated."""
 
 
 def same(*tensors: Any) -> Any:
-    """A routine that returns what it is given, which is not to be told from returning nothing."""
+    """Return what is given, which nobody can tell from a routine that returns nothing."""
     return tensors
 
 
 class Watch(amanda.Tool):
-    """Calls an analysis routine for operators of some types, and notes for which operators.
+    """This tool calls an analysis routine for operators of some types, and notes their ids.
 
     Args:
         analyze: the analysis routine.
@@ -95,13 +95,13 @@ class Watch(amanda.Tool):
             self.add_inst_for_op(self.look, backward, require_outputs, ops=types, scopes=globs)
 
     def look(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine."""
+        """Note the operator, and call the analysis routine."""
         self.analyzed.append(ctx.op.id)
         self._analyze(ctx)
 
 
 class Record(amanda.Tool):
-    """Notes which operators are analyzed and which run.
+    """This tool notes which operators are analyzed and which run.
 
     Args:
         ops: types of operators.
@@ -123,18 +123,18 @@ class Record(amanda.Tool):
         self.add_inst_for_op(self.analyze, ops=_listed(ops))
 
     def analyze(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine."""
+        """Note the operator, and insert what notes its executions."""
         self.analyzed.append(ctx.op.id)
         getattr(ctx, self._at)(self.note, id=ctx.op.id, type=ctx.op.type)
 
     def note(self, *tensors: Any, id: str, type: str) -> None:
-        """The routine."""
+        """Note an execution."""
         self.ran.append(id)
         self.types.append(type)
 
 
 class Count(amanda.Tool):
-    """Counts executions, by a routine of which no driver knows that it returns nothing.
+    """This tool counts executions, by a routine of which no driver knows that it returns nothing.
 
     Args:
         ops: types of operators.
@@ -150,17 +150,17 @@ class Count(amanda.Tool):
         self.add_inst_for_op(self.analyze, ops=_listed(ops))
 
     def analyze(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine."""
+        """Begin to count the executions of an operator."""
         self.counts[ctx.op.id] = 0
         ctx.insert_before_op(self.bump, id=ctx.op.id)
 
     def bump(self, *tensors: Any, id: str):  # type: ignore[no-untyped-def]
-        """The routine."""
+        """Count an execution."""
         self.counts[id] += 1
 
 
 class Describe(amanda.Tool):
-    """Notes how operators are described.
+    """This tool notes the attributes of operators, and the names of their inputs.
 
     Attributes:
         attrs: by type, the attributes of the operator analyzed last.
@@ -174,13 +174,13 @@ class Describe(amanda.Tool):
         self.add_inst_for_op(self.analyze, ops=_listed(ops))
 
     def analyze(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine."""
+        """Note an operator's attributes and names."""
         self.attrs[ctx.op.type] = dict(ctx.attrs)
         self.names[ctx.op.type] = list(ctx.input_names)
 
 
 class Edges(amanda.Tool):
-    """Notes what makes the inputs of operators."""
+    """This tool notes what makes the inputs of operators."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -193,7 +193,7 @@ class Edges(amanda.Tool):
 
     @property
     def edges(self) -> set[str]:
-        """All of them, as ``producer:output > consumer.input``; output 0 is left out."""
+        """Return all edges, as ``producer:output > consumer.input``; output 0 is left out."""
         return {
             f"{p.operator.id}{f':{p.output}' if p.output else ''} > {id}.{name}"
             for id, name, producers in self._inputs
@@ -202,7 +202,7 @@ class Edges(amanda.Tool):
 
 
 class Insert(amanda.Tool):
-    """Inserts one routine at operators.
+    """This tool inserts one routine at operators.
 
     Args:
         insertion: a method of the context, e.g. ``insert_before_op``, or several of them.
@@ -253,39 +253,39 @@ class Insert(amanda.Tool):
 
 
 class Observe(Insert):
-    """Looks at operators in every way there is, and touches nothing."""
+    """This tool looks at operators in every way there is, and touches nothing."""
 
     def __init__(self, ops: Types = None, **options: Any) -> None:
         super().__init__(INSERTIONS, ops, nothing, **options)
         self.add_inst_for_op(self.look, require_outputs=True, ops=_listed(ops))
 
     def look(self, ctx: amanda.OpContext) -> None:
-        """An analysis routine that is shown the outputs."""
+        """Look at the outputs."""
         assert ctx.outputs is not None
 
 
 def before(ops: Types, routine: Callable[..., Any], **options: Any) -> Insert:
-    """A tool that runs a routine before operators."""
+    """Return a tool that runs a routine before operators."""
     return Insert("insert_before_op", ops, routine, **options)
 
 
 def after(ops: Types, routine: Callable[..., Any], **options: Any) -> Insert:
-    """A tool that runs a routine after operators."""
+    """Return a tool that runs a routine after operators."""
     return Insert("insert_after_op", ops, routine, **options)
 
 
 def replace(ops: Types, routine: Callable[..., Any], **options: Any) -> Insert:
-    """A tool that runs a routine in place of operators."""
+    """Return a tool that runs a routine in place of operators."""
     return Insert("replace_op", ops, routine, **options)
 
 
 def scale(ops: Types, factor: Any, **options: Any) -> Insert:
-    """A tool that multiplies the result of operators that have one."""
+    """Return a tool that multiplies the result of operators that have one."""
     return after(ops, lambda result: result * factor, **options)
 
 
 def fail(ops: Types, error: Exception, **options: Any) -> Insert:
-    """A tool that raises an error before operators."""
+    """Return a tool that raises an error before operators."""
 
     def raises(*tensors: Any) -> None:
         raise error
@@ -294,7 +294,7 @@ def fail(ops: Types, error: Exception, **options: Any) -> Insert:
 
 
 class Mask(amanda.Tool):
-    """Multiplies the weights of operators that have one.
+    """This tool multiplies the weights of operators that have one.
 
     Args:
         ops: types of operators.
@@ -309,23 +309,23 @@ class Mask(amanda.Tool):
         self.add_inst_for_op(self.analyze, ops=_listed(ops))
 
     def analyze(self, ctx: amanda.OpContext) -> None:
-        """The analysis routine."""
+        """Insert :meth:`multiply` at an operator that has a weight."""
         if ctx.weight_index is not None:
             ctx.insert_before_op(self.multiply, inputs=[ctx.weight_index], **self._options)
 
     def multiply(self, weight: Any) -> Any:
-        """The routine."""
+        """Multiply a weight by the mask."""
         return weight * self._mask
 
 
 def under(tools: amanda.Tool | Sequence[amanda.Tool], run: Callable[[], _T]) -> _T:
-    """What a function gives with tools active."""
+    """Call a function with tools active, and return what it returns."""
     with amanda.apply(*([tools] if isinstance(tools, amanda.Tool) else tools)):
         return run()
 
 
 def recorded(run: Callable[[], object], *ops: str) -> list[str]:
-    """The types of the operators that run in a function, in order."""
+    """List the types of the operators that run in a function, in order."""
     tool = Record(ops or None)
     under(tool, run)
     return tool.types
@@ -336,7 +336,7 @@ def _listed(ops: Types) -> Sequence[str] | None:
 
 
 class InsertAt(Insert):
-    """Inserts one routine at steps of one kind; at those of one layer if it is given.
+    """This tool inserts one routine at steps of one kind; at those of one layer if it is given.
 
     Args:
         adapter: tells in which layer an operator is.
@@ -363,15 +363,15 @@ class InsertAt(Insert):
 
 
 class Executions:
-    """A routine that notes at which operators it runs, in order, and touches nothing."""
+    """This notes at which operators its routine runs, in order, and touches nothing."""
 
     def __init__(self) -> None:
         self.ids: list[str] = []
 
     def tool(self, ops: Sequence[str] | None = None, **options: Any) -> Watch:
-        """A tool that inserts it before operators of these types."""
+        """Return a tool that inserts :meth:`note` before operators of these types."""
         return Watch(lambda ctx: ctx.insert_before_op(self.note, id=ctx.op.id), ops, **options)
 
     def note(self, *tensors: Any, id: str) -> None:
-        """The routine."""
+        """Note the operator."""
         self.ids.append(id)

@@ -1,4 +1,4 @@
-"""Small models, described so that every backend can build them.
+"""Small models are described here so that every backend can build them.
 
 A program is one step a line, ``result = layer/kind(operands)``::
 
@@ -53,7 +53,7 @@ def _loop(times: int, body: Callable[[_T], _T], value: _T) -> _T:
 
 
 class Step(NamedTuple):
-    """One operator of a program, which may be in a loop."""
+    """A step is one operator of a program, which may be in a loop."""
 
     results: tuple[str, ...]
     layer: str
@@ -64,7 +64,7 @@ class Step(NamedTuple):
 
 
 class Program:
-    """A small model.
+    """A program is a small model.
 
     Attributes:
         steps: its operators in order.
@@ -78,7 +78,7 @@ class Program:
         (self.output,) = self.steps[-1].results
 
     def inputs(self, parameters: Collection[str]) -> list[str]:
-        """The names of the values that it is called with, given those of its parameters."""
+        """List the names of the values that it is called with, given those of its parameters."""
         known = set(parameters)
         names = []
         for step in self.steps:
@@ -120,7 +120,7 @@ def run_step(
     operands: list[_T],
     loop: Callable[[int, Callable[[_T], _T], _T], _T] = _loop,
 ) -> Sequence[_T]:
-    """The results of one step; see :meth:`Program.run`."""
+    """Return the results of one step, as :meth:`Program.run` says."""
     if step.times == 1:
         return call(step, operands)
     first, *others = operands

@@ -1,4 +1,4 @@
-"""S2: what a routine returns replaces what it was given, or is an error."""
+"""These tests of S2 look at what becomes of what a routine returns."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ A, B = numbers(2, 3, seed=3), numbers(2, 3, seed=4)
 
 
 class ReturnValues:
-    """S2, what routines return: ``docs/semantics.md#s2-return-values``."""
+    """S2, what routines return replaces tensors: ``docs/semantics.md#s2-return-values``."""
 
     adapter: Adapter
 
     def product(self, routine: Any, insertion: str = "insert_before_op", **options: Any) -> Array:
-        """``A * B``, elementwise, with a routine inserted at the multiplication."""
+        """Compute ``A * B``, elementwise, with a routine inserted at the multiplication."""
         tool = InsertAt(self.adapter, insertion, routine, "multiply", **options)
         model = self.adapter.build(PRODUCT, {})
         with amanda.apply(tool):

@@ -1,4 +1,4 @@
-"""S6: where tools are active."""
+"""These tests of S6 look at where tools are active."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def in_a_thread(call: Callable[[], object]) -> None:
-    """Run something in another thread and wait for it; its exception is ours."""
+    """Run something in another thread and wait for it, raising what it raised."""
     failures: list[BaseException] = []
 
     def target() -> None:
@@ -36,18 +36,18 @@ def in_a_thread(call: Callable[[], object]) -> None:
 
 
 class Scopes:
-    """S6, where tools are active: ``docs/semantics.md#s6-scopes``."""
+    """S6, tools are active in scopes and nowhere else: ``docs/semantics.md#s6-scopes``."""
 
     adapter: Adapter
 
     def count(self, model: Model, executions: Executions) -> int:
-        """How many executions are noted in one forward of a model."""
+        """Count the executions that are noted in one forward of a model."""
         before = len(executions.ids)
         model.forward({"x": X})
         return len(executions.ids) - before
 
     def sigmoids(self, executions: Executions) -> amanda.Tool:
-        """A tool that notes the sigmoids, of which a perceptron has one."""
+        """Return a tool that notes the sigmoids, of which a perceptron has one."""
         return executions.tool([self.adapter.types["sigmoid"]])
 
     @pytest.mark.parametrize("view", ["forward", "backward", "gradient"])
@@ -165,7 +165,7 @@ class Scopes:
 
     @staticmethod
     def opening(run: Callable[[], object], tool: amanda.Tool) -> Callable[..., Any]:
-        """A routine that runs something in a scope of its own, at its first execution."""
+        """Return a routine that runs something in a scope of its own, at its first execution."""
         ran: list[bool] = []
 
         def opens(*tensors: Any) -> Any:
@@ -200,7 +200,7 @@ class Scopes:
         assert (len(around.ids), len(within.ids)) == (2, 1)
 
     def test_the_model_at_hand_run_in_a_routine(self) -> None:
-        """As activation patching runs its clean prompt."""
+        """Activation patching runs its clean prompt so."""
         outputs: list[Array] = []
         model = perceptron(self.adapter)
         clean = model.forward({"x": -X})

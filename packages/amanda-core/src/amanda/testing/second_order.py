@@ -1,4 +1,4 @@
-"""S3: what gradients of gradients see of routines."""
+"""These tests of S3 look at what gradients of gradients see of routines."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ X = numbers(2, 3, seed=2)
 
 
 class SecondOrder:
-    """S3, gradients of gradients: ``docs/semantics.md#s3-gradients``."""
+    """S3 holds for gradients of gradients: ``docs/semantics.md#s3-gradients``."""
 
     adapter: Adapter
 
     def second(self, *tools: amanda.Tool, of: str = "x") -> tuple[Array, Array]:
-        """What x and w get of the sum of the gradient for ``of`` with these tools active."""
+        """Return the gradients, for x and w, of the gradient for ``of`` with these tools active."""
         model = self.adapter.build(SQUARE, {"w": W})
         with amanda.apply(*tools):
             found = model.second_gradients(of, ["x", "w"], {"x": X})
         return found["x"], found["w"]
 
     def first(self, of: str, *tools: amanda.Tool) -> Array:
-        """The gradient for x or w with these tools active."""
+        """Return the gradient for x or w with these tools active."""
         model = self.adapter.build(SQUARE, {"w": W})
         with amanda.apply(*tools):
             return model.gradients([of], {"x": X})[of]

@@ -1,4 +1,4 @@
-"""S7: tools that only observe leave every bit as it was."""
+"""These tests of S7 have tools look at everything, and compare bits."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ KINDS = ("matmul", "add", "unstack", "sigmoid", "relu", "multiply", "select")
 
 
 class Untouched:
-    """S7, what observing leaves as it was: ``docs/semantics.md#s7-untouched-results``."""
+    """S7, observing leaves every bit as it was: ``docs/semantics.md#s7-untouched-results``."""
 
     adapter: Adapter
 
     @contextlib.contextmanager
     def observed(self, pure: bool) -> Iterator[None]:
-        """Have tools look at everything there is and return nothing; all of them must get to."""
+        """Have tools look at everything there is and return nothing, and assert that all get to."""
         types = [self.adapter.types[kind] for kind in KINDS]
         ran: set[tuple[str, str]] = set()
 

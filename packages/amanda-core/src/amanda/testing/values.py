@@ -1,4 +1,4 @@
-"""What an analysis routine knows of values, and what a routine knows where it does not."""
+"""These tests look at the values that analysis routines and routines know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BIG = (abs(W1) > 1).astype(np.float32)
 
 
 class Values:
-    """What an analysis routine knows of values: ``docs/semantics.md#what-a-context-shows``.
+    """An analysis routine knows the values it can: ``docs/semantics.md#what-a-context-shows``.
 
     In a backend that stages, the values of parameters may be unknown when tools decide; what they
     need of them they then have to take in routines.
@@ -87,7 +87,7 @@ class Values:
         np.testing.assert_array_equal(seen, [W1, W1])
 
     def test_a_host_routine_turns_what_it_is_given_into_arrays(self) -> None:
-        """Activations, parameters, gradients, and variables of its tool."""
+        """It is given activations, parameters and gradients, and has the variables of its tool."""
         seen: list[np.ndarray[Any, Any]] = []
 
         def analyze(ctx: amanda.OpContext) -> None:

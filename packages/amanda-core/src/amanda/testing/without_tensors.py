@@ -1,4 +1,4 @@
-"""S1 to S3: operators that take no tensors, such as a range or a constant."""
+"""These tests of S1 to S3 are about operators that take no tensors: a range, a constant."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class WithoutTensors:
     adapter: Adapter
 
     def weighed(self, *tools: amanda.Tool) -> Array:
-        """The output with these tools active."""
+        """Return the output with these tools active."""
         model = self.adapter.build(WEIGHED, {})
         with amanda.apply(*tools):
             return model.forward({"x": X})
 
     def at_source(self, insertion: str, routine: Any, **options: Any) -> InsertAt:
-        """A tool that inserts at the range."""
+        """Return a tool that inserts at the range."""
         return InsertAt(self.adapter, insertion, routine, "range", "source", **options)
 
     def test_a_context_shows_none(self) -> None:
