@@ -43,7 +43,7 @@ def seconds(make: Callable[[], amanda.Tool]) -> tuple[float, float]:
 def run(part: Part) -> None:
     """Time it for few types and for many."""
     torch.nn.Linear(2, 2)(torch.zeros(1, 2))
-    rounds = 4 if part.is_quick else 40
+    rounds = 4 if part.is_quick else 25
     after_others: dict[str, list[tuple[float, float]]] = {name: [] for name in TOOLS}
     again: dict[str, list[tuple[float, float]]] = {name: [] for name in TOOLS}
     order = list(TOOLS)
