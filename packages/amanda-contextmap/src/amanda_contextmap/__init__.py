@@ -1,4 +1,4 @@
-"""Portable tools: the operators of every backend in the vocabulary of ONNX.
+"""Portable tools see the operators of every backend in the vocabulary of ONNX.
 
 ``amanda.Tool(namespace="onnx")`` finds the maps here by itself. Import this package to add
 operators to them (:func:`register`), or for :class:`MappingTool`.

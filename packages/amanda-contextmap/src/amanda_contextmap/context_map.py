@@ -1,4 +1,4 @@
-"""Context maps: how tools of another vocabulary see the operators of a backend."""
+"""A context map has tools of another vocabulary see the operators of a backend."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ContextMap(abc.ABC):
-    """Translates one backend's vocabulary into another one, operator by operator.
+    """A context map translates one backend's vocabulary into another one, operator by operator.
 
     The gradient of an operator as a whole is a backward operator there, whose type has ``Grad``
     behind that of the operator.
@@ -26,14 +26,14 @@ class ContextMap(abc.ABC):
 
     @abc.abstractmethod
     def native_types(self, types: frozenset[str]) -> frozenset[str] | None:
-        """Types of the backend that may be one of ``types`` in the other vocabulary.
+        """List the types of the backend that may be one of ``types`` in the other vocabulary.
 
         None when that cannot be said, and all operators must be looked at.
         """
 
     @abc.abstractmethod
     def translate(self, execution: Execution, driver: Driver) -> Translation:
-        """What an execution is in the other vocabulary.
+        """Return what an execution is in the other vocabulary.
 
         Args:
             execution: as the backend shows it, on its forward side.
@@ -41,15 +41,15 @@ class ContextMap(abc.ABC):
         """
 
     def types(self) -> frozenset[str]:
-        """The types of the other vocabulary, from which those that are misspelt may be guessed."""
+        """List the types of the other vocabulary, of which a misspelt type may mean one."""
         return frozenset()
 
     def composites(self, graph: Graph, driver: Driver) -> Sequence[Composite]:
-        """What is one operator there and several in a graph; no operator is a part of two."""
+        """Find what is one operator there and several in a graph; no operator is a part of two."""
         return ()
 
     def select(self, subscription: Subscription, driver: Driver) -> Selection:
-        """What a subscription of a tool of the other vocabulary looks at."""
+        """Return what a subscription of a tool of the other vocabulary looks at."""
         backward = subscription.view is View.BACKWARD
         view = View.GRADIENT if backward else subscription.view
         types = subscription.types()

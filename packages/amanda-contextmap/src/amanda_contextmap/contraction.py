@@ -1,4 +1,4 @@
-"""Which Einstein sums are products of matrices.
+"""Some Einstein sums are products of matrices; these rules tell which.
 
 ``abc,cde->abde`` with a parameter of shape (c, d, e) is a linear layer: a product of any batch with
 the matrix (d * e, c), whose result has its last axis taken apart. ``aecd,abcd->aceb`` is a product
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def einstein_sum(operands: str, gemm: Mapping[str, Any], ignores: str = "") -> tuple[Rule, ...]:
-    """The rules of an operator that computes Einstein sums.
+    """Return the rules of an operator that computes Einstein sums.
 
     Args:
         operands: the name of its list of operands.
@@ -61,7 +61,7 @@ def einstein_sum(operands: str, gemm: Mapping[str, Any], ignores: str = "") -> t
 
 
 class _Sum:
-    """An Einstein sum of two operands, each of whose axes has a letter of its own.
+    """This is an Einstein sum of two operands, each of whose axes has a letter of its own.
 
     Raises:
         ValueUnavailableError: it is another kind of sum.
@@ -86,12 +86,12 @@ class _Sum:
                 raise self.is_no("sum over axes of one size")
 
     def is_no(self, kind: str) -> ValueUnavailableError:
-        """That it is not what a rule is about."""
+        """Return the error that it is not the kind of sum that a rule is about."""
         return ValueUnavailableError(f"{self.left},{self.right}->{self.output} is no {kind}")
 
 
 class LinearLayer(_Sum):
-    """A sum over axes that both operands have last, in which the second is a parameter.
+    """This is a sum over axes that both operands have last, in which the second is a parameter.
 
     Args:
         op: the operator.
@@ -117,22 +117,22 @@ class LinearLayer(_Sum):
         self._outputs = [sizes[axis] for axis in outputs]
 
     def data(self) -> Layout | None:
-        """The axes that are summed over as one."""
+        """Return the layout that has the axes that are summed over as one."""
         return Merged(self._summed) if len(self._summed) > 1 else None
 
     def weight(self) -> Layout:
-        """The parameter as (out, in)."""
+        """Return the layout that has the parameter as (out, in)."""
         matrix = math.prod(self._outputs), math.prod(self._summed)
         shape = (*self._outputs, *self._summed)
         return Chain(_permuted(self.right, self._order), Reshaped(shape, matrix))
 
     def result(self) -> Layout | None:
-        """The axes that the parameter gives as one."""
+        """Return the layout that has the axes that the parameter gives as one."""
         return Merged(self._outputs) if len(self._outputs) > 1 else None
 
 
 class BatchedProduct(_Sum):
-    """A sum over one axis, which leaves one axis of each operand and those that both have.
+    """This is a sum over one axis, which leaves one axis of each operand and those of both.
 
     Args:
         op: the operator.
@@ -155,20 +155,20 @@ class BatchedProduct(_Sum):
             raise self.is_no("product of batches of matrices")
 
     def first(self) -> Layout | None:
-        """The first operand with its rows and what is summed over last."""
+        """Return the layout of the first operand with its rows and what is summed over last."""
         return _moved(self.left, [*self._batch, *self._rows, *self.summed])
 
     def second(self) -> Layout | None:
-        """The second operand with what is summed over and its columns last."""
+        """Return the layout of the second operand with what is summed over and its columns last."""
         return _moved(self.right, [*self._batch, *self.summed, *self._columns])
 
     def result(self) -> Layout | None:
-        """The result with its rows and columns last."""
+        """Return the layout of the result with its rows and columns last."""
         return _moved(self.output, [*self._batch, *self._rows, *self._columns])
 
 
 def _moved(axes: str, order: list[str]) -> Layout | None:
-    """Axes in another order; None where it is the same."""
+    """Return the layout that has axes in another order; None where it is the same."""
     return None if list(axes) == order else _permuted(axes, order)
 
 

@@ -1,4 +1,4 @@
-"""Data types, as ONNX numbers them (``TensorProto.DataType``) and tells them by numbers."""
+"""Data types have numbers in ONNX (``TensorProto.DataType``), which attributes tell them by."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NUMBERS: dict[str, type] = {"float32": float, "int64": int, "bool": bool}
 
 
 def as_number(value: Any, dtype: str) -> Any:
-    """A number that ONNX has in a data type.
+    """Return a value as a number that ONNX has in a data type.
 
     Raises:
         ValueUnavailableError: there is none, or it would be another one.

@@ -1,4 +1,4 @@
-"""Graphs: how a driver that has a model as one shows it, and what a map finds there.
+"""A driver that has a model as a graph shows it so, and a map finds composites there.
 
 A backend whose models are graphs may compute in many operators what ONNX has one for. Tools that
 speak ONNX then see the one operator and none of its parts, and all others see the parts alone.
@@ -16,25 +16,25 @@ Place = tuple[str, int]
 
 
 class Graph(Protocol):
-    """The operators of a model in a graph, by name; gradients are no part of it."""
+    """A graph shows the operators of a model, by name; gradients are no part of it."""
 
     def operators(self) -> Iterable[str]:
-        """All of them, in a stable order."""
+        """List the names of all operators, in a stable order."""
 
     def type(self, name: str) -> str | None:
-        """The type of an operator, None for what is no operator of the model."""
+        """Return the type of an operator; None for what is no operator of the model."""
 
     def inputs(self, name: str) -> Sequence[Place]:
-        """The tensors that an operator takes."""
+        """List the tensors that an operator takes."""
 
     def attrs(self, name: str) -> Mapping[str, Any]:
-        """Its attributes as plain values."""
+        """Return the attributes of an operator as plain values."""
 
     def readers(self, place: Place) -> Iterable[str]:
-        """The operators that take a tensor."""
+        """List the operators that take a tensor."""
 
     def tensor(self, place: Place) -> Any:
-        """A tensor as the backend has it."""
+        """Return a tensor as the backend has it."""
 
     def constant(self, place: Place) -> Any:
-        """The value of a tensor as an array, None where it is no constant."""
+        """Return the value of a tensor as an array; None where it is no constant."""

@@ -1,6 +1,6 @@
-"""Layouts: how a tensor of a backend is seen with its axes as ONNX has them.
+"""A layout tells how a tensor of a backend is seen with its axes as ONNX has them.
 
-They know ranks and fixed sizes of weights, never the sizes of activations, which may differ from
+Layouts know ranks and fixed sizes of weights, never the sizes of activations, which may differ from
 one execution to the next.
 """
 
@@ -16,114 +16,117 @@ if TYPE_CHECKING:
 
 
 class Layout(Protocol):
-    """How a tensor is seen in another order of its axes.
+    """A layout turns tensors between the backend and ONNX.
 
-    Both turn a tensor of the backend, by its array namespace, and both are differentiable.
+    Both methods take a tensor and the backend's array namespace, and both are differentiable.
     """
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor as ONNX has it."""
+        """Turn the backend's tensor into what ONNX has."""
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """A tensor of ONNX as the backend has it."""
+        """Turn a tensor of ONNX into what the backend has."""
 
 
 class Permute:
-    """Axes at ``native`` are at ``canonical``."""
+    """The axes at ``native`` are at ``canonical`` in ONNX."""
 
     def __init__(self, native: Axes, canonical: Axes) -> None:
         self.native = native
         self.canonical = canonical
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with its axes where ONNX has them."""
+        """Move the axes to where ONNX has them."""
         return xp.moveaxis(tensor, self.native, self.canonical)
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with its axes where the backend has them."""
+        """Move the axes to where the backend has them."""
         return xp.moveaxis(tensor, self.canonical, self.native)
 
 
 class Reshaped:
-    """The same elements in another shape; one size of each may be -1."""
+    """A tensor has the same elements in another shape; one size of each may be -1."""
 
     def __init__(self, native: Sequence[int], canonical: Sequence[int]) -> None:
         self.native = tuple(native)
         self.canonical = tuple(canonical)
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor in the shape that ONNX has."""
+        """Reshape the tensor to what ONNX has."""
         return xp.reshape(tensor, self.canonical)
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor in the shape that the backend has."""
+        """Reshape the tensor to what the backend has."""
         return xp.reshape(tensor, self.native)
 
 
 class Merged:
-    """The last axes, whose sizes are known, are one."""
+    """The last axes, whose sizes are known, are one in ONNX."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = tuple(sizes)
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with those axes as one."""
+        """Merge those axes."""
         return xp.reshape(tensor, (*tensor.shape[: -len(self.sizes)], math.prod(self.sizes)))
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with those axes apart."""
+        """Take those axes apart."""
         return xp.reshape(tensor, (*tensor.shape[:-1], *self.sizes))
 
 
 class Expanded:
-    """There is one more axis, of size one."""
+    """A tensor has one more axis in ONNX, of size one."""
 
     def __init__(self, axis: int) -> None:
         self.axis = axis
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with the axis."""
+        """Add the axis."""
         return xp.expand_dims(tensor, axis=self.axis)
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor without the axis."""
+        """Remove the axis."""
         return xp.squeeze(tensor, axis=self.axis)
 
 
 class Squeezed:
-    """There is an axis of size one less."""
+    """A tensor lacks an axis of size one in ONNX."""
 
     def __init__(self, axis: int) -> None:
         self.axis = axis
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor without the axis."""
+        """Remove the axis."""
         return xp.squeeze(tensor, axis=self.axis)
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with the axis."""
+        """Add the axis."""
         return xp.expand_dims(tensor, axis=self.axis)
 
 
 def stacked(axis: int, rank: int) -> tuple[int, Expanded]:
-    """A new axis, counted from the front, along which tensors of a rank lie, and how they do."""
+    """Return the axis along which tensors of a rank are stacked, and what adds it to each.
+
+    The axis is counted from the front.
+    """
     place = axis % (rank + 1)
     return place, Expanded(place)
 
 
 class Gates:
-    """The blocks along the first axis, one for each gate of a recurrent cell, in another order."""
+    """The first axis has a block for each gate of a recurrent cell, in another order."""
 
     def __init__(self, order: Sequence[int]) -> None:
         self.order = list(order)
         self.inverse = [self.order.index(i) for i in range(len(self.order))]
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with its gates in the order of ONNX."""
+        """Order the gates as ONNX does."""
         return self._ordered(tensor, self.order, xp)
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with its gates in the backend's order."""
+        """Order the gates as the backend does."""
         return self._ordered(tensor, self.inverse, xp)
 
     @staticmethod
@@ -133,44 +136,44 @@ class Gates:
 
 
 class Directions:
-    """The last axis holds the directions of a recurrent layer; ONNX has an axis for them."""
+    """The last axis holds a recurrent layer's directions; ONNX has an axis for them."""
 
     def __init__(self, directions: int, axis: int) -> None:
         self.directions = directions
         self.axis = axis
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with an axis for the directions."""
+        """Give the directions an axis of their own."""
         split = xp.reshape(tensor, (*tensor.shape[:-1], self.directions, -1))
         return xp.moveaxis(split, -2, self.axis)
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor with its directions along the last axis."""
+        """Put the directions along the last axis."""
         moved = xp.moveaxis(tensor, self.axis, -2)
         return xp.reshape(moved, (*moved.shape[:-2], -1))
 
 
 class Cast:
-    """Integers of another size."""
+    """ONNX has integers of another size than the backend."""
 
     def __init__(self, native: str, canonical: str) -> None:
         self.native = native
         self.dtype = canonical
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor in the data type that ONNX has."""
+        """Cast the tensor to the data type that ONNX has."""
         return xp.astype(tensor, getattr(xp, self.dtype))
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor in the data type that the backend has."""
+        """Cast the tensor to the data type that the backend has."""
         return xp.astype(tensor, getattr(xp, self.native))
 
 
 class Promoted(Cast):
-    """Numbers that the framework itself casts to a type that has room for more of them."""
+    """The framework itself casts these numbers to a type that has room for more of them."""
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor in the data type that the backend has.
+        """Cast the tensor to the data type that the backend has.
 
         Raises:
             ValueError: that has no room for it.
@@ -185,19 +188,19 @@ class Promoted(Cast):
 
 
 class Chain:
-    """One layout after the other, beginning with the backend's tensor."""
+    """A chain is one layout after the other, beginning with the backend's tensor."""
 
     def __init__(self, *layouts: Layout) -> None:
         self.layouts = layouts
 
     def to_canonical(self, tensor: Any, xp: Any) -> Any:
-        """The tensor through all of them."""
+        """Turn the tensor by all of them, in order."""
         for layout in self.layouts:
             tensor = layout.to_canonical(tensor, xp)
         return tensor
 
     def to_native(self, tensor: Any, xp: Any) -> Any:
-        """The tensor back through all of them."""
+        """Turn the tensor back by all of them, the last one first."""
         for layout in reversed(self.layouts):
             tensor = layout.to_native(tensor, xp)
         return tensor

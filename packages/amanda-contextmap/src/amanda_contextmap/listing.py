@@ -1,6 +1,8 @@
-"""The maps as a table, which ``docs/vocabulary.md`` holds; written by running this module.
+"""The maps are written here as a table, which ``docs/vocabulary.md`` holds.
 
-python -m amanda_contextmap.listing packages/amanda-contextmap/docs/vocabulary.md
+Run this module to write it::
+
+    python -m amanda_contextmap.listing packages/amanda-contextmap/docs/vocabulary.md
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ is put back into the native one.
 
 
 def listing() -> str:
-    """The table in Markdown, an ONNX operator a line."""
+    """Return the table in Markdown, with an ONNX operator on each line."""
     found: dict[str, dict[str, list[Rule]]] = defaultdict(lambda: defaultdict(list))
     names: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for onnx in (torch, tensorflow):

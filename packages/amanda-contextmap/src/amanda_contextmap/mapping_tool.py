@@ -1,4 +1,4 @@
-"""The published way to portable tools: one function a backend, which writes into the context."""
+"""A mapping tool is the published way to portable tools: functions that write into the context."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BACKENDS = {"torch": "pytorch", "amanda/pytorch": "pytorch", "amanda/tensorflow
 
 
 class MappingTool(amanda.Tool):
-    """Writes into the context of every operator what tools that depend on it read there.
+    """This tool writes into every operator's context what tools that depend on it read there.
 
     A rule is applied when the operator is first seen, again when its outputs are known, and the
     same for its backward operators; ``ctx.is_forward()`` tells these apart. Where it asks for what

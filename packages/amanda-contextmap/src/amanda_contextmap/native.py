@@ -1,4 +1,4 @@
-"""An operator in its backend's own names, as the rules of a map look at it."""
+"""The rules of a map look at an operator in its backend's own names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Native:
-    """One operator, asked by name, which remembers what it was asked for.
+    """A native operator is asked by name, and remembers what it was asked for.
 
     What cannot be told of it during the analysis raises :class:`amanda.ValueUnavailableError`, and
     then the rule that asked does not hold.
@@ -35,41 +35,41 @@ class Native:
         self._lists = {n.partition("[")[0] for n in execution.input_names if n.endswith("]")}
 
     def unasked(self) -> set[str]:
-        """Names of the arguments that it is given and was not asked for."""
+        """List the names of the arguments that it is given and was not asked for."""
         given = {name.partition("[")[0] for name in self._places}
         given |= {name for name, value in self._attrs.items() if value is not None}
         return given - self._asked
 
     def places(self, name: str) -> list[int]:
-        """Indices of the tensors of that name: several for a list, none if it has none."""
+        """List the indices of the tensors of that name: several for a list, none if it has none."""
         self._asked.add(name.partition("[")[0])
         return self._places.get(name, [])
 
     def is_list(self, name: str) -> bool:
-        """Whether it takes a list of tensors by that name."""
+        """Tell whether it takes a list of tensors by that name."""
         return name in self._lists
 
     def is_attribute(self, name: str) -> bool:
-        """Whether it is given something by that name that is no tensor, known or not."""
+        """Tell whether it is given something by that name that is no tensor, known or not."""
         return name in self._attrs
 
     def has(self, name: str) -> bool:
-        """Whether it is given a tensor, or a value other than None, by that name."""
+        """Tell whether it is given a tensor, or a value other than None, by that name."""
         return bool(self.places(name)) or self.get(name) is not None
 
     def tensor(self, name: str, element: int = 0) -> Any:
-        """A tensor as the driver shows it."""
+        """Return a tensor as the driver shows it."""
         places = self.places(name)
         if element >= len(places):
             raise ValueUnavailableError(f"no tensor {name}")
         return self._tensors[places[element]]
 
     def is_parameter(self, name: str) -> bool:
-        """Whether the tensor of that name is a parameter of the model."""
+        """Tell whether the tensor of that name is a parameter of the model."""
         return bool(self.places(name)) and self._driver.is_parameter(self.tensor(name))
 
     def shape(self, name: str, element: int = 0) -> list[int | None]:
-        """Its sizes, None for one that is not known."""
+        """Return the sizes of a tensor, None for one that is not known."""
         try:
             sizes = list(self.tensor(name, element).shape)
         except ValueError:
@@ -77,11 +77,11 @@ class Native:
         return [getattr(size, "value", size) for size in sizes]
 
     def rank(self, name: str, element: int = 0) -> int:
-        """The number of its axes."""
+        """Return the number of axes of a tensor."""
         return len(self.shape(name, element))
 
     def size(self, name: str, axis: int) -> int:
-        """Its size along an axis."""
+        """Return the size of a tensor along an axis."""
         shape = self.shape(name)
         if not -len(shape) <= axis < len(shape):  # a number, where PyTorch takes an axis too
             raise ValueUnavailableError(f"{name} has no axis {axis}")
@@ -91,42 +91,42 @@ class Native:
         return size
 
     def sizes(self, name: str, axes: slice = slice(None)) -> list[int]:
-        """Its sizes along some axes."""
+        """Return the sizes of a tensor along some axes."""
         return [self.size(name, axis) for axis in range(self.rank(name))[axes]]
 
     def dtype(self, name: str) -> str:
-        """Name of its data type, e.g. ``float32``."""
+        """Return the name of a tensor's data type, e.g. ``float32``."""
         return dtype_name(self.tensor(name).dtype)
 
     def value(self, name: str) -> Any:
-        """An attribute, or the value of a tensor if it is known, as plain Python."""
+        """Return an attribute, or the value of a tensor if it is known, as plain Python."""
         self._asked.add(name)
         if name in self._attrs:
             return self._attrs[name]
         return self._driver.value(self.tensor(name)).tolist()
 
     def get(self, name: str, default: Any = None) -> Any:
-        """An attribute, or ``default`` where the operator has none of that name."""
+        """Return an attribute, or ``default`` where the operator has none of that name."""
         self._asked.add(name)
         return self._attrs.get(name, default)
 
     def axis(self, name: str, of: str) -> int:
-        """A value that is an axis of a tensor, counted from the front."""
+        """Return a value that is an axis of a tensor, counted from the front."""
         axis: int = self.value(name)
         return axis + self.rank(of) if axis < 0 else axis
 
     def axes(self, name: str, of: str) -> list[int]:
-        """A value that is an axis of a tensor, or a list of them, counted from the front."""
+        """List the axes of a tensor that a value gives, one or several, counted from the front."""
         rank = self.rank(of)
         return [axis + rank if axis < 0 else axis for axis in listed(self.value(name))]
 
 
 def listed(value: Any) -> list[Any]:
-    """A number or a sequence of them as a list."""
+    """List the numbers of a sequence, or the one number that is given."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def dtype_name(dtype: Any) -> str:
-    """Name of a data type of any backend, e.g. ``float32``."""
+    """Return the name of a data type of any backend, e.g. ``float32``."""
     name: str = getattr(dtype, "name", None) or str(dtype)
     return name.rpartition(".")[2].removesuffix("_ref")  # TensorFlow's of a reference variable

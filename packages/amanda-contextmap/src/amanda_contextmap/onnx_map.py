@@ -1,4 +1,4 @@
-"""The context map of one backend: a table of rules by native type."""
+"""The context map of one backend to ONNX is a table of rules by native type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class OnnxMap(ContextMap):
-    """Translates a backend's vocabulary into that of ONNX, operator by operator.
+    """An ONNX map translates a backend's vocabulary into that of ONNX, operator by operator.
 
     The first rule of an operator's type that holds for it tells what it is. One that no rule
     holds for keeps its own name, with its vocabulary in front, and all that belongs to it. So does
@@ -63,7 +63,7 @@ class OnnxMap(ContextMap):
         }
 
     def native_types(self, types: frozenset[str]) -> frozenset[str]:
-        """Native types that may be one of ``types`` here."""
+        """List the native types that may be one of ``types`` in ONNX."""
         prefix = self.vocabulary + "::"
         named = {type.removeprefix(prefix) for type in types if type.startswith(prefix)}
         return frozenset(
@@ -71,11 +71,11 @@ class OnnxMap(ContextMap):
         )
 
     def types(self) -> frozenset[str]:
-        """The types of ONNX that a native operator may be."""
+        """List the types of ONNX that a native operator may be."""
         return frozenset(rule.type for rules in self.rules.values() for rule in rules)
 
     def translate(self, execution: Execution, driver: Driver) -> Translation:
-        """What an execution is in the vocabulary of ONNX."""
+        """Return what an execution is in the vocabulary of ONNX."""
         return self._by_rules(execution, driver) or Translation(
             f"{self.vocabulary}::{execution.operator.type}",
             range(len(execution.inputs)),
@@ -84,7 +84,7 @@ class OnnxMap(ContextMap):
         )
 
     def composites(self, graph: Graph, driver: Driver) -> Sequence[Composite]:
-        """What is one operator of ONNX and several in a graph."""
+        """Find what is one operator of ONNX and several in a graph."""
         by_type: dict[str | None, list[str]] = {}
         for name in graph.operators():
             by_type.setdefault(graph.type(name), []).append(name)
@@ -101,11 +101,11 @@ class OnnxMap(ContextMap):
         return found
 
     def functions(self) -> Mapping[str, str]:
-        """Python functions that may be one operator of ONNX, by type."""
+        """List the Python functions that may be one operator of ONNX, by type."""
         return self._functions
 
     def is_one(self, execution: Execution, driver: Driver) -> bool:
-        """Whether a rule holds for a call of such a function."""
+        """Tell whether a rule holds for a call of such a function."""
         return self._by_rules(execution, driver) is not None
 
     def _by_rules(self, execution: Execution, driver: Driver) -> Translation | None:
@@ -125,7 +125,7 @@ def _composite(pattern: Pattern, graph: Graph, root: str) -> Composite | None:
 
 
 def _shown(composite: Composite, graph: Graph, driver: Driver) -> Execution:
-    """A composite as the driver will show it."""
+    """Return a composite as the driver will show it."""
     name, type = composite.parts[-1], composite.type
     operator = Operator(id=name, type=type, name=name, scope="", backend=driver.backend)
     tensors = [graph.tensor(place) for place in composite.inputs]
@@ -133,7 +133,7 @@ def _shown(composite: Composite, graph: Graph, driver: Driver) -> Execution:
 
 
 def fits(translation: Translation, execution: Execution) -> bool:
-    """Whether ONNX has an operator for the types of data that an execution has."""
+    """Tell whether ONNX has an operator for the data types that an execution has."""
     tensors = []
     layouts = translation.input_layouts or [None] * len(translation.inputs)
     for role, place, layout in zip(

@@ -1,4 +1,4 @@
-"""Patterns: what several native operators are as one, as an entry of a table.
+"""A pattern tells what several native operators are as one, as an entry of a table.
 
     pattern("silu", "Mul(x, Sigmoid(x))")
 
@@ -33,7 +33,7 @@ _TOLERANCE = 0.004  # that of bfloat16, in which a constant may have been rounde
 
 
 class Match:
-    """How a form fits a graph.
+    """A match is one way in which a form fits a graph.
 
     Attributes:
         result: the tensor that they give.
@@ -62,23 +62,23 @@ class Match:
 
     @property
     def attrs(self) -> Mapping[str, Any]:
-        """The attributes of the composite."""
+        """Return the attributes of the composite."""
         return {**self.settings, **self.constants}
 
     def with_tensor(self, name: str, place: Place) -> Match:
-        """The same with a tensor from outside."""
+        """Return the same with a tensor from outside."""
         return Match(
             self.result, self.parts, {**self.tensors, name: place}, self.constants, self.settings
         )
 
     def with_constant(self, name: str, value: Any) -> Match:
-        """The same with a constant."""
+        """Return the same with a constant."""
         return Match(
             self.result, self.parts, self.tensors, {**self.constants, name: value}, self.settings
         )
 
     def with_part(self, name: str, settings: Mapping[str, Any]) -> Match:
-        """The same with an operator that reads the ones before."""
+        """Return the same with an operator that reads the ones before."""
         parts = (*(part for part in self.parts if part != name), name)
         return Match(
             self.result, parts, self.tensors, self.constants, {**self.settings, **settings}
@@ -86,7 +86,7 @@ class Match:
 
 
 class Pattern:
-    """What some operators are as one; made by :func:`pattern`.
+    """A pattern tells what some operators are as one; it is made by :func:`pattern`.
 
     Attributes:
         type: the type of the composite.
@@ -99,7 +99,10 @@ class Pattern:
         self.roots = frozenset().union(*(_root_types(form) for form in self._forms))
 
     def match(self, graph: Graph, root: str) -> Match | None:
-        """How an operator is the last one of such, if it is; nothing else reads the others."""
+        """Return the match whose last operator is ``root``; None if there is none.
+
+        Nothing outside of a match may read what its other operators give.
+        """
         for form in self._forms:
             for found in _matches(form, (root, 0), graph, Match((root, 0))):
                 whole = _with_constants(found, graph)
@@ -109,7 +112,7 @@ class Pattern:
 
 
 def pattern(type: str, *forms: str) -> Pattern:
-    """Operators of any of these forms are one.
+    """Make a pattern of operators of any of these forms, which are one.
 
     Args:
         type: what rules call it, in small letters, so that no operator is called the same.
@@ -119,7 +122,7 @@ def pattern(type: str, *forms: str) -> Pattern:
 
 
 def _with_constants(match: Match, graph: Graph) -> Match:
-    """The same with what computes nothing but its constants."""
+    """Return the match with what computes nothing but its constants."""
     parts, outside = list(match.parts), set(match.tensors.values())
     waiting = [place for part in parts for place in graph.inputs(part)]
     while waiting:
@@ -135,7 +138,7 @@ def _with_constants(match: Match, graph: Graph) -> Match:
 
 
 def _closed(match: Match, graph: Graph) -> bool:
-    """Whether only the result is read from outside."""
+    """Tell whether only the result of a match is read from outside."""
     *inner, root = match.parts
     read = {place for part in match.parts for place in graph.inputs(part)}
     return not any(place[0] == root for place in match.tensors.values()) and all(
@@ -144,7 +147,7 @@ def _closed(match: Match, graph: Graph) -> bool:
 
 
 def _readers(place: Place, graph: Graph) -> Iterator[str]:
-    """The operators that read a tensor, but for copies that nothing reads."""
+    """List the operators that read a tensor, but for copies that nothing reads."""
     for name in graph.readers(place):
         if graph.type(name) not in _TRANSPARENT or [*_readers((name, 0), graph)]:
             yield name
@@ -173,7 +176,7 @@ def _matches(form: ast.expr, place: Place, graph: Graph, so_far: Match) -> Itera
 
 
 def _shape(place: Place, graph: Graph, result: Place) -> list[int] | None:
-    """What a tensor says of the shape of the result; None if more than one size is not known."""
+    """Return what a tensor says of the result's shape; None if more than one size is not known."""
     value, shape = graph.constant(place), graph.tensor(result).shape
     if value is not None:
         return [int(size) for size in value]
@@ -184,7 +187,7 @@ def _shape(place: Place, graph: Graph, result: Place) -> list[int] | None:
 
 
 def _plain(value: Any) -> Any:
-    """A constant as plain Python; a number as it was written, before it was rounded."""
+    """Return a constant as plain Python; a number as it was written, before it was rounded."""
     is_number = value.ndim == 0 and value.dtype.kind not in "iub"
     return float(str(value[()])) if is_number else value.tolist()
 
@@ -214,7 +217,7 @@ def _operators(form: ast.Call, place: Place, graph: Graph, so_far: Match) -> Ite
 def _all(
     forms: Collection[ast.expr], places: Iterable[Place], graph: Graph, so_far: Match
 ) -> Iterator[Match]:
-    """The ways in which each form fits its operand, together."""
+    """List the ways in which each form fits its operand, and all of them fit together."""
     found: Iterable[Match] = [so_far]
     for form, place in zip(forms, places, strict=True):
         found = [more for match in found for more in _matches(form, place, graph, match)]

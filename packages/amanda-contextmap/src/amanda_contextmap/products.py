@@ -1,4 +1,4 @@
-"""What operators multiply, and what operators compute as one: for tools that change these."""
+"""Some operators multiply, and some compute others as one: this tells tools that change factors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _PRODUCTS: dict[str, Factors] = {
 
 
 def products() -> Mapping[str, Factors]:
-    """The factors of operators that multiply, by the operator's type and the role of the input.
+    """List the factors of operators that multiply, by operator type and the role of the input.
 
     The types are those that tools of ONNX's vocabulary see. Those that ONNX lacks, as
     ``torch::baddbmm``, are told of by the maps that are installed.
@@ -67,7 +67,7 @@ def products() -> Mapping[str, Factors]:
 
 
 def wholes(types: Collection[str]) -> Mapping[str, str]:
-    """The operators of the installed maps that compute some of these types as one, in a whole.
+    """Find the operators of the installed maps that compute some of these types as one.
 
     Returns:
         by the type that tools of ONNX's vocabulary see, how a model does without it.

@@ -1,4 +1,4 @@
-"""Operators of one's own in the maps that are here."""
+"""Users add operators of their own to the maps here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules: what a native operator is in the vocabulary of ONNX, as one entry of a table.
+"""A rule tells what a native operator is in the vocabulary of ONNX, as one entry of a table.
 
     rule("Softmax", "input=self", axis=axis("dim", "self"))
 
@@ -56,7 +56,7 @@ SETTINGS = {
 
 
 class Rule:
-    """What a native operator is in ONNX; made by :func:`rule`."""
+    """A rule tells what a native operator is in ONNX; it is made by :func:`rule`."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Rule:
         self.ignores = ignores
 
     def apply(self, op: Native) -> Translation | None:
-        """What an operator is by this rule; None if it is not what the rule is about.
+        """Return what an operator is by this rule; None if it is not what the rule is about.
 
         It is not either if an attribute cannot be told, or if the operator is given something that
         the rule says nothing of: no argument is ever dropped but those that the rule names.
@@ -134,7 +134,7 @@ class Rule:
         )
 
     def _cast(self, role: str, op: Native, name: str) -> Layout | None:
-        """Indices and sizes in the one type of integers that ONNX has for them."""
+        """Return the layout of indices and sizes that have the one type of integers of ONNX."""
         wanted = only(self.type, role)
         if wanted != "int64" or op.dtype(name) != "int32":
             return None
@@ -151,7 +151,7 @@ def rule(
     ignores: str = "",
     **attrs: Any,
 ) -> Rule:
-    """What a native operator is in ONNX.
+    """Make a rule that tells what a native operator is in ONNX.
 
     Args:
         type: its ONNX type.
@@ -183,17 +183,17 @@ def rule(
 
 
 def axis(name: str, of: str) -> Callable[[Native], int]:
-    """An attribute that is an axis of an operand, counted from the front."""
+    """Make an attribute that is an axis of an operand, counted from the front."""
     return lambda op: op.axis(name, of)
 
 
 def axes(name: str, of: str) -> Callable[[Native], list[int]]:
-    """An attribute that is a list of axes of an operand, counted from the front."""
+    """Make an attribute that is a list of axes of an operand, counted from the front."""
     return lambda op: op.axes(name, of)
 
 
 def constant(value: str) -> Callable[[Native], str]:
-    """An attribute that is always the same string."""
+    """Make an attribute that is always the same string."""
     return lambda op: value
 
 

@@ -1,4 +1,4 @@
-"""The types of data that ONNX's operators take, as the ``onnx`` package's schemas list them.
+"""The data types that ONNX's operators take are those that the ``onnx`` package's schemas list.
 
 ``schemas.json`` is written from that package by ``python -m amanda_contextmap.testing``, and a test
 holds it to the package, which is not needed to run tools.
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def only(type: str, name: str) -> str | None:
-    """The one data type that an operator takes in a role; None if it takes several."""
+    """Return the one data type that an operator takes in a role; None if it takes several."""
     _, dtypes = (parameters(type) or {}).get(name.partition("[")[0], ("", ()))
     return next(iter(dtypes)) if len(dtypes) == 1 else None
 
 
 @functools.cache
 def parameters(type: str) -> Mapping[str, Parameter] | None:
-    """The inputs of an ONNX operator by role; None for an operator that ONNX does not have."""
+    """Return the inputs of an ONNX operator by role; None for one that ONNX does not have."""
     found = _schemas()["operators"].get(type)
     if found is None:
         return None
@@ -35,7 +35,7 @@ def parameters(type: str) -> Mapping[str, Parameter] | None:
 def mismatch(
     type: str, tensors: Iterable[tuple[str, str]], numbers: Mapping[str, Any]
 ) -> str | None:
-    """Why ONNX does not have an operator for these types of data, None if it has.
+    """Tell why ONNX does not have an operator for these data types; None if it has.
 
     Args:
         type: an ONNX type; one that ONNX does not have takes whatever it is given.
@@ -66,7 +66,7 @@ def mismatch(
 
 
 def _dtype_of(value: Any) -> str:
-    """What a number is that stands for a tensor among no others."""
+    """Return the data type of a number that stands for a tensor among no others."""
     kinds = {type(element) for element in _elements(value)}
     return "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
 
@@ -76,7 +76,7 @@ def _elements(value: Any) -> Iterable[Any]:
 
 
 def _holds(dtype: str, number: Any) -> bool:
-    """Whether a Python number is of a data type, or becomes so without changing the others'."""
+    """Tell whether a number of Python's has a data type, or can take it without changing others."""
     if isinstance(number, bool):
         return True
     if isinstance(number, int):
@@ -89,7 +89,7 @@ def _holds(dtype: str, number: Any) -> bool:
 
 
 def _reaches(dtype: str, number: int) -> bool:
-    """Whether a type of integers has a number; floating-point ones round to the nearest."""
+    """Tell whether a type of integers has a number; floating-point ones round to the nearest."""
     kind, _, bits = dtype.partition("int")
     if not bits:
         return True

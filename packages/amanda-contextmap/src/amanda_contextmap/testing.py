@@ -1,4 +1,4 @@
-"""Holding a map to ONNX itself: its schemas, and its reference implementation of operators.
+"""A map is tested here against ONNX itself: its schemas, and its reference implementation.
 
 For the tests of maps and of entries that users register; needs the extra
 ``amanda-contextmap[testing]``.
@@ -76,7 +76,7 @@ def reference(
     attrs: Mapping[str, Any],
     outputs: int = 1,
 ) -> list[Array]:
-    """What ONNX says that an operator computes, given as a portable tool sees it.
+    """Compute what ONNX says that an operator computes, given as a portable tool sees it.
 
     Args:
         type: its ONNX type.
@@ -131,14 +131,14 @@ def reference(
 
 
 def _tensor(value: Any) -> Array:
-    """A tensor of one element for a number."""
+    """Return a tensor of one element for a number."""
     if isinstance(value, np.ndarray):
         return value
     return np.array([value], np.float32 if isinstance(value, float) else None)
 
 
 def schemas() -> dict[str, Any]:
-    """What ``schemas.json`` holds, by the ``onnx`` package that is installed.
+    """Return what ``schemas.json`` holds, by the ``onnx`` package that is installed.
 
     Operators whose inputs may differ in type from one another (``Loop`` and the like) are left out.
     """
@@ -161,7 +161,7 @@ def schemas() -> dict[str, Any]:
 
 
 def _dtype_name(type: str) -> str:
-    """``float32`` for ``tensor(float)``; other kinds of values keep their names."""
+    """Return ``float32`` for ``tensor(float)``; other kinds of values keep their names."""
     name = type.removeprefix("tensor(").removesuffix(")") if type.startswith("tensor(") else type
     return {"float": "float32", "double": "float64"}.get(name, name)
 
@@ -178,8 +178,9 @@ def _index(name: str) -> int:
 def _dtype(
     schema: defs.OpSchema, name: str, numbers: Mapping[str, Any], tensors: Mapping[str, Array]
 ) -> Any:
-    """The data type of a number: that of a related tensor if there is one, else of all related
-    numbers together."""
+    """Return the data type of a number: that of a related tensor if there is one, else of all
+    related numbers together.
+    """
     kinds = {parameter.name: parameter.type_str for parameter in schema.inputs}
 
     def related(other: str) -> bool:
@@ -198,7 +199,7 @@ def _dtype(
 
 
 def _number(name: str, value: Any, dtype: Any) -> Array:
-    """A number as a tensor; those of ``K`` have an axis.
+    """Return a number as a tensor; those of ``K`` have an axis.
 
     Raises:
         ValueError: it is none of that data type.

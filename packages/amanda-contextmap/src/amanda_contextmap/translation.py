@@ -1,4 +1,4 @@
-"""An operator in another vocabulary: what tools of that see of it, and where they insert."""
+"""Tools of another vocabulary see an operator, and insert into it, by what this translates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Translation:
-    """An operator in another vocabulary.
+    """A translation is an operator in another vocabulary.
 
     Args:
         type: its type there.
@@ -43,11 +43,11 @@ class Translation:
 
     @property
     def types(self) -> tuple[str, str]:
-        """The types by which tools select it: its own, and that of its gradient."""
+        """Return the types by which tools select it: its own, and that of its gradient."""
         return self.type, self.type + "Grad"
 
     def analysis(self, native: Analysis) -> Analysis:
-        """What a tool of the vocabulary is shown in place of an analysis of the backend."""
+        """Return what a tool of the vocabulary is shown in place of an analysis of the backend."""
         if native.tool.layout == "native":
             return TranslatedAnalysis(
                 native, dataclasses.replace(self, input_layouts=(), output_layouts=())
@@ -63,7 +63,7 @@ _ON_INPUTS = {Point.BEFORE_OP, Point.REPLACE_OP, Point.ON_GRAD_INPUTS}
 
 
 class TranslatedAnalysis(Analysis):
-    """An analysis by a tool that speaks another vocabulary than the backend.
+    """This is an analysis by a tool that speaks another vocabulary than the backend.
 
     Its backward operators are gradients as a whole: ``ConvGrad`` has the roles of ``Conv``.
     """
@@ -88,7 +88,7 @@ class TranslatedAnalysis(Analysis):
             self.execution.backward_operator = backward_operator
 
     def value(self, index: int) -> Any:
-        """An input as a NumPy array, in the vocabulary's layout."""
+        """Return an input as a NumPy array, in the vocabulary's layout."""
         array = self._native.value(self._translation.inputs[index])
         layout = _layout(self._translation.input_layouts, index)
         if layout is None:
@@ -98,16 +98,16 @@ class TranslatedAnalysis(Analysis):
         return layout.to_canonical(array, numpy)
 
     def parameter(self, index: int) -> Parameter | None:
-        """The parameter that an input is or comes from, as the backend has it."""
+        """Return the parameter that an input is or comes from, as the backend has it."""
         return self._native.parameter(self._translation.inputs[index])
 
     def native_input(self, index: int) -> int:
-        """Which of the inputs of the backend's operator an input is."""
+        """Return which of the inputs of the backend's operator an input is."""
         return self._native.native_input(self._translation.inputs[index])
 
     @property
     def layouts(self) -> Layouts:
-        """How the inputs and outputs are turned from what the backend has."""
+        """Tell how the inputs and outputs are turned from what the backend has."""
         return Layouts(self._translation.input_layouts, self._translation.output_layouts)
 
     def insert(self, action: Action) -> None:
@@ -152,7 +152,7 @@ class TranslatedAnalysis(Analysis):
         self._native.insert(native)
 
     def _asked(self, action: Action) -> tuple[tuple[Ask, ...], list[Layout | None]]:
-        """What an action asks for of the forward side as the backend has it, and its layouts."""
+        """Return what an action asks for of the forward side in the backend, and its layouts."""
         translation = self._translation
         asked, layouts = [], []
         for ask in action.asked:
@@ -166,7 +166,7 @@ class TranslatedAnalysis(Analysis):
 
 
 def _translated(execution: Execution, translation: Translation, driver: Driver) -> Execution:
-    """An execution as a tool sees it that speaks the vocabulary of the translation."""
+    """Return an execution as a tool sees it that speaks the vocabulary of the translation."""
     operator = execution.operator.snapshot()
     operator.type = translation.type
 
@@ -207,12 +207,12 @@ def _translated(execution: Execution, translation: Translation, driver: Driver) 
 
 
 def _layout(layouts: Sequence[Layout | None], index: int) -> Layout | None:
-    """That of a tensor; those that are left out agree."""
+    """Return the layout of a tensor; those that are left out agree."""
     return layouts[index] if 0 <= index < len(layouts) else None
 
 
 class _InLayout:
-    """Turns what a routine is given, and returns, between the vocabulary and the backend.
+    """This turns what a routine is given, and returns, between the vocabulary and the backend.
 
     Args:
         given: the layouts of the tensors that it selects.
@@ -237,7 +237,7 @@ class _InLayout:
         self._xp = xp
 
     def around(self, routine: Callable[..., Any]) -> Callable[..., Any]:
-        """A routine of the vocabulary as one of the backend."""
+        """Return a routine of the vocabulary as one of the backend."""
 
         def adapted(*arguments: Any, **kwargs: Any) -> Any:
             tensors = list(arguments)
@@ -254,7 +254,7 @@ class _InLayout:
         return adapted
 
     def _original_of(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The operator itself as a routine of the vocabulary calls it."""
+        """Return the operator itself as a routine of the vocabulary calls it."""
 
         def original(*tensors: Any) -> Any:
             results = run(*self._in_layout(tensors, self._given, "to_native"))
@@ -263,7 +263,7 @@ class _InLayout:
         return original
 
     def _of_result(self, result: Any, layouts: Sequence[Layout | None], to: str) -> Any:
-        """What a routine returned, or the operator: None, one tensor or several."""
+        """Turn what a routine returned, or the operator: None, one tensor or several."""
         if result is None:
             return None
         single = not isinstance(result, (tuple, list))

@@ -1,4 +1,4 @@
-"""Windows that slide over the axes of space: convolutions and pooling.
+"""Windows slide over the axes of space in convolutions and pooling.
 
 All lists have one entry for each axis of space; paddings are listed as ONNX does, all that come
 before an axis first, then all that come after it.
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 
 def symmetric(padding: Sizes) -> list[int]:
-    """The same padding on both sides."""
+    """Return the same padding on both sides."""
     return [*padding, *padding]
 
 
 def split(totals: Sizes) -> list[int]:
-    """Paddings whose odd element comes last (``SAME_UPPER``)."""
+    """Split total paddings, with the odd element last (``SAME_UPPER``)."""
     before = [total // 2 for total in totals]
     return [*before, *(total - b for total, b in zip(totals, before, strict=True))]
 
 
 def span(kernel: Sizes, dilations: Sizes) -> list[int]:
-    """How many elements a window reaches over."""
+    """Count the elements that a window reaches over."""
     return [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
 
 
 def same(sizes: Sequence[int | None], reach: Sizes, strides: Sizes) -> list[int] | None:
-    """Total paddings with which the output has ``ceil(size / stride)`` elements.
+    """Compute the total paddings with which the output has ``ceil(size / stride)`` elements.
 
     None if they depend on a size that is not known.
     """

@@ -1,4 +1,4 @@
-"""TensorFlow's operators in the vocabulary of ONNX."""
+"""This is the map of TensorFlow's operators to the vocabulary of ONNX."""
 
 from amanda_contextmap.onnx_map import OnnxMap
 from amanda_contextmap.tensorflow import (

@@ -1,4 +1,4 @@
-"""Operators that move elements about: shapes, axes, parts of tensors, indices, data types.
+"""These operators move elements about: shapes, axes, parts of tensors, indices, data types.
 
 Shapes, axes and the like are tensors here. Where they are constants, as they mostly are, they are
 seen as attributes.
@@ -89,7 +89,7 @@ def _strided_slice(op: Native) -> Mapping[str, Any]:
 
 
 def _takes_one(op: Native) -> bool:
-    """One element along one axis, which goes away, and all along the others: ``x[:, 0]``."""
+    """Tell whether one element is taken along one axis, and all along the others: ``x[:, 0]``."""
     if op.get("ellipsis_mask") or op.get("new_axis_mask"):
         return False
     axes = set(range(len(op.value("strides"))))
@@ -118,7 +118,7 @@ def _off_and_on(op: Native) -> list[Any]:
 
 
 def _strict(op: Native) -> bool:
-    """Indices that are out of range are errors."""
+    """Tell whether indices that are out of range are errors."""
     return op.get("bad_indices_policy", "") in ("", "DEFAULT", "ERROR")
 
 
@@ -140,7 +140,7 @@ def _upper(op: Native) -> bool:
 
 
 def _filled_like(number: int) -> Rule:
-    """In the shape of another tensor, whose elements do not matter."""
+    """Return the rule of what has the shape of another tensor, whose elements do not matter."""
     return rule(
         "Expand",
         "",
@@ -169,7 +169,7 @@ _IDENTITY = rule("Identity", "input=input")
 
 
 def _repeats_single_elements(op: Native) -> bool:
-    """Whether it repeats only along axes of size one, as a broadcast does."""
+    """Tell whether it repeats only along axes of size one, as a broadcast does."""
     pairs = zip(op.shape("input"), op.value("multiples"), strict=True)
     return all(count == 1 or size == 1 for size, count in pairs)
 

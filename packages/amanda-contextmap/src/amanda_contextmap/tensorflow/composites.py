@@ -1,4 +1,4 @@
-"""What TensorFlow and Keras compute in several operators, and ONNX has one for."""
+"""TensorFlow and Keras compute in several operators what ONNX has one for; these are the forms."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ _GIVEN_SCALED = f"Mul({_GIVEN_INVERSE}, scale)"
 
 
 def _normalized(factor: str, offset: str | None) -> str:
-    """A tensor times a factor less its mean times that, as Keras has it."""
+    """Write a tensor times a factor less its mean times that, as Keras has it."""
     mean = f"Mul(Neg({_MEAN}), {factor})"
     rest = mean if offset is None else f"AddV2({mean}, Reshape({offset}, _shape))"
     return f"AddV2(Mul(x, {factor}), {rest})"
 
 
 def _by_statistics(factor: str, offset: str | None) -> str:
-    """A tensor normalized by a mean and a variance that are given, as TensorFlow has it."""
+    """Write a tensor normalized by a mean and a variance that are given, as TensorFlow has it."""
     rest = f"Mul(Neg(mean), {factor})" if offset is None else f"Sub({offset}, Mul(mean, {factor}))"
     return f"AddV2(Mul(x, {factor}), {rest})"
 
 
 def _over_one_axis(kind: str, data: str, *operands: str) -> str:
-    """An operator over one axis, as TensorFlow computes it: over two, one of which has size one."""
+    """Write an operator over one axis, as TensorFlow computes it: over two, one of size one."""
     return f"Squeeze({kind}({', '.join([f'ExpandDims({data}, _axis)', *operands])}))"
 
 
 def _dilated(convolution: str) -> str:
-    """A convolution of every nth element, as TensorFlow computes it where its kernels cannot."""
+    """Write a convolution of every nth element, as TensorFlow has it where its kernels cannot."""
     return f"BatchToSpaceND({convolution}, _block_shape, _crops)"
 
 
 def _over_one_axis_back(kind: str, sizes: str) -> str:
-    """The same for a transposed convolution, which takes the sizes of its result first."""
+    """Write a transposed convolution over one axis, which takes the sizes of its result first."""
     return f"Squeeze({kind}({sizes}, {_KERNEL}, ExpandDims(out_backprop, _axis)))"
 
 
@@ -65,12 +65,12 @@ _LOGITS = "Mul(Einsum(q, k, equation='BTNH,BSNH->BNTS'), _scale)"
 
 
 def _attention(logits: str) -> str:
-    """What Keras computes of the products of queries and keys."""
+    """Write what Keras computes of the products of queries and keys."""
     return f"Einsum(Softmax({logits}), v, equation='BNTS,BSNH->BTNH')"
 
 
 def _causal(everywhere: str, sizes: str) -> str:
-    """Those of what comes later replaced by a number far below all others."""
+    """Write attention where the products with what comes later are far below all others."""
     length, other = (
         f"StridedSlice({sizes}, {i}, {i + 1}, 1, shrink_axis_mask=1, {_WHOLE})" for i in (2, 3)
     )
@@ -164,7 +164,7 @@ PATTERNS = [
 
 
 def _trailing(op: Native) -> bool:
-    """Whether what is normalized are the last axes, all of them scaled."""
+    """Tell whether the last axes are normalized, and all of them scaled."""
     rank = op.rank("x")
     axes = op.axes("axes", "x")
     return sorted(axes) == list(range(rank - len(axes), rank)) and all(
@@ -179,7 +179,7 @@ _OF_CHANNELS = {"scale": "scale", "B": "offset", "input_mean": "mean", "input_va
 
 
 def _channels(op: Native) -> int | None:
-    """The axis that all lies along by which is normalized, for each of its places a number."""
+    """Return the axis of the channels, which have numbers of their own to be normalized by."""
     axes = {_lies_along(op, name) for name in _OF_CHANNELS.values() if op.places(name)}
     return axes.pop() if len(axes) == 1 else None
 
@@ -222,7 +222,7 @@ def _attention_rule(*, is_causal: int, when: Condition | None = None, ignores: s
 
 
 def _nothing_later(op: Native) -> bool:
-    """What is far below all others counts for nothing, and the mask is for these lengths."""
+    """Tell whether what comes later counts for nothing, and the mask is for these lengths."""
     sizes = op.get("sizes")
     lengths = None if sizes is None else [op.size("q", 1), op.size("k", 1)]
     return op.value("far_below") < -1e30 and (sizes is None or sizes[2:] == lengths)

@@ -1,4 +1,4 @@
-"""Operators that work element by element: arithmetic, comparisons, activations."""
+"""These operators work element by element: arithmetic, comparisons, activations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _same_shapes(op: Native) -> bool:
-    """The older ``Select`` also takes a vector that chooses rows."""
+    """Tell whether shapes agree: the older ``Select`` also takes a vector that chooses rows."""
     return op.rank("condition") == op.rank("t")
 
 
@@ -23,12 +23,12 @@ def _of_integers(op: Native) -> bool:
 
 
 def _in_order(op: Native) -> bool:
-    """Where the least lies above the greatest, TensorFlow gives the least and ONNX the greatest."""
+    """Tell whether the bounds are in order; else TensorFlow gives the least, ONNX the greatest."""
     return bool(op.value("clip_value_min") <= op.value("clip_value_max"))
 
 
 def _bias(op: Native) -> Layout | None:
-    """With channels last a bias is broadcast as it is."""
+    """Return the layout of a bias; with channels last it is broadcast as it is."""
     if op.get("data_format") != "NCHW":
         return None
     return Reshaped((-1,), (-1, *[1] * (op.rank("value") - 2)))

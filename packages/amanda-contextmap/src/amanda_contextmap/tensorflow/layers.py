@@ -1,4 +1,4 @@
-"""Linear maps, normalization, embeddings, losses."""
+"""These operators are layers: linear maps, normalization, embeddings, losses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GEMM: dict[str, Any] = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 1}
 
 
 def _product(a: str, b: str, transposed_a: str, transposed_b: str) -> tuple[Rule, ...]:
-    """A matrix product, which is a linear layer (``Gemm``) if the second operand is a parameter.
+    """Return the rules of a matrix product: a ``Gemm`` if its second operand is a parameter.
 
     ONNX has no flags to transpose the operands of a ``MatMul``: they are seen as if they were
     transposed already.

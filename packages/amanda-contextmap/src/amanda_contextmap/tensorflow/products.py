@@ -1,4 +1,4 @@
-"""TensorFlow's operators that compute several as one."""
+"""These operators of TensorFlow compute several of ONNX as one."""
 
 from __future__ import annotations
 

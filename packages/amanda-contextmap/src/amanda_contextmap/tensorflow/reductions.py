@@ -1,4 +1,4 @@
-"""Operators along axes: reductions, softmax, cumulative sums, the largest elements."""
+"""These operators work along axes: reductions, softmax, cumulative sums, the largest elements."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _keepdims(op: Native) -> int:
 
 
 def _reduces_nothing(op: Native) -> int | None:
-    """No axes at all leave a tensor as it is, where ONNX would take all of them."""
+    """Return 1 where there are no axes and a tensor stays as it is; ONNX would take all axes."""
     return None if op.value("reduction_indices") else 1
 
 
@@ -60,7 +60,7 @@ def _cumulative(type: str) -> Rule:
 
 
 def _indices(op: Native) -> Layout | None:
-    """Indices are as ONNX has them, by default of a smaller type here."""
+    """Return the layout of indices, which are of a smaller type here by default."""
     dtype = op.get("index_type", "int32")
     return None if dtype == "int64" else Cast(dtype, "int64")
 

@@ -1,4 +1,4 @@
-"""Operators over the axes of space: convolutions, pooling, resizing.
+"""These operators work over the axes of space: convolutions, pooling, resizing.
 
 Their tensors have channels last (NHWC) or first (NCHW), as ``data_format`` says; kernels are HWIO.
 """
@@ -33,14 +33,14 @@ def _activation(op: Native) -> Layout | None:
 
 
 def _spatial(op: Native, values: Sequence[Any], rank: int) -> list[Any]:
-    """What belongs to the axes of space, among values for all axes; not to one that is added."""
+    """Return what belongs to the axes of space, among values for all axes but one that is added."""
     return list(values[2:] if _channels_first(op) else values[1:-1])[-rank:]
 
 
 def _padding(
     op: Native, data: str, reach: Sequence[int], strides: Sequence[int]
 ) -> Mapping[str, Any]:
-    """Paddings by number; left to ``SAME_UPPER`` where they depend on a size that is not known."""
+    """Return paddings as numbers; ``SAME_UPPER`` where they depend on a size that is not known."""
     padding, _ = op.value("padding"), op.get("explicit_paddings")  # there, and empty, for others
     if padding == "VALID":
         return {"pads": [0] * 2 * len(reach)}
@@ -61,7 +61,7 @@ def _explicit(op: Native, rank: int) -> list[int]:
 
 
 def _one_batch(op: Native) -> bool:
-    """One axis for the batch; groups are told by the channels of the kernel."""
+    """Tell whether there is one axis for the batch; groups are told by the kernel's channels."""
     return bool(op.get("batch_dims", 1) == op.get("groups", 1) == 1)
 
 
@@ -92,7 +92,7 @@ def _groups(op: Native) -> int:
 
 
 def _depthwise_kernel(op: Native) -> Layout:
-    """(H, W, C, M) seen as (C * M, 1, H, W)."""
+    """Return the layout that has (H, W, C, M) as (C * M, 1, H, W)."""
     *window, channels, multiplier = op.sizes("filter")
     return Chain(
         Permute((-2, -1), (0, 1)),
@@ -104,7 +104,7 @@ _UNKNOWN = -1  # a size in the shape of a result that patterns tell
 
 
 def _transposed_convolution(op: Native) -> Mapping[str, Any]:
-    """That of a convolution's output back to its input, whose paddings are cut off the result."""
+    """Return the attributes of a transposed convolution, whose paddings are cut off the result."""
     kernel = op.sizes("filter", slice(-2))
     strides = _spatial(op, op.value("strides"), len(kernel))
     dilations = _dilations(op, len(kernel))
@@ -128,7 +128,7 @@ def _transposed_convolution(op: Native) -> Mapping[str, Any]:
 
 
 def _result(op: Native, rank: int) -> list[int]:
-    """The sizes of the result of a transposed convolution along the axes of space."""
+    """Return the sizes of the result of a transposed convolution along the axes of space."""
     try:
         sizes: list[int] = op.value("input_sizes")
     except ValueUnavailableError:
@@ -181,12 +181,12 @@ def _first_of_space(op: Native) -> int:
 
 
 def _adds(data: str) -> Condition:
-    """Whether the axis that is added to what is convolved is the first one of space."""
+    """Make the condition that the axis added to what is convolved is the first one of space."""
     return lambda op: bool(op.value("axis") % (op.rank(data) + 1) == _first_of_space(op))
 
 
 def _removes(rank: int) -> Condition:
-    """Whether the axis that is taken away from the result is the first one of space."""
+    """Make the condition that the axis removed from the result is the first one of space."""
     return lambda op: [n % rank for n in op.value("squeeze_dims")] == [_first_of_space(op)]
 
 
@@ -203,13 +203,16 @@ def _ends_over_one_axis(op: Native) -> bool:
 
 
 def _without_first(op: Native) -> Layout:
-    """Two axes of space, the first one of size one, seen as one."""
+    """Return the layout that has two axes of space, the first one of size one, as one."""
     squeezed, activation = Squeezed(_first_of_space(op)), _activation(op)
     return squeezed if activation is None else Chain(squeezed, activation)
 
 
 def _dilated(op: Native) -> Mapping[str, Any]:
-    """Elements that are apart are brought together, and paddings added for that are cropped."""
+    """Return the attributes of a dilated convolution, as TensorFlow computes it in batches.
+
+    Elements that are apart are brought together, and paddings added for that are cropped.
+    """
     kernel = op.sizes("filter", slice(-2))
     rank = len(kernel)
     pairs = list(zip(op.value("paddings"), op.value("crops"), strict=True))[-rank:]
@@ -222,13 +225,13 @@ def _dilated(op: Native) -> Mapping[str, Any]:
 
 
 def _added_alone(op: Native) -> bool:
-    """Whether the first axis of space, which is added, has no distances nor paddings."""
+    """Tell whether the first axis of space, which is added, has neither dilation nor paddings."""
     block, paddings, crops = map(op.value, ("block_shape", "paddings", "crops"))
     return len(block) == 2 and block[0] == 1 and not any(paddings[0] + crops[0])
 
 
 def _only_dilated(op: Native) -> bool:
-    """Whether what is between adds no paddings, steps or distances of its own."""
+    """Tell whether the convolution in between has no paddings, strides or dilations of its own."""
     one = {*_dilations(op, 1), *op.value("strides")} == {1}
     valid = op.value("padding") == "VALID" and not op.get("explicit_paddings")
     return one and valid and all(n >= 0 for n in _dilated(op)["pads"])
@@ -298,7 +301,7 @@ def _resize(
 
 
 def _of_single_precision(op: Native) -> bool:
-    """What is interpolated is of single precision, whatever the images are."""
+    """Tell whether the images are float32, as the result always is."""
     return op.dtype("images") == "float32"
 
 
@@ -314,7 +317,10 @@ def _nearest(op: Native) -> str:
 
 
 def _cubic(op: Native) -> Mapping[str, Any]:
-    """By the centers of pixels TensorFlow uses Keys' kernel, and leaves out what lies outside."""
+    """Return the attributes of a cubic interpolation.
+
+    By the centers of pixels TensorFlow uses Keys' kernel, and leaves out what lies outside.
+    """
     centers = op.value("half_pixel_centers")
     return {"cubic_coeff_a": -0.5 if centers else -0.75, "exclude_outside": int(centers)}
 

@@ -1,4 +1,4 @@
-"""PyTorch's operators in the vocabulary of ONNX.
+"""This is the map of PyTorch's operators to the vocabulary of ONNX.
 
 An operator whose name ends in ``_`` writes its result to its first operand, and is for ONNX the
 same as without.

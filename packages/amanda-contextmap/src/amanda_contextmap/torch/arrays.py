@@ -1,4 +1,4 @@
-"""Operators that move elements about: shapes, axes, parts of tensors, indices."""
+"""These operators move elements about: shapes, axes, parts of tensors, indices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _flattened(op: Native) -> list[int]:
-    """Zero stands for a size as it is."""
+    """Return the shape that flattens; a zero in it leaves a size as it is."""
     first, last = op.axis("start_dim", "self"), op.axis("end_dim", "self")
     return [0] * first + [-1] + op.sizes("self", slice(last + 1, None))
 
@@ -30,22 +30,22 @@ def _unflattened(op: Native) -> list[int]:
 
 
 def _to_matrix(op: Native) -> bool:
-    """Flattened to two axes."""
+    """Tell whether it flattens to two axes."""
     return op.axis("start_dim", "self") == 1 and op.axis("end_dim", "self") == op.rank("self") - 1
 
 
 def _expanded(op: Native) -> list[int]:
-    """One stands for a size as it is, as in broadcasting."""
+    """Return the shape that expands; a one in it leaves a size as it is, as in broadcasting."""
     return [1 if size == -1 else size for size in op.value("size")]
 
 
 def _ones(op: Native) -> list[int]:
-    """All axes of size one."""
+    """List all axes of size one."""
     return [i for i, size in enumerate(op.sizes("self")) if size == 1]
 
 
 def _ones_among(op: Native) -> list[int]:
-    """Those of the given axes that have size one; others stay, where ONNX has an error."""
+    """List those of the given axes that have size one; for the others ONNX has an error."""
     return [i for i in op.axes("dim", "self") if op.size("self", i) == 1]
 
 
@@ -55,7 +55,7 @@ def _inserted(op: Native) -> list[int]:
 
 
 def _for_each_axis(name: str) -> Callable[[Native], bool]:
-    """Whether a list has one element for each axis, and so adds none."""
+    """Make the condition that a list has one element for each axis, and so adds none."""
     return lambda op: len(op.value(name)) == op.rank("self")
 
 
@@ -122,7 +122,7 @@ def _narrow(op: Native) -> Mapping[str, Any]:
 
 
 def _split(op: Native) -> Mapping[str, Any]:
-    """Parts of one size, of which the last may be smaller, or of the sizes given."""
+    """Return parts of one size, of which the last may be smaller, or of the sizes given."""
     sizes, dim = op.value("split_size"), op.axis("dim", "self")
     if isinstance(sizes, int):
         return _parts(dim, op.size("self", dim), sizes)
@@ -141,7 +141,7 @@ def _parts(axis: int, size: int, part: int) -> Mapping[str, Any]:
 
 
 def _pads(name: str) -> Callable[[Native], list[int]]:
-    """PyTorch lists pairs, beginning with the last axis, and only as many as it needs."""
+    """Return the paddings as ONNX lists them; PyTorch lists pairs, from the last axis on."""
 
     def pads(op: Native) -> list[int]:
         given = op.value(name)
@@ -166,7 +166,7 @@ _REDUCTIONS |= {"amax": "max", "amin": "min"}
 
 
 def _scattered(reduction: str, own: str | None = None) -> Rule:
-    """With the reduction that it is told, or which is its ``own``."""
+    """Return the rule of a scattering whose reduction is told, or else is its ``own``."""
 
     def holds(op: Native) -> bool:
         told = op.get("reduce")
@@ -188,7 +188,7 @@ def _scattered(reduction: str, own: str | None = None) -> Rule:
 
 
 def _put_along_first(accumulate: bool) -> Callable[[Native], bool]:
-    """``x[i] = values`` where one tensor of numbers chooses along the first axis."""
+    """Make the condition of ``x[i] = values``, with one tensor of numbers along the first axis."""
 
     def holds(op: Native) -> bool:
         return (
@@ -203,12 +203,12 @@ def _put_along_first(accumulate: bool) -> Callable[[Native], bool]:
 
 
 def _told(op: Native) -> bool:
-    """How many classes there are, which else depends on the data."""
+    """Tell whether the number of classes is told, rather than found in the data."""
     return bool(op.value("num_classes") >= 0)
 
 
 def _indexed_along(axis: int) -> Callable[[Native], bool]:
-    """Indexed by one tensor of numbers: ``x[:, i]``."""
+    """Make the condition that it indexes by one tensor of numbers along an axis: ``x[:, i]``."""
     name = f"indices[{axis}]"
     return lambda op: (
         len(op.places("indices")) == 1 == len(op.places(name))
@@ -217,7 +217,7 @@ def _indexed_along(axis: int) -> Callable[[Native], bool]:
 
 
 def _of_one_rank(op: Native) -> bool:
-    """PyTorch passes over a tensor of shape (0,) among others of more axes."""
+    """Tell whether ranks agree; PyTorch passes over a tensor of shape (0,) among others."""
     return len({op.rank("tensors", i) for i in range(len(op.places("tensors")))}) == 1
 
 

@@ -1,4 +1,4 @@
-"""Conditions on the types of data that several of the tables ask for."""
+"""Several of the tables ask for these conditions on data types."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ if TYPE_CHECKING:
 
 
 def same_dtype(op: Native) -> bool:
-    """Nothing is cast on the way, which would be another operator."""
+    """Tell whether nothing is cast on the way, which would be another operator."""
     dtype = op.get("dtype")
     return dtype is None or dtype_name(dtype) == op.dtype("self")
 
 
 def of_booleans(op: Native) -> bool:
-    """Its operand is of booleans."""
+    """Tell whether its operand is of booleans."""
     return op.dtype("self") == "bool"
 
 
 def in_place(op: Native) -> bool:
-    """It writes its result to its first operand, in the data type of that."""
+    """Tell whether it writes its result to its first operand, in the data type of that."""
     return op.type.startswith("__i") or (op.type.endswith("_") and not op.type.startswith("__"))

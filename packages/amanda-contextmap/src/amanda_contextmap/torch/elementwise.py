@@ -1,4 +1,4 @@
-"""Operators that work element by element: arithmetic, comparisons, activations."""
+"""These operators work element by element: arithmetic, comparisons, activations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def _plain(op: Native) -> bool:
-    """No factor for the second operand, no rounding of a quotient."""
+    """Tell whether there is no factor for the second operand, and no rounding of a quotient."""
     return op.get("alpha", 1) == 1 and op.get("rounding_mode") is None
 
 
 def _true_quotient(op: Native) -> bool:
-    """Of floats; integers give floats too, which ONNX has not."""
+    """Tell whether it divides floats; integers give floats too, which ONNX has not."""
     return op.get("rounding_mode") is None and not of_integers(op)
 
 
@@ -30,7 +30,7 @@ def _truncated_quotient(op: Native) -> bool:
 
 
 def _keeps_base(op: Native) -> bool:
-    """The result is of the base's type, as in ONNX, whose exponent may be of another."""
+    """Tell whether the result is of the base's type, as in ONNX, whatever the exponent's."""
     base = op.dtype("self")
     if op.places("exponent"):
         return op.dtype("exponent") == base
@@ -38,7 +38,7 @@ def _keeps_base(op: Native) -> bool:
 
 
 def _base_number(op: Native) -> int | float:
-    """A number of the exponent's type."""
+    """Return the base as a number of the exponent's type."""
     number = op.value("self")
     return number if _is_integer(op.dtype("exponent")) else float(number)
 
@@ -58,17 +58,17 @@ def _unit_elu(op: Native) -> bool:
 
 
 def _softplus(op: Native) -> bool:
-    """Above a threshold of 20 it is the identity in the precision of floating-point numbers."""
+    """Tell whether it has no threshold that floats would show, as ONNX has none."""
     return bool(op.value("beta") == 1 and op.value("threshold") >= 20)
 
 
 def _of_its_own(op: Native) -> bool:
-    """The result is of booleans, also where it is written to an operand."""
+    """Tell whether the result is of booleans, also where it is written to an operand."""
     return not in_place(op) or of_booleans(op)
 
 
 def _by_channel(op: Native) -> Layout | None:
-    """Slopes, one for each channel, as they are broadcast against a batch."""
+    """Return the layout of slopes, one for each channel, as they are broadcast against a batch."""
     if op.size("weight", 0) == 1:
         return None
     return Reshaped((-1,), (-1, *[1] * (op.rank("self") - 2)))
@@ -82,7 +82,7 @@ _CHOICE = "X=self Y=other"
 def _arithmetic(
     type: str, roles: str = _BINARY, when: Condition | None = None, **attrs: Any
 ) -> Rule:
-    """An operator of two operands, which it casts to one data type."""
+    """Return the rule of an operator of two operands, which it casts to one data type."""
     return rule(type, roles, when=when, layouts=both(*roles.split()), **attrs)
 
 

@@ -1,4 +1,4 @@
-"""Python functions of several operators, of PyTorch and of Keras on it, that ONNX has one for."""
+"""ONNX has one operator for these Python functions of several, of PyTorch and of Keras on it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_CHANNELS = ("scale", "offset", "mean", "variance")
 
 
 def _by_channel(op: Native) -> bool:
-    """Whether all that is normalized by has one number for each channel."""
+    """Tell whether all that is normalized by has one number for each channel."""
     axis = op.axis("axis", "x")
     channels = [op.size("x", axis)]
     return axis > 0 and all(op.sizes(name) == channels for name in _OF_CHANNELS if op.places(name))

@@ -1,4 +1,4 @@
-"""Linear maps, normalization, dropout, embeddings, attention, recurrence, losses."""
+"""These operators are layers, embeddings and losses: linear, normalized, attentive, recurrent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _is_matrix_of_parameters(name: str) -> Callable[[Native], bool]:
 
 
 def _product(a: str, b: str) -> tuple[Rule, ...]:
-    """A matrix product, which is a linear layer if the second operand is a parameter."""
+    """Return the rules of a matrix product: a linear layer if its second operand is a parameter."""
     roles, layer = f"A={a} B={b}", _is_matrix_of_parameters(b)
     return (
         rule("Gemm", roles, layouts={"B": MATRIX}, when=layer, **_GEMM),
@@ -62,7 +62,7 @@ def _first_normalized(op: Native) -> int:
 
 
 def _rms_epsilon(op: Native) -> float:
-    """The given one, by default the spacing near one of the numbers in which it computes."""
+    """Return the epsilon, by default the spacing near one of the numbers in which it computes."""
     if op.has("eps"):
         return float(op.value("eps"))
     return 2.0**-52 if op.dtype("input") == "float64" else 2.0**-23
@@ -126,19 +126,19 @@ _NORMALIZATION: dict[str, Rule] = {
 
 
 def _one_head(op: Native) -> int | None:
-    """Without an axis for heads there is one; with it their number is seen from the shape."""
+    """Return the number of heads: one without an axis for them, else None, as the shape has it."""
     return 1 if op.rank("query") == 3 else None
 
 
 def _of_each_head(op: Native) -> Layout | None:
-    """A mask for each example is the same for all heads, of which there is one."""
+    """Return the layout of a mask for each example, which is the same for all heads, here one."""
     if op.rank("query") == 3 and op.has("attn_mask") and op.rank("attn_mask") == 3:
         return Expanded(1)
     return None
 
 
 def _plain_attention(op: Native) -> bool:
-    """Without dropout, for which ONNX has no place."""
+    """Tell whether there is no dropout, for which ONNX has no place."""
     return op.rank("query") in (3, 4) and op.value("dropout_p") == 0
 
 
@@ -170,7 +170,7 @@ _LOOKUPS: dict[str, Rule] = {
 def _recurrent(
     type: str, gates: Sequence[int], activation: str | None = None, **attrs: Any
 ) -> tuple[Rule, ...]:
-    """The rules of a recurrent layer: with biases or without, in one direction or in both.
+    """Return the rules of a recurrent layer: with biases or not, in one direction or in both.
 
     Args:
         type: its ONNX type.
@@ -256,12 +256,12 @@ def _reduction(op: Native) -> str:
 
 
 def _of_classes(op: Native) -> bool:
-    """The targets are the indices of classes, and not smoothed."""
+    """Tell whether the targets are the indices of classes, and not smoothed."""
     return "int" in op.dtype("target") and op.value("label_smoothing") == 0
 
 
 def _lone(operand: str) -> Callable[[Native], Layout | None]:
-    """One example on its own is seen as a batch of one."""
+    """Return the layout that sees one example on its own as a batch of one."""
     return lambda op: UNBATCHED if op.rank(operand) == 1 else None
 
 

@@ -1,4 +1,4 @@
-"""Operators that make tensors: filled, drawn, counted up, copied, of another data type."""
+"""These operators make tensors: filled, drawn, counted up, copied, of another data type."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _of_default(op: Native) -> bool:
 
 
 def _dtype(op: Native, *numbers: Any) -> str:
-    """The data type that it is told, else that of its numbers."""
+    """Return the data type that it is told, else that of its numbers."""
     dtype = op.get("dtype")
     if dtype is not None:
         return dtype_name(dtype)
@@ -75,7 +75,7 @@ def _drawn_like(type: str, **attrs: Any) -> Rule:
 
 
 def _to_dtype(op: Native) -> bool:
-    """It converts, rather than only to copy or to move to another device."""
+    """Tell whether it converts, rather than only to copy or to move to another device."""
     dtype = op.get("dtype")
     return not isinstance(dtype, int) and dtype is not None
 
@@ -93,7 +93,7 @@ def _same_type(op: Native) -> bool:
 
 
 def _overwriting(type: str, when: Callable[[Native], bool], **attrs: Any) -> Rule:
-    """Of the tensor that is written to only the data type and the shape matter."""
+    """Return a rule that ignores what is written to, of which only data type and shape matter."""
     return rule(type, "input=src", when=when, ignores="self", **attrs)
 
 

@@ -1,4 +1,4 @@
-"""PyTorch's operators that multiply and that ONNX lacks, and those that compute several as one."""
+"""These operators of PyTorch multiply, and ONNX lacks them; or they compute several as one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operands of several data types, which PyTorch casts to one before it computes.
+"""PyTorch casts operands of several data types to one before it computes.
 
 They are seen in the type that it computes in. Where that is not one of theirs, or where a tool
 could give back what their own type has no room for, the operator keeps PyTorch's name.
@@ -23,7 +23,7 @@ _KINDS = ("bool", "int", "float", "complex")
 
 
 def promoted(name: str, other: str) -> Callable[[Native], Layout | None]:
-    """How one of two operands is seen, None where PyTorch computes in its own data type."""
+    """Return how one of two operands is seen; None where PyTorch computes in its own data type."""
 
     def layout(op: Native) -> Layout | None:
         if not op.places(name) or not op.places(other):
@@ -41,19 +41,19 @@ def promoted(name: str, other: str) -> Callable[[Native], Layout | None]:
 
 
 def both(first: str, second: str) -> dict[str, Callable[[Native], Layout | None]]:
-    """Two operands, by role: ``both("A=self", "B=other")``."""
+    """Return the layouts of two operands, by role: ``both("A=self", "B=other")``."""
     (role, name), (other_role, other) = first.split("="), second.split("=")
     return {role: promoted(name, other), other_role: promoted(other, name)}
 
 
 def of_integers(op: Native) -> bool:
-    """Whether PyTorch computes in integers or booleans."""
+    """Tell whether PyTorch computes in integers or booleans."""
     names = [name for name in ("self", "other") if op.places(name)]
     return all(_kind(op.dtype(name)) < _KINDS.index("float") for name in names)
 
 
 def _common(op: Native, name: str, other: str) -> str:
-    """The data type of two operands: that of the higher kind, else of the one that has axes."""
+    """Return two operands' data type: that of the higher kind, else of the one that has axes."""
     dtypes = op.dtype(name), op.dtype(other)
     kinds = [_kind(dtype) for dtype in dtypes]
     numbers = [op.rank(operand) == 0 for operand in (name, other)]
@@ -69,7 +69,7 @@ def _common(op: Native, name: str, other: str) -> str:
 
 
 def _is_seen(op: Native, name: str, common: str) -> bool:
-    """Whether an operand is cast to just that, and a tool can give it back."""
+    """Tell whether an operand is cast to just that, and a tool can give it back."""
     own = op.dtype(name)
     if common in ("float16", "bfloat16"):  # with which a number is taken in higher precision
         return op.rank(name) > 0 and _kind(own) < _KINDS.index("float")

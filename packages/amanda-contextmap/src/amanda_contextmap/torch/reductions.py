@@ -1,4 +1,4 @@
-"""Operators along axes: reductions, softmax, cumulative sums, the largest elements."""
+"""These operators work along axes: reductions, softmax, cumulative sums, the largest elements."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ if TYPE_CHECKING:
 
 
 def _accumulates(op: Native) -> bool:
-    """Nothing is cast on the way; sums of smaller integers are of int64 unless they are told."""
+    """Tell whether nothing is cast on the way.
+
+    Sums of smaller integers are of int64 unless they are told.
+    """
     dtype = op.dtype("self")
     small = "int" in dtype and dtype != "int64"
     return same_dtype(op) and not (small and op.get("dtype") is None)
 
 
 def _axes(op: Native) -> list[int] | None:
-    """None for all of them, of which a number has none."""
+    """Return the axes; None for all of them, and for a number, which has none."""
     return op.axes("dim", "self") or None if op.has("dim") and op.rank("self") else None
 
 
@@ -33,7 +36,7 @@ def _reduction(type: str, when: Condition = same_dtype, outputs: str | None = No
 
 
 def _extreme(between: str, along: str) -> tuple[Rule, ...]:
-    """``max`` and ``min`` are of two tensors, or along axes, then with the places."""
+    """Return the rules of ``max`` and ``min``: of two tensors, or along axes with the places."""
     return (
         rule(
             between,
@@ -45,7 +48,7 @@ def _extreme(between: str, along: str) -> tuple[Rule, ...]:
 
 
 def _first_extreme(type: str) -> Rule:
-    """Of all elements if no axis is given, which ONNX cannot say."""
+    """Return the rule of a place along an axis; ONNX has none for a place among all elements."""
     return rule(
         type,
         "data=self",

@@ -1,4 +1,4 @@
-"""Operators over the axes of space: convolutions, pooling, resizing."""
+"""These operators work over the axes of space: convolutions, pooling, resizing."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def _each(value: Any, rank: int) -> list[Any]:
-    """One number for each axis of space, where PyTorch takes one for all of them."""
+    """List one number for each axis of space, where PyTorch takes one for all of them."""
     values = listed(value)
     return values * rank if len(values) == 1 else values
 
 
 def _batched(operand: str, rank: int) -> Callable[[Native], Layout | None]:
-    """PyTorch also takes one example that is in no batch."""
+    """Return the layout of one example that is in no batch, which PyTorch also takes."""
     return lambda op: UNBATCHED if op.rank(operand) == rank + 1 else None
 
 
@@ -100,7 +100,7 @@ def _pool(rank: int) -> Attributes:
 
 
 def _adaptive(rank: int) -> Attributes:
-    """The window and stride with which a pool gives outputs of a size that divides the input's."""
+    """Return the attributes of a pool whose outputs have a size that divides the input's."""
 
     def attributes(op: Native) -> Mapping[str, Any]:
         sizes = op.sizes("self", slice(-rank, None))
@@ -167,7 +167,7 @@ def _pools(rank: int) -> dict[str, Rule | tuple[Rule, ...]]:
 
 
 def _resize(mode: str, **attrs: Any) -> tuple[Rule, ...]:
-    """Interpolation, with the size of the output given or a factor."""
+    """Return the rules of interpolation, with the size of the output given or a factor."""
 
     def operand_of(op: Native) -> str:
         return "self" if op.has("self") else "input"
@@ -195,14 +195,14 @@ def _resize(mode: str, **attrs: Any) -> tuple[Rule, ...]:
 
 
 def _interpolated(operand: str) -> Callable[[Native], bool]:
-    """Of floats: integers are rounded, where ONNX truncates."""
+    """Make the condition that it is of floats: integers are rounded, where ONNX truncates."""
     return lambda op: (
         op.has(operand) and (op.get("align_corners") is None or "float" in op.dtype(operand))
     )
 
 
 def _sampled(op: Native) -> bool:
-    """Cubic interpolation next to a border differs."""
+    """Tell whether ONNX samples alike: cubic interpolation next to a border differs."""
     return not (op.value("interpolation_mode") == 2 and op.value("padding_mode") == 1)
 
 
