@@ -1,4 +1,4 @@
-"""The Amanda driver for JAX."""
+"""This package is the Amanda driver for JAX."""
 
 from amanda_jax.driver import driver
 from amanda_jax.model import instrument

@@ -17,7 +17,7 @@ from amanda_jax.tracing import is_known, primal, staging
 
 
 class Variable:
-    """State of a tool: an array to compute with, also in what is compiled."""
+    """A variable is state of a tool: an array to compute with, also in what is compiled."""
 
     def __init__(self, array: np.ndarray[Any, Any]) -> None:
         self.array = array
@@ -36,7 +36,7 @@ class Variable:
 
 
 class JaxDriver(Driver):
-    """Has JAX obey the tools, in functions that are jitted and in those that are not."""
+    """This driver has JAX obey the tools, in jitted functions and in others."""
 
     backend = vocabulary = "jax"
     xp = jnp
@@ -55,24 +55,24 @@ class JaxDriver(Driver):
         return run, outside, active.suspend()
 
     def resume(self, suspended: Any, engine: Engine | None) -> None:
-        """Go on in the routine."""
+        """Go on in the routine that was suspended."""
         model.thread.run, outside, paused = suspended
         outside.close()
         active.put(engine, paused)
 
     def value(self, tensor: Any) -> Any:
-        """A tensor as a NumPy array, unless it is being traced."""
+        """Return a tensor as a NumPy array, unless it is being traced."""
         tensor = primal(tensor)
         if not is_known(tensor):
             raise ValueUnavailableError(f"{tensor} has a value only when what is traced runs")
         return np.asarray(tensor)
 
     def variable(self, initial: Any, execution: Execution) -> Variable:
-        """An array that may be given other values."""
+        """Make an array that may be given other values."""
         return Variable(np.array(initial))
 
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        """Why ``substitute`` cannot stand for ``original``; None if it can."""
+        """Tell why ``substitute`` cannot stand for ``original``; None if it can."""
         if not isinstance(substitute, (jax.Array, np.ndarray, np.generic)):
             return f"returned {type(substitute).__name__}, not a tensor"
         if original is None:
@@ -83,7 +83,7 @@ class JaxDriver(Driver):
         return None
 
     def describe(self, tensor: Any) -> TensorInfo:
-        """Shape, dtype and size of a tensor, and the device of one that is known and on one."""
+        """Tell shape, dtype and size of a tensor, and the device of a value that is on one."""
         tensor = primal(tensor)
         known = jax.typeof(tensor)
         shape = tuple([size if isinstance(size, int) else None for size in known.shape])
@@ -93,12 +93,12 @@ class JaxDriver(Driver):
         return TensorInfo(shape, known.dtype.name, nbytes, device)
 
     def parameter(self, tensor: Any) -> Parameter | None:
-        """The parameter of the model that runs which a tensor is, or a cast or view of."""
+        """Tell the parameter, of the model that runs, that a tensor is, or a cast or view of."""
         found = model.thread.run.parameter(tensor)
         return found and Parameter(found[0], self.describe(found[1]), trainable=None)
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str]:
-        """The operators whose backward has one of these types, or that have one themselves."""
+        """Return the operators whose backward, or which themselves, have one of these types."""
         return frozenset(type.removesuffix("_vjp") for type in types)
 
 

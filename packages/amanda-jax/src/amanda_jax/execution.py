@@ -23,17 +23,17 @@ _substitute.defjvp(lambda primals, tangents: (_substitute(*primals), tangents[0]
 
 
 class OperatorCall(StagedCall):
-    """A call of a primitive, or of a function that is one operator."""
+    """This is a call of a primitive, or of a function that is one operator."""
 
     def shown(self, **known: Any) -> Execution:
-        """What the analysis routines see of it, without what differentiation adds."""
+        """Return what the analysis routines see of it, without what differentiation adds."""
         execution = super().shown(**known)
         execution.inputs = list(map(primal, execution.inputs))
         execution.outputs = execution.outputs and list(map(primal, execution.outputs))
         return execution
 
     def straight_through(self, original: Any, substitute: Any) -> Any:
-        """The substitute, with its gradient passing to the original."""
+        """Return the substitute, with its gradient passing to the original."""
         return _substitute(original, jnp.asarray(substitute))
 
     def run_watched(self, inputs: Tensors) -> Tensors:
@@ -88,7 +88,7 @@ class OperatorCall(StagedCall):
         return [o if r is k else r for o, k, r in zip(like, replaced, results, strict=True)]
 
     def is_staged(self, tensors: Tensors) -> bool:
-        """Whether a routine that is given these tensors has to wait until what is staged runs."""
+        """Tell whether a routine that is given these tensors waits until what is staged runs."""
         return staging() is not None or not all(is_known(primal(t)) for t in tensors)
 
     def call_back(self, call: Callable[..., Tensors], given: Tensors, like: Tensors) -> Tensors:
@@ -101,13 +101,13 @@ class OperatorCall(StagedCall):
 
 
 def _constants(tensors: Iterable[Any]) -> list[Any]:
-    """Tensors that are not differentiated through, neither now nor when this is traced again."""
+    """List tensors that nothing is differentiated through, now or when this is traced again."""
     found = map(primal, tensors)
     return [t if t is None or is_known(t) else jax.lax.stop_gradient(t) for t in found]
 
 
 def _end_causes(error: BaseException) -> None:
-    """Put JAX's mark at the end of the causes of an error, else it puts it in the place of one."""
+    """End the causes of an error with JAX's mark, which JAX else puts in the place of one."""
     while error.__cause__ is not None:
         error = error.__cause__
     error.__cause__ = source.JaxStackTraceBeforeTransformation()

@@ -69,7 +69,7 @@ def _intercept(primitive: Any, *args: Any, **params: Any) -> Any:
 
 
 def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """Call a function with a derivative of its own, likewise."""
+    """Call a function with a derivative of its own, under the tools if it is one that they want."""
     engine, call = active.engine, functools.partial(_calls[type(function)], function)
     if engine is None:
         return call(*args, **kwargs)

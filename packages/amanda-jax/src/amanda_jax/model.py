@@ -18,18 +18,18 @@ Parameter = tuple["Leaf", Any]  # with the array that it is now
 
 
 class Leaf:
-    """A parameter of a model: whatever array is at that place when the model is called."""
+    """A leaf is a parameter of a model: the array that is at one place whenever it is called."""
 
 
 class Model:
-    """What operators belong to, and live as long as; with its parameters by their places."""
+    """A model is what operators belong to, and live as long as; it has its parameters by place."""
 
     def __init__(self) -> None:
         self.leaves: defaultdict[int, Leaf] = defaultdict(Leaf)
 
 
 class Run:
-    """Stands for one call of a model; what runs in none is in one of no model."""
+    """A run is one call of a model; what runs in none is in a run of no model."""
 
     def __init__(self, model: Model | None) -> None:
         self.model = model
@@ -37,7 +37,7 @@ class Run:
         self._parameters: dict[int, tuple[Any, Parameter]] = {}
 
     def parameter(self, tensor: Any) -> Parameter | None:
-        """The parameter that a tensor is, or a cast or view of."""
+        """Return the parameter that a tensor is, or is a cast or view of."""
         return self._parameters.get(id(primal(tensor)), (tensor, None))[1]
 
     def mark(self, tensor: Any, parameter: Parameter) -> None:
@@ -78,7 +78,7 @@ def instrument(fun: Callable[_P, _R], parameters: int | None = 0) -> Callable[_P
 
 
 def identify(type: str) -> Operator:
-    """The operator of a type that is being called."""
+    """Return the operator of a type that is being called."""
     names = source.current_name_stack().stack
     return operators.at(
         part=thread.run.model,

@@ -11,19 +11,19 @@ LIBRARY = "jax", "amanda_jax"
 
 
 def primal(tensor: Any) -> Any:
-    """A tensor as it is without differentiation."""
+    """Return a tensor as it is without differentiation."""
     while isinstance(tensor, (ad.JVPTracer, ad.LinearizeTracer)):
         tensor = tensor.primal
     return tensor
 
 
 def is_known(tensor: Any) -> bool:
-    """Whether a primal tensor has a value already."""
+    """Tell whether a primal tensor has a value already."""
     return not isinstance(tensor, core.Tracer)
 
 
 def staging() -> Any:
-    """The trace that writes down what runs now; None where it is computed."""
+    """Return the trace that writes down what runs now; None where it is computed."""
     trace = core.trace_ctx.trace
     while trace is not None and not hasattr(trace, "frame"):
         trace = getattr(trace, "parent_trace", None)
@@ -31,7 +31,7 @@ def staging() -> Any:
 
 
 def in_program() -> bool:
-    """Whether what runs now is an operator of the program.
+    """Tell whether what runs now is an operator of the program.
 
     It is none where JAX computes a gradient, since the operators of that have run already, nor
     where JAX stages a function of its own, whose operators are seen when it is called.
@@ -45,5 +45,5 @@ def in_program() -> bool:
 
 @functools.cache
 def is_library(file: str | None) -> bool:
-    """Whether a file is JAX's or Amanda's."""
+    """Tell whether a file is JAX's or Amanda's."""
     return file is not None and file.startswith(places_of(LIBRARY))
