@@ -139,7 +139,7 @@ class Audience:
     @property
     def open(self) -> bool:
         """Tell whether any of the tools is still active."""
-        return any(scope.open for scope in self._scopes)
+        return self._active.scope.open or any(scope.open for scope in self._scopes)
 
     def _saw(self, vocabulary: str, where: str, *types: str) -> None:
         """Note, for each scope, what ran there and in which scope of the model."""

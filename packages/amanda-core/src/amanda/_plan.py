@@ -40,6 +40,7 @@ class Plan:
         producers: by the tools that want to know, where to tell what makes the operator's inputs.
         asked: what routines are given of the forward side beside the tensors at their points.
         is_noop: whether the operator may simply run.
+        only_looks: whether all routines are known to return nothing.
     """
 
     operator: InitVar[Operator]
@@ -56,6 +57,7 @@ class Plan:
     after: tuple[Action, ...] = field(init=False)
     asked: frozenset[Ask] = field(init=False)
     is_noop: bool = field(init=False)
+    only_looks: bool = field(init=False)
 
     def __post_init__(self, operator: Operator) -> None:
         view = self.view
@@ -69,6 +71,7 @@ class Plan:
         actions = [*self.before, *filter(None, [self.replace]), *self.after]
         self.asked = frozenset(ask for action in actions for ask in action.asked)
         watched = self.backward or self.gradient or self.producers
+        self.only_looks = all(action.observes for action in actions)
         self.is_noop = not (actions or self.pending or watched)
 
 

@@ -194,8 +194,9 @@ def run_on_gradients(
         passed = grads if own is None else own
         for action in actions:
             given = [whole(g) for g in passed] if action.whole else passed
-            after = engine.run((action,), given, operator, incompatible_gradient, forward=forward)
-            if after is not given:
+            result = action.call(given, operator, forward)
+            if result is not None:
+                after = action.substituted(result, given, operator, incompatible_gradient)
                 passed = [
                     old if new is shown else in_rows(new, old)
                     for old, shown, new in zip(passed, given, after, strict=True)

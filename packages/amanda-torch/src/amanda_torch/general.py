@@ -16,7 +16,6 @@ from amanda_torch.frames import not_a_call_site
 from amanda_torch.gradient import Gradient
 from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.inplace import Destinations, Nowhere
-from amanda_torch.module_gradient import ModuleGradient
 from amanda_torch.module_watch import ModuleWatch
 from amanda_torch.originals import Rerun
 from amanda_torch.routines import Routines, constant, unrecorded
@@ -187,7 +186,7 @@ class General:
         if plan.whole is not None:  # of a module
             if not plan.gradient:
                 return UNWATCHED
-            return ModuleWatch(ModuleGradient(engine, operator, plan.whole))
+            return ModuleWatch(Gradient(engine, operator, plan.whole))
         gradient = None
         if plan.gradient:
             known = engine.known_gradient_plan(operator)

@@ -2,7 +2,8 @@
 
 The operator is put between two boundaries, identities in the autograd graph: the one after it
 sees the gradients of its outputs, all at once, and the one ahead of it the gradients that this
-operator alone sends to its inputs. What shares the memory of an input (a view) must stay linked
+operator alone sends to its inputs. Where routines only look, the nodes that send them are hooked
+instead of a boundary ahead. What shares the memory of an input (a view) must stay linked
 to it, since a program may write through it; there, hooks on the autograd nodes see the same
 gradients.
 """
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 from amanda.driving import NOTHING
 from torch.autograd.graph import GradientEdge
 
-from amanda_torch._internals import current_node, node_of, share_memory, transforms_active
+from amanda_torch._internals import current_node, share_memory, transforms_active
 from amanda_torch.asked import Kept
 from amanda_torch.backward import is_active, made_since, run_on_gradients
 from amanda_torch.batches import UNBATCHED, Batches, layers
+from amanda_torch.edges import edges
 from amanda_torch.later_passes import Passes, flows
 from amanda_torch.probing import probe
-from amanda_torch.straight import in_graph, is_strided_nested, watched
+from amanda_torch.senders import Senders
+from amanda_torch.straight import in_graph, watched
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ class Gradient:
     Attributes:
         kept: keeps what routines ask for; None where they ask for nothing.
         looks_ahead: whether anybody may look at what the operator sends to its inputs.
+        only_looks: whether all who do are known only to look.
+        is_bounded: whether there is a boundary ahead.
 
     Args:
         engine: the tools that want it.
@@ -60,28 +65,64 @@ class Gradient:
         self.kept = Kept(plan) if plan is None or plan.asked else None
         self._passes = Passes()
         self.looks_ahead = plan is None or bool(plan.after)
+        self.only_looks = plan is not None and plan.only_looks and not transforms_active()
+        self.is_bounded = False
+        self._senders: Senders | None = None
+        self._is_attached = self._awaits = False
 
-    def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The inputs behind the boundary ahead of the operator."""
-        return watched(inputs, self._ahead) if self.looks_ahead else inputs
+    def enter(self, inputs: Sequence[Tensor], bounded: bool = False) -> Sequence[Tensor]:
+        """The inputs behind the boundary ahead of the operator, where there is one.
+
+        ``bounded`` says that there has to be one, also if routines only look.
+        """
+        self.is_bounded = self.looks_ahead and (bounded or not self.only_looks)
+        return watched(inputs, self._ahead) if self.is_bounded else inputs
+
+    def look(
+        self,
+        number: int,
+        given: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        bounded: bool,
+    ) -> Sequence[Tensor]:
+        """Watch an execution whose gradient is only looked at; its outputs as they are passed on.
+
+        Args:
+            number: what ``sequence_number()`` gave before the operator ran.
+            given: what the operator was given; no two of them come from one place.
+            outputs: what it returned.
+            bounded: whether that may be put behind a boundary, unless it is what was given.
+        """
+        if bounded and not any(share_memory(t, other) for t in outputs for other in given):
+            return self.leave(number, (), given, outputs)
+        plan = self.plan
+        assert plan is not None
+        if plan.before or not Senders(number, given).attach(outputs, self._on_inputs):
+            self.hook(number, edges(given), given, outputs)
+        return outputs
 
     def leave(
         self,
+        number: int,
         inputs: Sequence[GradientEdge | None],
         given: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        shown: Callable[..., Execution],
+        shown: Callable[..., Execution] | None = None,
     ) -> Sequence[Tensor]:
         """The outputs behind the boundary after the operator.
 
         Args:
+            number: what ``sequence_number()`` gave before the operator ran.
             inputs: the :func:`edges` of what :meth:`enter` gave, from before the operator ran,
                 which may have written to them.
             given: what it gave.
             outputs: what the operator made of them.
-            shown: shows the execution for analysis.
+            shown: shows the execution for analysis, if that is still to come.
         """
         execution = self._execution(shown, outputs)
+        if self.looks_ahead and not self.is_bounded:
+            self._senders = senders = Senders(number, given)
+            self._is_attached = senders.attach(outputs, self._sent)
         batching = None
         if transforms_active():
             batching = _batches(given, outputs)
@@ -109,8 +150,28 @@ class Gradient:
 
         The arguments are those of :func:`_grad_inputs`.
         """
-        if self._passes.is_later and self._has_routines_ahead(grads):
-            self._passes.keep(_grad_inputs(inputs, places, grads, batching))
+        senders = self._senders
+        if senders is None:
+            if self._passes.is_later and self._has_routines_ahead(grads):
+                self._passes.keep(_grad_inputs(inputs, places, grads, batching))
+            return
+        self._awaits = False
+        senders.forget()
+        if not self._has_routines_ahead(grads):
+            return
+        if not self._passes.is_later:
+            if self._is_attached:
+                self._awaits = senders.sends_all()
+            else:
+                self._awaits = senders.watch(current_node(), self._sent)
+        if not self._awaits:
+            self._on_inputs(senders.sent_alone(current_node(), places, grads))
+
+    def _sent(self, grads: Grads) -> None:
+        """These have been sent to the inputs; not all of it may be for what came to the outputs."""
+        if self._awaits:
+            self._awaits = False
+            self._on_inputs(grads)
 
     def hook(
         self,
@@ -118,7 +179,7 @@ class Gradient:
         inputs: Sequence[GradientEdge | None],
         given: Sequence[Tensor],
         outputs: Sequence[Tensor],
-        shown: Callable[..., Execution],
+        shown: Callable[..., Execution] | None = None,
         ahead: bool = True,
     ) -> None:
         """Watch without boundaries an operator that gives views of what it is given.
@@ -131,19 +192,22 @@ class Gradient:
             inputs: the :func:`edges` of what the operator was given, from before it ran.
             given: what that was.
             outputs: what it returned.
-            shown: shows the execution for analysis.
+            shown: shows the execution for analysis, if that is still to come.
             ahead: whether to see what goes to the inputs, too.
         """
+        results = [in_graph(t) for t in outputs]
+        nodes = dict.fromkeys(t.grad_fn for t in results)
+        made = [node for node in nodes if made_since(number, node)]
+        if not made:  # it is an input that was returned
+            return
         execution = self._execution(shown, outputs)
         batching = _batches(given, outputs)
         if self.kept is not None:
             self.kept.batched_as(batching[0])
-        outputs = [in_graph(t) for t in outputs]
-        for node in dict.fromkeys(t.grad_fn for t in outputs):
-            if made_since(number, node):  # else it is an input that was returned
-                assert node is not None
-                places = [t.output_nr if t.grad_fn is node else None for t in outputs]
-                self._hook(node, places, inputs, execution, batching, ahead)
+        for node in made:
+            assert node is not None
+            places = [t.output_nr if t.grad_fn is node else None for t in results]
+            self._hook(node, places, inputs, execution, batching, ahead)
 
     def _hook(
         self,
@@ -199,10 +263,11 @@ class Gradient:
             _follow(node, path[:-1]).register_hook(after)
 
     def _execution(
-        self, shown: Callable[..., Execution], outputs: Sequence[Tensor]
+        self, shown: Callable[..., Execution] | None, outputs: Sequence[Tensor]
     ) -> Execution | None:
         if self.plan is not None:
             return None
+        assert shown is not None
         with unshown():
             execution = shown([t.detach() for t in outputs])
             execution.inputs = [t.detach() for t in execution.inputs]
@@ -249,20 +314,6 @@ class Gradient:
         kept = self.kept
         forward = NOTHING if kept is None else kept.forward(plan, self._operator)
         return run_on_gradients(self._engine, actions, grads, self._operator, forward, own)
-
-
-def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
-    """Where gradients of tensors go, None for those that have none.
-
-    An edge does not keep the graph alive that it is part of.
-    """
-    return [_edge(in_graph(tensor)) for tensor in tensors]
-
-
-def _edge(tensor: Tensor) -> GradientEdge | None:
-    if not tensor.requires_grad or is_strided_nested(tensor):
-        return None
-    return GradientEdge(tensor.grad_fn or node_of(tensor), tensor.output_nr)
 
 
 def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Batching:
@@ -368,9 +419,3 @@ def _way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[in
             if next_node is not None:
                 paths.append((next_node, [*path, edge]))
     return None
-
-
-def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
-    """Whether any output is an input or shares its memory."""
-    memory = [in_graph(tensor) for tensor in inputs]
-    return any(a is b or share_memory(a, b) for a in map(in_graph, outputs) for b in memory)

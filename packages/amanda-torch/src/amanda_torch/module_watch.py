@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from amanda import AmandaWarning
 
 from amanda_torch._internals import sequence_number, view_again
-from amanda_torch.gradient import edges
+from amanda_torch.edges import edges
 from amanda_torch.straight import rebase
 from amanda_torch.watch import Unwatched
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch.autograd.graph import GradientEdge
 
     from amanda_torch.asked import Kept
-    from amanda_torch.module_gradient import ModuleGradient
+    from amanda_torch.gradient import Gradient
     from amanda_torch.watch import Shown
 
 
@@ -36,7 +36,7 @@ class ModuleWatch(Unwatched):
         gradient: watches it.
     """
 
-    def __init__(self, gradient: ModuleGradient) -> None:
+    def __init__(self, gradient: Gradient) -> None:
         self._gradient = gradient
         self.kept: Kept | None = gradient.kept
         self._inputs: Sequence[Tensor] = ()
@@ -67,7 +67,7 @@ class ModuleWatch(Unwatched):
         returned = {j for j, i in linked.items() if i in written and outputs[j] is given[i]}
         viewed = linked.keys() - returned
         bounded = [t.detach() if j in viewed else t for j, t in enumerate(outputs)]
-        found = list(self._gradient.leave(self._ahead, given, bounded, shown))
+        found = list(self._gradient.leave(self._number, self._ahead, given, bounded, shown))
         own = edges(self._inputs)
         for i in written:  # what the program holds continues the graph of what was written to it
             results = (found[j] for j in returned if linked[j] == i)
@@ -81,7 +81,7 @@ class ModuleWatch(Unwatched):
         self._hook(passing, own, outputs, shown, ahead=True)
         writing = {j: found[j] for j in viewed if linked[j] in written}
         self._hook(writing, own, outputs, shown, ahead=False)
-        if writing and self._gradient.needs_boundary_after:
+        if writing and self._gradient.looks_ahead and not self._gradient.is_bounded:
             _warn(shown)
         return found
 

@@ -11,20 +11,29 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from amanda_torch._internals import count_modes, is_jit_tracing
+from amanda_torch._internals import (
+    count_modes,
+    is_jit_tracing,
+    sequence_number,
+    transforms_active,
+)
 from amanda_torch.call import OPERATOR_ERRORS, Call, run_inside
+from amanda_torch.edges import come_twice
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.general import General, is_tracked
+from amanda_torch.gradient import Gradient
 from amanda_torch.lineage import traced
 from amanda_torch.routines import Routines
+from amanda_torch.straight import records_tangents
 from amanda_torch.thread import local
 from amanda_torch.tracing import is_tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from amanda import Operator
     from amanda.driving import Engine, Plan
+    from torch import Tensor
 
     from amanda_torch.identity import Identity
     from amanda_torch.signature import Args, Kwargs
@@ -33,6 +42,11 @@ if TYPE_CHECKING:
     # Carries out the plan that it is made of, at one execution: it is given the active tools, the
     # operator, and its arguments. It keeps none of these, since it is kept as long as they live.
     Strategy = Callable[[Engine, Operator, Args, Kwargs], Any]
+
+    # Has the gradient of an execution looked at, and gives its outputs as they are passed on: it is
+    # given the active tools, the operator, what ``sequence_number()`` gave before it ran, its
+    # inputs and its outputs.
+    Look = Callable[[Engine, Operator, int, Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
 
 
 def strategy_of(plan: Plan, form: Form, identity: Identity) -> Strategy | None:
@@ -70,8 +84,11 @@ def _looking_inside(inside: Engine, form: Form) -> Strategy:
 
 
 @not_a_call_site
-def _around(plan: Plan, form: Form, identity: Identity) -> Strategy:
-    """Runs routines before and after an operator that writes nowhere: the common case."""
+def _around(plan: Plan, form: Form, identity: Identity, look: Look | None = None) -> Strategy:
+    """Runs routines before and after an operator that writes nowhere: the common case.
+
+    ``look``, if given, has its gradient looked at.
+    """
     before = Routines(plan.before).run if plan.before else None
     after = Routines(plan.after).run if plan.after else None
     inside, pick, signature = plan.inside, form.pick, form.signature
@@ -82,7 +99,9 @@ def _around(plan: Plan, form: Form, identity: Identity) -> Strategy:
         inputs = form.tensors(args, kwargs) if pick is None else pick(args)
         if (pick is None or count_modes() or is_jit_tracing()) and is_tracing(inputs):
             return run(*args, **kwargs)
-        if before is None or (given := before(inputs, operator)) is inputs:
+        given = inputs if before is None else before(inputs, operator)
+        number = 0 if look is None else sequence_number()
+        if given is inputs:
             result = run(*args, **kwargs)
         else:
             try:
@@ -92,10 +111,14 @@ def _around(plan: Plan, form: Form, identity: Identity) -> Strategy:
                 call = Call(engine, identity, operator, form, args, kwargs)
                 call.blame(error, plan.before)
                 raise
-        if after is None:
+        if after is None and look is None:
             return result
         outputs = outputs_of(result)
-        finished = after(outputs, operator)
+        finished: Sequence[Tensor] = outputs
+        if look is not None:
+            finished = look(engine, operator, number, given, outputs)
+        if after is not None:
+            finished = after(finished, operator)
         return result if finished is outputs else signature.with_outputs(result, finished)
 
     return carry_out
@@ -111,16 +134,37 @@ def _looking_back(plan: Plan, form: Form, identity: Identity) -> Strategy:
     """Watches the gradient of an operator that writes nowhere, at executions that have one."""
     watched = General(plan, form, identity)
     unwatched = _around(plan, form, identity)
+    bounded = not (form.signature.is_view or form.signature.reshapes)
+
+    def look(
+        engine: Engine,
+        operator: Operator,
+        number: int,
+        given: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+    ) -> Sequence[Tensor]:
+        gradient = Gradient(engine, operator, engine.known_gradient_plan(operator))
+        return gradient.look(number, given, outputs, bounded)
+
+    looking = _around(plan, form, identity, look)
 
     def carry_out(engine: Engine, operator: Operator, args: Args, kwargs: Kwargs) -> Any:
         # Where a gradient is derived from functions, what runs in them may not show that it has it.
         derived = local.thread.derived is not None
         inputs = form.tensors(args, kwargs)
         tracked = is_tracked(inputs)
-        if derived or tracked:
-            call = Call(engine, identity, operator, form, args, kwargs)
-            return watched.run_call(call, inputs, tracked)
-        return unwatched(engine, operator, args, kwargs)
+        if not (derived or tracked):
+            return unwatched(engine, operator, args, kwargs)
+        known = None if derived or plan.backward else engine.known_gradient_plan(operator)
+        if (
+            known is not None
+            and known.only_looks
+            and not (known.asked or transforms_active() or records_tangents())
+            and not come_twice(inputs)
+        ):
+            return looking(engine, operator, args, kwargs)
+        call = Call(engine, identity, operator, form, args, kwargs)
+        return watched.run_call(call, inputs, tracked)
 
     return carry_out
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from amanda_torch._internals import sequence_number
 from amanda_torch.asked import copied
 from amanda_torch.backward import watch_backward
-from amanda_torch.gradient import alias, edges
+from amanda_torch.edges import alias, come_twice, edges
 from amanda_torch.straight import in_graph
 
 if TYPE_CHECKING:
@@ -116,13 +116,20 @@ class Watch(Unwatched):
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """What to run the operator on."""
         self._inputs = inputs
-        given = inputs if self._boundary is None else self._boundary.enter(inputs)
+        given = inputs
+        if self._boundary is not None:
+            given = self._boundary.enter(inputs, self._writes or come_twice(inputs))
         self._number = sequence_number()
         return self._from(given)
 
     def passes(self, outputs: Sequence[Tensor]) -> bool:
         """Whether the operator gave what it was given, as dropout does in evaluation."""
-        return self._may_pass and self._boundary is not None and alias(outputs, self._given)
+        if not (self._may_pass and self._boundary is not None and alias(outputs, self._given)):
+            return False
+        if self._boundary.is_bounded:
+            return True
+        self._boundary, self._ahead = None, edges(self._given)  # nothing lies ahead
+        return False
 
     def without_boundary(self) -> Sequence[Tensor]:
         """What to run the operator on once more, without a boundary ahead of it."""
@@ -137,7 +144,7 @@ class Watch(Unwatched):
             self._returned = outputs
             self._ends = [in_graph(t).grad_fn for t in outputs]
         if self._boundary is not None:
-            outputs = self._boundary.leave(self._ahead, self._given, outputs, shown)
+            outputs = self._boundary.leave(self._number, self._ahead, self._given, outputs, shown)
             self.bounded = outputs
         elif self._gradient is not None:
             self._gradient.hook(self._number, self._ahead, self._given, outputs, shown)
@@ -159,6 +166,6 @@ class Watch(Unwatched):
     def _from(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
         self._given = given
         gradient, bounded = self._gradient, self._boundary is not None
-        looks = gradient is not None and (gradient.looks_ahead or not bounded)
+        looks = gradient is not None and (gradient.is_bounded or not bounded)
         self._ahead = edges(given) if looks else []
         return given

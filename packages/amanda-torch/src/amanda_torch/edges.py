@@ -1,0 +1,41 @@
+"""Where gradients of tensors go, and which tensors have that in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.autograd.graph import GradientEdge
+
+from amanda_torch._internals import node_of, share_memory
+from amanda_torch.straight import in_graph, is_strided_nested
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+
+def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
+    """Where gradients of tensors go, None for those that have none.
+
+    An edge does not keep the graph alive that it is part of.
+    """
+    return [_edge(in_graph(tensor)) for tensor in tensors]
+
+
+def come_twice(tensors: Sequence[Tensor]) -> bool:
+    """Whether gradients of several of the tensors go to one place."""
+    found = [(id(t.grad_fn or t), t.output_nr) for t in tensors if t.requires_grad]
+    return len(found) > 1 and len(set(found)) < len(found)
+
+
+def _edge(tensor: Tensor) -> GradientEdge | None:
+    if not tensor.requires_grad or is_strided_nested(tensor):
+        return None
+    return GradientEdge(tensor.grad_fn or node_of(tensor), tensor.output_nr)
+
+
+def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
+    """Whether any output is an input or shares its memory."""
+    memory = [in_graph(tensor) for tensor in inputs]
+    return any(a is b or share_memory(a, b) for a in map(in_graph, outputs) for b in memory)

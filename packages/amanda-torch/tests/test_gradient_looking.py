@@ -1,0 +1,110 @@
+"""Routines that only look at gradients see what others see, though they are shown it otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import amanda
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Grads = Sequence[Tensor | None]
+
+X, W, B = torch.randn(3, 4), torch.randn(4, 4), torch.randn(4)
+OPERATORS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "relu": lambda x, w, b: x.relu(),
+    "exp": lambda x, w, b: x.exp(),  # saves what it gives
+    "add": lambda x, w, b: x + b,
+    "mul": lambda x, w, b: x * x,
+    "layer_norm": lambda x, w, b: functional.layer_norm(x, [4], w[0], b),
+    "linear": functional.linear,  # several nodes
+    "linear of three dimensions": lambda x, w, b: functional.linear(x.sin()[None], w, b),
+    "addmm": lambda x, w, b: torch.addmm(b, x, w),
+    "matmul": lambda x, w, b: x @ w,
+    "view": lambda x, w, b: x.view(4, 3),
+    "reshape": lambda x, w, b: x.t().reshape(2, 6),
+    "split": lambda x, w, b: x.split(2, 1)[0],
+    "dropout": lambda x, w, b: functional.dropout(x, 0.0),
+}
+
+
+class Looks(amanda.Tool):
+    """Keeps the gradients of the outputs and inputs of the operators that it looks at."""
+
+    def __init__(self, annotated: bool) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, list[Tensor | None]]] = []
+        self._annotated = annotated
+        self.add_inst_for_gradient(self.look)
+
+    def look(self, ctx: amanda.OpContext) -> None:
+        def keep(*grads: Tensor | None, where: str):  # type: ignore[no-untyped-def]
+            self.seen.append((where, [None if g is None else g.detach().clone() for g in grads]))
+
+        if self._annotated:
+            keep.__annotations__["return"] = None
+        ctx.insert_on_grad_outputs(keep, where=f"{ctx.op_id} out")
+        ctx.insert_on_grad_inputs(keep, where=f"{ctx.op_id} in")
+
+
+def backward(y: Tensor, x: Tensor, *rest: Tensor) -> None:
+    (y * y).sum().backward()
+
+
+def of_one_input(y: Tensor, x: Tensor, *rest: Tensor) -> None:
+    torch.autograd.grad((y * y).sum(), x)
+
+
+def twice(y: Tensor, x: Tensor, *rest: Tensor) -> None:
+    y.sum().backward(retain_graph=True)
+    (y * y).sum().backward()
+
+
+def of_gradients(y: Tensor, x: Tensor, *rest: Tensor) -> None:
+    (grad,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    ((grad * grad).sum() + y.sum()).backward()
+
+
+class Model(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.run = OPERATORS[name]
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return self.run(*tensors)
+
+
+def run(name: str, goes_back: Callable[..., None], tool: amanda.Tool | None) -> list[Tensor | None]:
+    """The gradients of the leaves after the second of two equal steps."""
+    model = Model(name)
+    with amanda.apply(*() if tool is None else (tool,)):
+        for _ in range(2):  # in the first one it is analyzed
+            leaves = [t.clone().requires_grad_() for t in (X, W, B)]
+            if isinstance(tool, Looks):
+                tool.seen.clear()
+            goes_back(model(*leaves), *leaves)
+    return [tensor.grad for tensor in leaves]
+
+
+def same(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b if a is None or b is None else torch.allclose(a, b)
+
+
+@pytest.mark.parametrize("goes_back", [backward, of_one_input, twice, of_gradients])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_who_only_looks_sees_what_others_see(name: str, goes_back: Callable[..., None]) -> None:
+    looks, others = Looks(annotated=True), Looks(annotated=False)
+    found = run(name, goes_back, looks)
+    run(name, goes_back, others)
+    assert all(map(same, found, run(name, goes_back, None)))
+    assert len(looks.seen) == len(others.seen) > 0
+    for where, grads in looks.seen:
+        shown = [
+            other for there, other in others.seen if there == where and all(map(same, grads, other))
+        ]
+        assert shown, where
