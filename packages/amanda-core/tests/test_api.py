@@ -41,7 +41,7 @@ DRIVER_AUTHORS = [
     *("context_map", "entry_points_of", "frameworks", "in_routine", "install_hint"),
     *("Held", "Kernel", "Profiler", "leaves", "tensors_in", "with_tensors_in"),
     *("known_drivers", "name_of", "numbered", "register_driver", "unregister_driver"),
-    "versions_tested",
+    *("OnImport", "versions_tested"),
 ]
 SUITE = [
     *(

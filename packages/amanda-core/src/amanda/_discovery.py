@@ -15,15 +15,14 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amanda._driver import Driver
 from amanda._errors import AmandaWarning, MissingDriverError
+from amanda._imports import ImportWatch, is_imported
 
 if TYPE_CHECKING:  # they take long to import
-    from importlib.machinery import ModuleSpec
     from importlib.metadata import EntryPoint
-    from types import ModuleType
 
 # Portable vocabularies that are known without a map, so that it can be said that one is missing.
 PORTABLE = frozenset({"onnx"})
@@ -156,7 +155,7 @@ def loaded_drivers() -> list[Driver]:
     Raises:
         MissingDriverError: frameworks are imported, and none of them has a driver.
     """
-    imported = [framework for framework in frameworks() if _is_imported(framework)]
+    imported = [framework for framework in frameworks() if is_imported(framework)]
     missing = [why for framework in imported if (why := _load(framework)) is not None]
     if missing and not _drivers:
         raise MissingDriverError("; ".join(missing))
@@ -180,47 +179,32 @@ def leave_out(driver: Driver, failure: Exception) -> None:
         warn_once(f"tools see nothing of it: {complaint}")
 
 
-class ImportWatch:
-    """An import watch calls ``then`` when a framework with a driver has been imported."""
+class FrameworkWatch(ImportWatch):
+    """A framework watch calls ``then`` when a framework with a driver has been imported."""
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
 
     def __enter__(self) -> None:
         # listed now: to look them up imports modules, which must not come back here
-        self._frameworks = frameworks()
-        sys.meta_path.insert(0, self)
+        super().__init__(frameworks(), self._imported)
+        self.start()
 
     def __exit__(self, *_: object) -> None:
-        sys.meta_path.remove(self)
+        self.stop()
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Find the framework's own module, and have ``then`` called after its execution."""
-        if name not in self._frameworks:
-            return None
-        # not those of outer scopes, or of other threads
-        finders = [finder for finder in sys.meta_path if not isinstance(finder, ImportWatch)]
-        found = (finder.find_spec(name, path, target) for finder in finders)
-        spec = next((spec for spec in found if spec is not None), None)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
+    def behind(self) -> Sequence[Any]:
+        """List the finders to ask: not those of outer scopes, or of other threads."""
+        return [finder for finder in super().behind() if not isinstance(finder, FrameworkWatch)]
 
-        def exec_module(module: ModuleType) -> None:
-            vars(loader).pop("exec_module", None)
-            execute(module)
-            try:  # the program's import must not fail for what it lacks
-                if (complaint := _load(name)) is None:
-                    self._then()
-                else:
-                    warn_once(f"tools see nothing of it: {complaint}")
-            except ImportError as missing:
-                warn_once(str(missing))
-
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    def _imported(self, framework: str) -> None:
+        try:  # the program's import must not fail for what it lacks
+            if (complaint := _load(framework)) is None:
+                self._then()
+            else:
+                warn_once(f"tools see nothing of it: {complaint}")
+        except ImportError as missing:
+            warn_once(str(missing))
 
 
 def _load(framework: str) -> str | None:
@@ -237,15 +221,10 @@ def _load(framework: str) -> str | None:
     if announcement is None:
         return f"{framework} has no driver; {install_hint(framework)}"
     with _loading.setdefault(framework, threading.RLock()):
-        loading = announcement.module in sys.modules and not _is_imported(announcement.module)
+        loading = announcement.module in sys.modules and not is_imported(announcement.module)
         if framework not in _drivers and framework not in _failures and not loading:
             try:
                 _drivers[framework] = announcement.load()
             except MissingDriverError as error:
                 _failures[framework] = str(error)
     return _failures.get(framework)
-
-
-def _is_imported(name: str) -> bool:
-    module = sys.modules.get(name)
-    return module is not None and not getattr(module.__spec__, "_initializing", False)

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from amanda._engine import Engine
+from amanda._imports import ImportWatch, is_imported
 
-Patch: TypeAlias = tuple[Any, str, Any]
+
+class OnImport(NamedTuple):
+    """Patches of a module that a program may import after the tools became active.
+
+    Attributes:
+        module: its full name.
+        patches: gives them, once the module has been imported.
+    """
+
+    module: str
+    patches: Callable[[Any], Iterable[tuple[Any, str, Any]]]
+
+
+Patch: TypeAlias = tuple[Any, str, Any] | OnImport
 _INHERITED = object()  # stands for an attribute that a class has from another one
 
 
@@ -75,13 +90,16 @@ class Patches:
     """Patches give attributes of a framework other values while anyone holds them.
 
     Args:
-        patches: gives for each attribute its owner, its name and its value, when they are needed.
+        patches: gives for each attribute its owner, its name and its value, when they are needed;
+            and for modules that may be imported later, what is to be patched then.
     """
 
     def __init__(self, patches: Callable[[], Iterable[Patch]]) -> None:
         self._patches = patches
         self._holders: set[Hashable] = set()
-        self._originals: list[Patch] = []
+        self._originals: list[tuple[Any, str, Any]] = []
+        self._awaited: dict[str, list[OnImport]] = {}
+        self._imports = ImportWatch(self._awaited, self._imported)
         self._lock = threading.RLock()
 
     def hold(self, held: bool, holder: Hashable = None) -> None:
@@ -106,12 +124,30 @@ class Patches:
         self._put(self._patches())
 
     def _put(self, patches: Iterable[Patch]) -> None:
-        for owner, name, value in patches:
-            self._originals.append((owner, name, vars(owner).get(name, _INHERITED)))
-            setattr(owner, name, value)
+        for patch in patches:
+            if not isinstance(patch, OnImport):
+                owner, name, value = patch
+                self._originals.append((owner, name, vars(owner).get(name, _INHERITED)))
+                setattr(owner, name, value)
+            elif is_imported(patch.module):
+                self._put(patch.patches(sys.modules[patch.module]))
+            else:
+                self._awaited.setdefault(patch.module, []).append(patch)
+        if self._awaited:
+            self._imports.start()
+
+    def _imported(self, module: str) -> None:
+        """Put those in place that waited for a module; none if they are held no longer."""
+        with self._lock:
+            for patch in self._awaited.pop(module, ()):
+                self._put(patch.patches(sys.modules[module]))
+            if not self._awaited:
+                self._imports.stop()
 
     def remove(self) -> None:
         """Restore what was there before."""
+        self._awaited.clear()
+        self._imports.stop()
         while self._originals:
             owner, name, original = self._originals.pop()
             if original is _INHERITED:

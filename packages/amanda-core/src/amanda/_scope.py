@@ -11,7 +11,7 @@ from typing import Any
 
 from amanda._audience import Active
 from amanda._context import OpContext
-from amanda._discovery import ImportWatch, known_drivers, leave_out, loaded_drivers
+from amanda._discovery import FrameworkWatch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
 from amanda._engine import Engine
 from amanda._errors import AmandaError, DependencyCycleError
@@ -119,7 +119,7 @@ def apply(*tools: Tool) -> Iterator[None]:
 
     with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
         try:
-            with ImportWatch(imported), _switched(change):
+            with FrameworkWatch(imported), _switched(change):
                 enter()
                 yield
         except BaseException as error:

@@ -66,7 +66,9 @@ What a driver promises:
   its nodes, of which :func:`is_program` tells the program's own lines.
 - What it cannot do right it refuses by :class:`amanda.UnsupportedError`, at the latest in
   :meth:`Driver.check_action`, before anything runs.
-- What it changes in its framework it holds by :class:`Patches`, for the threads that have tools.
+- What it changes in its framework it holds by :class:`Patches`, for the threads that have tools;
+  what it changes in a module that the program may import later, as a library on top of its
+  framework, it gives as :class:`OnImport`.
 - The names that it uses of its framework, and that the framework does not document, it looks up
   when it is loaded by :class:`PrivateNames`.
 
@@ -95,7 +97,7 @@ from amanda._discovery import (
 from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._engine import Engine
 from amanda._forward import NOTHING, Ask, Forward
-from amanda._interception import ActiveEngine, Patches
+from amanda._interception import ActiveEngine, OnImport, Patches
 from amanda._operator import ByOperator, Execution, Operator
 from amanda._permanent import Stored
 from amanda._places import (
@@ -121,7 +123,14 @@ from amanda._vocabulary import Composite, ContextMap, Translation, context_map
 
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
-__all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
+__all__ += [
+    "OnImport",
+    "PrivateNames",
+    "calling_instructions",
+    "in_routine",
+    "numbered",
+    "versions_tested",
+]
 __all__ += ["Alike", "Held"]
 __all__ += ["NOTHING", "Ask", "Forward"]
 __all__ += ["leaves", "tensors_in", "with_tensors_in"]

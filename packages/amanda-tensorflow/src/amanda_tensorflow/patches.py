@@ -7,11 +7,11 @@ function or session it keeps in attributes of that (:func:`amanda_tensorflow.not
 
 from __future__ import annotations
 
-import sys
+import functools
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
-from amanda.driving import Patches
+from amanda.driving import OnImport, Patches
 
 from amanda_tensorflow._internals import (
     atomic_function,
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
     Change = tuple[Any, str, Callable[[Any], Any]]
     """Owner and name of a function of TensorFlow, and what makes its replacement of it."""
+    Patch = tuple[Any, str, Any]
+    """Owner and name of a function, and its replacement."""
 
 
 # They run while graphs are built, never while they run, and note what TensorFlow forgets: a graph
@@ -79,19 +81,20 @@ _FOR_GOOD: tuple[Change, ...] = (
 )
 
 
-def _replacements(changes: Iterable[Change]) -> Iterator[tuple[Any, str, Any]]:
+def _replacements(changes: Iterable[Change]) -> Iterator[Patch]:
     for owner, name, change in changes:
         yield owner, name, change(getattr(owner, name))
 
 
-def _layers() -> Iterator[Change]:
-    """What calls layers of Keras, which TensorFlow imports if it is there."""
-    module = sys.modules.get("keras.src.layers.layer")
-    if module is not None:
-        yield module.Layer, "__call__", layers.noting_layers
+def _layers(module: Any) -> Iterator[Patch]:
+    """What calls layers of Keras."""
+    yield from _replacements([(module.Layer, "__call__", layers.noting_layers)])
 
 
-_for_good = Patches(lambda: _replacements([*_FOR_GOOD, *_layers()]))
+_for_good = Patches(
+    # TensorFlow imports Keras if it is there, but where it is Keras that imports TensorFlow
+    lambda: (*_replacements(_FOR_GOOD), OnImport("keras.src.layers.layer", _layers))
+)
 
 
 def install() -> None:
@@ -101,7 +104,7 @@ def install() -> None:
 
 def while_active(
     calls: Functions, sessions: Sessions, eager: EagerOperators, pipelines: Pipelines
-) -> Iterator[tuple[Any, str, Any]]:
+) -> Iterator[Patch | OnImport]:
     """What is changed while any thread has active tools."""
     session, replica = session_lib.BaseSession, mirrored_run._MirroredReplicaThread
     yield from _replacements(
@@ -120,15 +123,17 @@ def while_active(
             # are told to, and functions that pipelines of data run.
             (pywrap_tfe, "TFE_Py_FastPathExecute", eager.noticing_operators),
             (pywrap_tfe, "TFE_Py_FastPathExecute", pipelines.noticing_reductions),
-            *_trainers(eager),
             *_shapes(),
             (iterator_ops.OwnedIterator, "_create_iterator", pipelines.noticing_datasets_at(1)),
             (dataset_ops.DatasetV2, "reduce", pipelines.noticing_datasets_at(0)),
         ]
     )
+    yield OnImport(
+        "keras.src.backend.tensorflow.trainer", functools.partial(_trainers, eager.noticing_models)
+    )
 
 
-def while_holding(functions: HeldFunctions) -> Iterator[tuple[Any, str, Any]]:
+def while_holding(functions: HeldFunctions) -> Iterator[Patch]:
     """What is changed while functions that XLA compiles are held to their operators."""
     yield from _replacements(
         [
@@ -144,9 +149,7 @@ def _shapes() -> Iterator[Change]:
         yield tensor_shape.TensorShape, "_v2_behavior", having_integer_shapes
 
 
-def _trainers(eager: EagerOperators) -> Iterator[Change]:
-    """Where models of Keras become graphs, if it is imported."""
-    trainers = sys.modules.get("keras.src.backend.tensorflow.trainer")
-    if trainers is not None:
-        for name in ("make_train_function", "make_test_function", "make_predict_function"):
-            yield trainers.TensorFlowTrainer, name, eager.noticing_models
+def _trainers(change: Callable[[Any], Any], module: Any) -> Iterator[Patch]:
+    """Where models of Keras become graphs."""
+    names = ("make_train_function", "make_test_function", "make_predict_function")
+    yield from _replacements((module.TensorFlowTrainer, name, change) for name in names)

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import amanda
+from amanda.driving import OnImport, tensors_in
 
 from amanda_torch.thread import intercept, intercepting
 
@@ -32,11 +33,14 @@ def layer_scope(scope: str, name: str) -> str:
     return f"{scope}/{name}".lstrip("/")
 
 
-def patches_of_keras() -> Iterator[tuple[Any, str, Any]]:
-    """What is replaced in Keras while tools are active, if the program uses it."""
-    yield from _stand_ins()
+def is_symbolic(args: Any) -> bool:
+    """Whether a layer is called to add it to a model that is being built: on no tensors."""
+    symbol = getattr(sys.modules.get("keras"), "KerasTensor", None)
+    return symbol is not None and bool(tensors_in(args, lambda leaf: isinstance(leaf, symbol)))
+
+
+def _tracebacks(module: Any) -> Iterator[tuple[Any, str, Any]]:
     name = "_process_traceback_frames"
-    module = sys.modules.get("keras.src.utils.traceback_utils")
     shorten = getattr(module, name, None)
     if shorten is not None and not hasattr(shorten, "__wrapped__"):  # by another driver
         yield module, name, _keeping_causes(shorten)
@@ -57,11 +61,9 @@ def _keeping_causes(
     return shortened
 
 
-def _stand_ins() -> Iterator[tuple[Any, str, Any]]:
+def _stand_ins(module: Any) -> Iterator[tuple[Any, str, Any]]:
     """Keras runs a model on stand-ins to learn its shapes: no operators of the program's."""
-    scope = getattr(sys.modules.get("keras"), "SymbolicScope", None)
-    if scope is None:
-        return
+    scope = module.SymbolicScope
     enter, leave = scope.__enter__, scope.__exit__
 
     def entered(self: Any) -> Any:
@@ -75,3 +77,10 @@ def _stand_ins() -> Iterator[tuple[Any, str, Any]]:
 
     yield scope, "__enter__", entered
     yield scope, "__exit__", left
+
+
+PATCHES = (
+    OnImport("keras.src.backend.common.symbolic_scope", _stand_ins),
+    OnImport("keras.src.utils.traceback_utils", _tracebacks),
+)
+"""What is replaced in Keras while tools are active, if the program uses it, early or late."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import driving
-from amanda.driving import ByOperator
+from amanda.driving import ByOperator, OnImport
 from torch.compiler import is_dynamo_compiling
 
 from amanda_torch.call import Call
@@ -60,13 +60,15 @@ class MappedFunctions(driving.Patches):
                     self.install()
             self.hold(bool(found), owner)
 
-    def _exchanged(self) -> Iterator[Patch]:
+    def _exchanged(self) -> Iterator[OnImport]:
         for type, name in self._functions.items():
             place, _, bare = name.rpartition(".")
-            module = sys.modules.get(place)
-            function = getattr(module, bare, None)
-            if inspect.isfunction(function):
-                yield module, bare, self._seen(type, function)
+            yield OnImport(place, functools.partial(self._within, type, bare))
+
+    def _within(self, type: str, name: str, module: Any) -> Iterator[Patch]:
+        function = getattr(module, name, None)
+        if inspect.isfunction(function):
+            yield module, name, self._seen(type, function)
 
     def _seen(self, type: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function whose calls are seen by those to whom they are operators of a type."""

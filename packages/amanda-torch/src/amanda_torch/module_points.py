@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from amanda_torch.frames import calls_a_module, not_a_call_site
-from amanda_torch.keras import layer_name
+from amanda_torch.keras import is_symbolic, layer_name
 from amanda_torch.kernels import run_at
 from amanda_torch.paths import joined, may_wrap, unwrapped
 from amanda_torch.signature import Signature
@@ -74,6 +74,8 @@ def call_module(
         return run_module(module, *args, **kwargs)
     if any(isinstance(value, torch.fx.Proxy) for value in (*args, *kwargs.values())):
         return run_module(module, *args, **kwargs)  # it is traced, on no tensors
+    if layer_name(module) is not None and is_symbolic((args, kwargs)):
+        return run_module(module, *args, **kwargs)
     operator = identity.module_operator(place, cls, frame, thread)
     plan = engine.plan(operator)
     if plan is not None and plan.is_noop:

@@ -16,7 +16,7 @@ from amanda import driving
 from amanda.driving import in_routine
 from torch.compiler import is_dynamo_compiling
 
-from amanda_torch import module_calls
+from amanda_torch import keras, module_calls
 from amanda_torch._internals import (
     Ops,
     engine_run_backward,
@@ -29,16 +29,17 @@ from amanda_torch.autograd_functions import patches_of_functions
 from amanda_torch.backward import warn_of_earlier
 from amanda_torch.checkpoints import patches_of_checkpoints
 from amanda_torch.higher_order import captured, captures, keyset
-from amanda_torch.keras import patches_of_keras
 from amanda_torch.thread import unseen, unwatched
 from amanda_torch.wrapped import NumberWithoutValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from amanda_torch.identity import Identity
 
-_compile = torch.compile
+    Patch = tuple[Any, str, Any] | driving.OnImport
+
+_torch_compile = torch.compile
 _seen_backward = unseen(engine_run_backward)
 
 
@@ -52,6 +53,13 @@ def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             return _seen_backward(outputs, *args, **kwargs)
     warn_of_earlier(outputs)
     return _seen_backward(outputs, *args, **kwargs)
+
+
+@functools.wraps(_torch_compile)
+def _compile(*args: Any, **kwargs: Any) -> Any:
+    if captures(sys._getframe(1)):
+        return captured(_torch_compile, *args, **kwargs)
+    return _torch_compile(*args, **kwargs)
 
 
 class Patches(driving.Patches):
@@ -72,7 +80,7 @@ class Patches(driving.Patches):
 
             return changed
 
-        patches = [
+        patches: list[Patch] = [
             *module_calls.patches_of_modules(identity),
             *module_calls.PATCHES,
             (torch.autograd, "_engine_run_backward", _run_backward),
@@ -83,17 +91,13 @@ class Patches(driving.Patches):
             (torch.library.Library, "define", then_changed(torch.library.Library.define)),
             (Ops, "load_library", then_changed(Ops.load_library)),
             (ops_module, "_compute_keyset", keyset),
-            (torch, "compile", self._compile),
+            (torch, "compile", _compile),
             (torch.Tensor, "_wrapped_number", NumberWithoutValue()),
+            driving.OnImport("torch._dynamo", self._run_eagerly),
+            *keras.PATCHES,
         ]
-        super().__init__(lambda: (*patches, *patches_of_keras()))
+        super().__init__(lambda: patches)
         self._stance: Any = None
-
-    def install(self) -> None:
-        """Put them in place."""
-        super().install()
-        if "torch._dynamo" in sys.modules:
-            self._run_eagerly()
 
     def remove(self) -> None:
         """Restore what was there before."""
@@ -102,15 +106,8 @@ class Patches(driving.Patches):
             self._stance.__exit__(None, None, None)
             self._stance = None
 
-    def _run_eagerly(self) -> None:
+    def _run_eagerly(self, _: object) -> Iterable[tuple[Any, str, Any]]:
         """Have compiled models run as they are written, so that their operators are seen."""
-        if self._stance is None:
-            self._stance = torch.compiler.set_stance("force_eager")
-            self._stance.__enter__()
-
-    def _compile(self, *args: Any, **kwargs: Any) -> Any:
-        if captures(sys._getframe(1)):
-            return captured(_compile, *args, **kwargs)
-        compiled = _compile(*args, **kwargs)
-        self._run_eagerly()
-        return compiled
+        self._stance = torch.compiler.set_stance("force_eager")
+        self._stance.__enter__()
+        return ()
