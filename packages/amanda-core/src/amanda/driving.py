@@ -60,7 +60,7 @@ What a driver promises:
 - It tells where its framework keeps a parameter, as a :class:`Stored` (:meth:`Driver.stored`), so
   that what a tool makes of it can be made permanent, in a block of :meth:`Driver.at_rest`.
 - It may lend the framework's own profiler to tools (:meth:`Driver.profiler`, a :class:`Profiler`).
-- It may hold compiled code to its operators (:meth:`Driver.hold_compiled`).
+- It may compare compiled code with its operators (:meth:`Driver.hold_compiled`).
 - It tells where in the program an operator is (``Operator.locate``, a :class:`Source`), by
   :func:`calling_source` when it makes one, as :class:`Operators` does, or by what a graph keeps of
   its nodes, of which :func:`is_program` tells the program's own lines.

@@ -1,4 +1,4 @@
-"""Amanda's driver for PyTorch eager mode; loaded by ``amanda`` when PyTorch is imported."""
+"""This is Amanda's driver for PyTorch eager mode; ``amanda`` loads it when PyTorch is imported."""
 
 from amanda_torch.driver import TorchDriver, Variable, driver
 

@@ -207,12 +207,12 @@ entered_vmap: Any = _find("torch._functorch.vmap.vmap_increment_nesting")
 
 
 def output_graph() -> Any:
-    """What the compiler captures of a program, and has a backend compile; it takes a second."""
+    """Return what the compiler captures of a program to have it compiled; it takes a second."""
     return _find("torch._dynamo.output_graph.OutputGraph", "call_user_compiler")
 
 
 def compiler_settings() -> Any:
-    """Those of torch's own backend, which draws other random numbers unless it is told not to."""
+    """Return the settings of torch's own backend: by default it draws other random numbers."""
     return _find("torch._inductor.config", "patch", "fallback_random")
 
 

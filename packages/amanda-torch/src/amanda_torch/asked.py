@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 
 def written(signature: Signature, args: Args, inputs: Sequence[Tensor]) -> Sequence[int]:
-    """Which inputs an operator may write to."""
+    """List which inputs an operator may write to."""
     if signature.opaque:
         return range(len(inputs))
     return signature.places((*signature.written, *signature.state), args)
 
 
 def copied(tensors: Sequence[Tensor], places: Iterable[int]) -> Sequence[Tensor]:
-    """The tensors, with copies of those at some places."""
+    """Return the tensors, with copies of those at some places."""
     result = list(tensors)
     with unshown():
         for place in places:
@@ -48,7 +48,7 @@ def copied(tensors: Sequence[Tensor], places: Iterable[int]) -> Sequence[Tensor]
 
 
 class _Kept:
-    """Keeps a tensor of the forward side without its graph."""
+    """This keeps a tensor of the forward side without its graph."""
 
     __slots__ = ("_layers", "_tensor", "_version")
 
@@ -59,11 +59,11 @@ class _Kept:
 
     @property
     def is_as_it_was(self) -> bool:
-        """Whether nothing was written to it since."""
+        """Tell whether nothing was written to it since."""
         return _version(self._tensor) == self._version
 
     def now(self, batches: Batches) -> Tensor:
-        """The tensor, as what runs now is given it: one sample of a batch within ``vmap``."""
+        """Return the tensor as what runs now is given it: one sample of a batch within ``vmap``."""
         tensor = self._tensor
         if unwrap_if_dead(tensor) is tensor:
             return tensor
@@ -75,7 +75,7 @@ class _Kept:
 
 
 class Kept:
-    """Keeps tensors of the forward side of one execution for routines on its gradient.
+    """This keeps tensors of the forward side of one execution for routines on its gradient.
 
     Args:
         plan: what they ask for; None while that is not known, when all is kept.
@@ -87,7 +87,7 @@ class Kept:
         self._batches = UNBATCHED
 
     def wants(self, what: str) -> bool:
-        """Whether any of the inputs or of the outputs are to be kept."""
+        """Tell whether any of the inputs, or of the outputs, are to be kept."""
         return self._asked is None or any(ask.what == what for ask in self._asked)
 
     def keep(self, **forward: Sequence[Tensor]) -> None:
@@ -104,7 +104,7 @@ class Kept:
         self._batches = batches
 
     def forward(self, plan: Plan, operator: Operator) -> Forward:
-        """What routines on the gradient may ask for.
+        """Return what routines on the gradient may ask for.
 
         Raises:
             RoutineError: the program has written to it.
@@ -127,5 +127,5 @@ class Kept:
 
 
 def _version(tensor: Tensor) -> int | None:
-    """How often something was written to a tensor; None where that is not counted."""
+    """Count how often something was written to a tensor; None where PyTorch does not count that."""
     return None if tensor.is_inference() else tensor._version

@@ -55,7 +55,7 @@ _NAME = "setup_context"
 
 
 def patches_of_functions(identity: Identity) -> list[Patch]:
-    """What to exchange so that calls of Functions are seen."""
+    """List what to exchange so that calls of Functions are seen."""
     run = Functions(identity).run
 
     @not_a_call_site
@@ -100,7 +100,7 @@ def patches_of_functions(identity: Identity) -> list[Patch]:
 
 @not_a_call_site
 class Functions:
-    """Runs Functions as the active tools want them.
+    """This runs custom autograd Functions as the active tools want them.
 
     Args:
         identity: knows which operator one is.
@@ -133,7 +133,7 @@ class Functions:
 
 
 def _form(cls: Any, apply: Run) -> Form:
-    """How a Function is given its arguments; this does not keep the class."""
+    """Return the form in which a Function is given its arguments, without keeping the class."""
     reference = weakref.ref(cls)
 
     @not_a_call_site
@@ -144,7 +144,7 @@ def _form(cls: Any, apply: Run) -> Form:
 
 
 def _concerns(cls: Any) -> bool:
-    """Whether a call of a Function is not to run here and now as it is."""
+    """Tell whether a call of a Function is not to run here and now as it is."""
     if is_dynamo_compiling() or not intercepting() or cls is checkpointing.CheckpointFunction:
         return False
     if cls.__module__ == library_autograd.__name__:
@@ -154,22 +154,23 @@ def _concerns(cls: Any) -> bool:
 
 
 def _is_torch_internal(cls: type) -> bool:
-    """Whether a Function is one with which torch itself hooks into the graph."""
+    """Tell whether a Function is one with which torch itself hooks into the graph."""
     if cls.__module__ == SyncBatchNorm.__module__:
         return cls is BackwardHookFunction
     return cls.__module__.startswith("torch.")
 
 
 class _Entering(threading.local):
-    """The Function that a call in this thread is of, until its arguments are bound, and whether
-    a transform was entered then."""
+    """This holds the Function that a call in this thread is of, until its arguments are bound, and
+    whether a transform was entered then.
+    """
 
     cls: Any = None
     entered = False
 
 
 class _SetupContext:
-    """What a Function's ``setup_context`` is found by, before that of the class."""
+    """This descriptor is found as a Function's ``setup_context``, ahead of that of the class."""
 
     def __init__(self, entering: _Entering) -> None:
         self._entering = entering
@@ -198,7 +199,7 @@ def _setup_context(cls: Any) -> Any:
 
 @not_a_call_site
 def _applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """What ``Function.apply`` ends in, and from 2.15 on, all that it does."""
+    """Do what ``Function.apply`` ends in, and from 2.15 on, all that it does."""
     return _apply.__get__(None, cls)(*args, **kwargs)
 
 

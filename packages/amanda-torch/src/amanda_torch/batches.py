@@ -30,7 +30,7 @@ _nothing = contextlib.nullcontext()
 
 
 class Layer(NamedTuple):
-    """One wrapping of a tensor by ``vmap``."""
+    """A layer is one wrapping of a tensor by ``vmap``."""
 
     level: int
     dim: int
@@ -38,7 +38,7 @@ class Layer(NamedTuple):
 
 
 class Batches:
-    """How the tensors of one execution are wrapped; it keeps none of them."""
+    """This knows how the tensors of one execution are wrapped; it keeps none of them."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._sizes = dict(
@@ -46,7 +46,7 @@ class Batches:
         )
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
-        """Where tensors of one sample exist; the backward of a Function is there already."""
+        """Open a block in which tensors of one sample exist, as a Function's backward has them."""
         return self._entered() if self._sizes else _nothing
 
     @contextlib.contextmanager
@@ -57,14 +57,14 @@ class Batches:
             yield
 
     def of_sample(self, grad: Tensor | None, layers: Sequence[Layer]) -> Tensor | None:
-        """The gradient as the program would see it, of a whole batch of a tensor so wrapped."""
+        """Return a gradient of the whole batch as the program sees it, where it is so wrapped."""
         if grad is not None:
             for layer in reversed(layers):
                 grad = add_batch_dim(grad, layer.dim, self._level(layer))
         return grad
 
     def of_batch(self, grad: Tensor | None, layers: Sequence[Layer]) -> Tensor | None:
-        """The reverse of :meth:`of_sample`."""
+        """Undo :meth:`of_sample`."""
         if grad is not None:
             for layer in layers:
                 grad = remove_batch_dim(grad, self._level(layer), layer.size, layer.dim)
@@ -80,7 +80,7 @@ UNBATCHED = Batches(())
 
 
 def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
-    """The wrappings of a tensor by ``vmap``, the outermost first.
+    """List the wrappings of a tensor by ``vmap``, the outermost first.
 
     Args:
         tensor: what is wrapped.

@@ -39,7 +39,7 @@ SAME = frozenset(f"aten::{name}" for name in _NAMES.split())
 
 
 def binding_of(name: str) -> Callable[..., Any] | None:
-    """torch's Python function for an overload; None if it is not known to run the same."""
+    """Return torch's Python function for an overload; None if it is not known to run the same."""
     if name not in SAME:
         return None
     base = name.removeprefix("aten::").partition(".")[0]

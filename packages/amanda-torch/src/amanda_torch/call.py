@@ -48,7 +48,7 @@ def run_inside(inner: Engine | None, form: Form, args: Args, kwargs: Kwargs) -> 
 @not_a_call_site
 @dataclass(slots=True, eq=False)
 class Call:
-    """One execution of an operator.
+    """A call is one execution of an operator.
 
     Attributes:
         engine: the active tools.
@@ -67,7 +67,7 @@ class Call:
     kwargs: Kwargs
 
     def inputs(self) -> Sequence[Tensor]:
-        """The tensors that the program gives it."""
+        """List the tensors that the program gives it."""
         return self.form.tensors(self.args, self.kwargs)
 
     def run(self, inner: Engine | None, tensors: Sequence[Tensor] | None = None) -> Any:
@@ -78,7 +78,7 @@ class Call:
         return run_inside(inner, self.form, args, kwargs)
 
     def run_to_see(self) -> Sequence[Tensor]:
-        """What it gives, for the tools to see: no mode nor profiler is to count or keep this."""
+        """Run it for the tools to see what it gives; no mode nor profiler counts or keeps this."""
         with torch.no_grad(), unshown():
             return outputs_of(self.form.run(*self.args, **self.kwargs))
 
@@ -88,7 +88,7 @@ class Call:
         outputs: Sequence[Tensor] | None = None,
         output_names: Sequence[str] = (),
     ) -> Execution:
-        """The execution as analysis routines see it."""
+        """Return the execution as analysis routines see it."""
         signature, operator = self.form.signature, self.operator
         names = signature.input_names(self.args, self.kwargs)
         attrs = self.identity.settled(signature.attrs(self.args, self.kwargs), operator)

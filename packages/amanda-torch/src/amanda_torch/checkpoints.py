@@ -27,7 +27,7 @@ _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 
 
 def patches_of_checkpoints(identity: Identity) -> list[Patch]:
-    """What to exchange so that what a checkpoint runs again is seen as it was first."""
+    """List what to exchange so that what a checkpoint runs again is seen as it was first."""
 
     @not_a_call_site
     def checkpoint_frame(self: Any, recompute: Callable[..., Any], *args: Any) -> None:
@@ -49,7 +49,7 @@ def patches_of_checkpoints(identity: Identity) -> list[Patch]:
 def _resumed(
     function: Callable[..., Any], frame: FrameType, identity: Identity
 ) -> Callable[..., Any]:
-    """A function that is run again where in the model, and under which tools, it is run now."""
+    """Make a function that runs again where in the model, and under which tools, it runs now."""
     thread = local.thread
     engine = thread.engine
     if engine is None:

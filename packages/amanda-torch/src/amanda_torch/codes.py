@@ -21,7 +21,7 @@ _MADE = 4096
 
 
 class Codes:
-    """Tells for each code object the one that stands for it in the addresses of operators."""
+    """This tells for each code object the one that stands for it in the addresses of operators."""
 
     def __init__(self) -> None:
         self._from_files: weakref.WeakValueDictionary[object, CodeType]
@@ -32,11 +32,11 @@ class Codes:
         self._lock = threading.RLock()
 
     def first(self, code: CodeType) -> CodeType:
-        """The code that stands for this one."""
+        """Return the code that stands for this one."""
         return self._first.get(id(code), code)
 
     def learn(self, frame: FrameType | None) -> bool:
-        """Learn the code that an address from a frame is made of; whether that changes it."""
+        """Learn the code that an address from a frame is made of, and tell if that changes it."""
         changed = False
         for _ in range(DEEPEST):
             if frame is None:
@@ -47,7 +47,7 @@ class Codes:
         return changed
 
     def _stands_for_another(self, code: CodeType) -> bool:
-        """Find out what stands for this code; whether that is other code, not known before."""
+        """Find out what stands for this code, and tell if that is other code, not known before."""
         key = id(code)
         if key in self._known:
             return False
@@ -79,7 +79,7 @@ class Codes:
 
 
 def _text(code: CodeType) -> tuple[object, ...]:
-    """What code of the same text has in common.
+    """Return what all code of the same text has in common.
 
     Code itself is not compared, since some versions of Python count what it has learned from
     running as a part of it.

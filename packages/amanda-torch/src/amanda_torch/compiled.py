@@ -1,4 +1,4 @@
-"""Compiled code is held to its operators: what ``torch.compile`` captured is run both ways.
+"""Compiled code is compared with its operators: what ``torch.compile`` captured is run twice.
 
 Fused operators have no results of their own. So the code is compiled again as far as some operator,
 by the same compiler, and has what later operators read for its results; the first operator with
@@ -47,7 +47,7 @@ _thread = _Thread()
 
 
 class _Difference(NamedTuple):
-    """Two tensors that were compared last, and whether they differ."""
+    """These are the two tensors that were compared last, and whether they differ."""
 
     differs: bool
     direction: str
@@ -58,7 +58,7 @@ class _Difference(NamedTuple):
 
 @contextlib.contextmanager
 def holding(alike: Alike, tell: Callable[[Held], None]) -> Iterator[None]:
-    """A block in which each piece of code that this thread compiles is held at its first run.
+    """Open a block in which what this thread compiles is compared, each piece at its first run.
 
     What was compiled before is compiled anew, and so it is afterwards.
 
@@ -114,7 +114,7 @@ def check_not_held() -> None:
     """Refuse tools for which compiled code would have to run as it is written.
 
     Raises:
-        UnsupportedError: this thread holds compiled code to its operators.
+        UnsupportedError: this thread compares compiled code with its operators.
     """
     if _thread.holds:
         raise UnsupportedError(
@@ -124,7 +124,7 @@ def check_not_held() -> None:
 
 
 class _Code:
-    """What was captured of a program, to be compiled.
+    """This is what was captured of a program, to be compiled.
 
     Args:
         module: the capture, which a compiler may change.
@@ -163,7 +163,7 @@ class _Code:
         return Held(self._operator(most), len(nodes), *last)
 
     def _as_far_as(self, last: Node) -> GraphModule:
-        """The part up to an operator; it gives what later ones read, and its own result."""
+        """Return the part up to an operator; it gives what later ones read, and its own result."""
         graph = torch.fx.Graph()
         made: dict[Node, Node] = {}
         rest = iter(self._module.graph.nodes)
@@ -179,7 +179,7 @@ class _Code:
     def _difference(
         self, eager: Callable[..., Any], compiled: Callable[..., Any], args: Sequence[Any]
     ) -> _Difference:
-        """The first difference of what both give and write, and of its gradients."""
+        """Find the first difference of what both give and write, and of its gradients."""
         (one, gradients), (other, others) = (_results(run, args) for run in (eager, compiled))
         found = None
         for direction, pairs in (("forward", (one, other)), ("backward", (gradients, others))):
@@ -193,7 +193,7 @@ class _Code:
         return found or _Difference(False, "forward", "", None, None)
 
     def _operator(self, index: int) -> Operator:
-        """An operator as tools are shown it where it runs by itself."""
+        """Return an operator as tools are shown it where it runs by itself."""
         node = self._nodes[index]
         scope, type = _place(node)
         number = sum(_place(each) == (scope, type) for each in self._nodes[: index + 1])
@@ -205,7 +205,7 @@ class _Code:
 
 
 def _results(run: Callable[..., Any], args: Sequence[Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """What a function gives and writes for copies of its arguments, and its gradients."""
+    """Return what a function gives and writes for copies of its arguments, and its gradients."""
     copies = [_copied(arg) if isinstance(arg, Tensor) else arg for arg in args]
     tensors = [arg for arg in copies if isinstance(arg, Tensor)]
     with torch.random.fork_rng():
@@ -231,7 +231,7 @@ def _copied(tensor: Tensor) -> Tensor:
 
 
 def _place(node: Node) -> tuple[str, str]:
-    """The scope and the type of an operator."""
+    """Return the scope and the type of an operator."""
     if node.op == "call_function":
         name = getattr(node.target, "__name__", str(node.target))
     else:
@@ -248,7 +248,7 @@ def _place(node: Node) -> tuple[str, str]:
 
 
 def _source(node: Node) -> Source | None:
-    """The line of the program that runs an operator, the innermost one that the capture has."""
+    """Return the line of the program that runs an operator, the innermost that the capture has."""
     trace = node.meta.get("stack_trace") or ""
     lines = re.findall(r'^ *File "(.*)", line ([0-9]+), in ', trace, re.MULTILINE)
     return Source(lines[-1][0], int(lines[-1][1])) if lines else None

@@ -1,4 +1,4 @@
-"""The calling contexts of modules, and the places in them that run operators."""
+"""Modules are reached by calling contexts, which hold the places that run operators."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Site:
-    """A place that runs an operator: another one at each turn within a call of the model."""
+    """A site is a place that runs operators, one for each turn within a call of the model."""
 
     __slots__ = ("operators",)
 
@@ -36,14 +36,14 @@ class Site:
 
 
 class Turn(NamedTuple):
-    """What a place runs at one turn: an operator, given its arguments in a form."""
+    """A turn is what a place runs at one pass: an operator, given its arguments in a form."""
 
     operator: Operator
     form: Form
 
 
 class Passage:
-    """A place that was passed on a route, with arguments in a form.
+    """A passage is a place that was passed on a route, with arguments in a form.
 
     Attributes:
         site: the place.
@@ -62,7 +62,7 @@ class Passage:
 
 
 class Context:
-    """A module in one calling context: through which call sites it is reached.
+    """A context is a module as it is reached through certain call sites.
 
     Without a module it stands for all code outside of modules.
 
@@ -128,7 +128,7 @@ class Context:
             frame = frame.f_back
 
     def of_wrapper(self, wrapper: torch.nn.Module) -> Context:
-        """The context of what wraps this one's module."""
+        """Return the context of what wraps this one's module."""
         context = Context(self.scope, self.root, wrapper)
         context.wraps = self
         context.children, context.stateless, context.pinned = (
@@ -140,5 +140,5 @@ class Context:
         return context
 
     def holds(self, module: torch.nn.Module | None) -> bool:
-        """Whether it is a context of this module; of one that is gone for None."""
+        """Tell whether it is a context of this module; for None, of one that is gone."""
         return self.module is not None and self.module() is module

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Contexts:
-    """Finds the calling contexts of modules.
+    """This finds the calling contexts of modules.
 
     Attributes:
         numbering: the ids of their operators.
@@ -40,11 +40,11 @@ class Contexts:
         self.lock = threading.RLock()
 
     def outside(self) -> Context:
-        """A context for all code outside of modules."""
+        """Make a context for all code outside of modules."""
         return Context("", Root(self.numbering))
 
     def part_of(self, model: _Module, module: _Module) -> Context | None:
-        """The context of a module for calls from a method of a model that it is a part of."""
+        """Return the context of a module for calls from a method of a model that it is part of."""
         if unwrapped(module) is model:
             return None
         whole_model, known = self.modules.of(model), self.modules.of(module)
@@ -74,7 +74,7 @@ class Contexts:
             return context
 
     def model(self, module: _Module, frame: FrameType, outside: Context) -> Context:
-        """The context of a module that is called from outside of modules, as a part of no other."""
+        """Return the context of a module that is called outside of modules, as part of no other."""
         seen = self.modules.get(id(module))
         if seen is not None and seen.outside is not None and seen.outside.holds(module):
             return seen.outside
@@ -92,7 +92,7 @@ class Contexts:
     def child(
         self, parent: Context, module: _Module, way: Way, frame: FrameType, call: object
     ) -> Context:
-        """The context of a module that is called from within another one.
+        """Return the context of a module that is called from within another one.
 
         Args:
             parent: the context of that one.
@@ -125,7 +125,7 @@ class Contexts:
         return known.outside
 
     def _stateless(self, module: _Module, frame: FrameType, outside: Context) -> Context:
-        """The context of a module that may be made anew for each call from outside of modules."""
+        """Return the context of a module that may be made anew for each call outside of modules."""
         code = self.codes.first(frame.f_code)
         place = type(module).__qualname__, (id(code), frame.f_lasti)
         context = outside.stateless.get(place)
@@ -136,7 +136,7 @@ class Contexts:
         return context
 
     def _called(self, parent: Context, module: _Module, way: Way, call: object) -> Context:
-        """A context of a module, for an address where it has not been called before."""
+        """Return a context of a module, for an address where it has not been called before."""
         known = self.modules.of(module)
         place = type(module).__qualname__, way
         context = parent.stateless.get(place) if is_stateless(module) else None
@@ -155,12 +155,12 @@ class Contexts:
         return context
 
     def _listed(self, parent: Context, module: _Module) -> bool:
-        """Whether a module is known to be within the one that calls it."""
+        """Tell whether a module is known to be within the one that calls it."""
         caller = None if parent.module is None else parent.module()
         return caller is not None and self.modules.of(caller).paths.listed(module) is not None
 
     def _named(self, parent: Context, module: _Module, call: object) -> str | None:
-        """The path of a module: in the one that calls it, or else where the model has it."""
+        """Return the path of a module: in the one that calls it, or else where the model has it."""
         caller = None if parent.module is None else parent.module()
         if caller is not None:
             path = self.modules.of(caller).paths.find(module, call)

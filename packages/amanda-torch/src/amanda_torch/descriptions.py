@@ -25,7 +25,7 @@ _KNOWN = 4096
 
 
 def describe(tensor: Tensor) -> TensorInfo:
-    """Shape, dtype, size and device of a tensor."""
+    """Tell shape, dtype, size and device of a tensor."""
     within = current_level() is not None
     dense = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
     if dense and not within:
@@ -66,7 +66,7 @@ def _shape(tensor: Tensor) -> tuple[int | None, ...] | None:
 
 
 def _nbytes(stored: Tensor) -> int | None:
-    """The size of the elements, for sparse tensors of those that are not zero."""
+    """Return the size of the elements, for sparse tensors of those that are not zero."""
     if stored.is_sparse:
         stored = stored._values()
     elif stored.layout not in _DENSE and not stored.is_nested:  # compressed by rows or columns
@@ -75,7 +75,7 @@ def _nbytes(stored: Tensor) -> int | None:
 
 
 def _stored(tensor: Tensor) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
-    """What holds the elements within torch.func, and the dimensions that vmap hides, by level."""
+    """Return what holds the elements within torch.func, and the dimensions vmap hides, by level."""
     mapped = []
     while is_wrapped(tensor):
         inner = unwrapped(tensor)
@@ -97,7 +97,7 @@ def _device_name(device: torch.device) -> str:
 
 @functools.cache
 def _is_accelerator(device: str) -> bool:
-    """Whether a device runs beside the host."""
+    """Tell whether a device runs beside the host."""
     accelerator = torch.accelerator.current_accelerator()
     return accelerator is not None and accelerator.type == torch.device(device).type
 
@@ -109,7 +109,7 @@ def synchronize(device: str) -> None:
 
 
 def allocated(device: str) -> int | None:
-    """Bytes of an accelerator's memory in use by tensors; None where nobody tells."""
+    """Count the bytes of an accelerator's memory in use by tensors; None where nobody tells."""
     if not _is_accelerator(device):
         return None
     of_device = torch.get_device_module(device)

@@ -117,7 +117,7 @@ _FEW = 100
 
 
 class Interception:
-    """Sees to it that all types have a kernel which an engine of some thread wants.
+    """This sees to it that all types have a kernel which an engine of some thread wants.
 
     Kernels stay when the last scope is left, since no thread includes their key any more and the
     next scope then has to make none; they go when that one does not want them.
@@ -181,14 +181,16 @@ class Interception:
                     self._libraries[type] = self._library(type, self._overloads[type])
 
     def types(self) -> frozenset[str]:
-        """All that can be intercepted."""
+        """List all types that can be intercepted."""
         with self._lock:
             self._list_overloads()
             return self._types
 
     def _has_more_of(self, types: Collection[str]) -> bool:
-        """Whether there may be operators of these types that are not listed, which takes a
-        millisecond to list."""
+        """Tell whether there may be operators of these types that are not listed.
+
+        To list them takes a millisecond.
+        """
         if len(types) > _FEW:
             return True
         printable = filter(str.isprintable, types)  # others there are not
@@ -226,13 +228,13 @@ class Interception:
 
 
 def type_of(name: str) -> str:
-    """The type of an operator from its full name, e.g. ``aten::add.Tensor``."""
+    """Return the type of an operator by its full name, e.g. ``aten::add.Tensor``."""
     base = name.partition(".")[0]
     return base.removeprefix("aten::")
 
 
 def canonical_type(name: str) -> str:
-    """The type of an operator from any name that PyTorch has for it.
+    """Return the type of an operator by any name that PyTorch has for it.
 
     Those are ``aten::add.Tensor``, ``add.Tensor``, ``aten.add.Tensor``, ``torch.ops.aten.add``, and
     the names of functions and methods: ``torch.add``, ``torch.nn.functional.relu``.
@@ -250,13 +252,13 @@ def canonical_type(name: str) -> str:
 
 
 def _by_default(type: str) -> bool:
-    """Whether a tool that wants all operators wants this one."""
+    """Tell whether a tool that wants all operators wants this one."""
     namespace = type.rpartition("::")[0]
     return type not in PLUMBING and namespace not in _INTERNAL_NAMESPACES
 
 
 def is_forward_type(type: str) -> bool:
-    """Whether the dispatcher knows an operator of this type."""
+    """Tell whether the dispatcher knows an operator of this type."""
     namespace, _, name = type.rpartition("::")
     # The dispatcher raises TypeError for text that is not valid Unicode.
     return type.isprintable() and hasattr(getattr(torch.ops, namespace or "aten"), name)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Variable(Tensor):
-    """State of a tool: a tensor that routines read and the tool may assign to."""
+    """A variable is state of a tool: a tensor that routines read and the tool may assign to."""
 
     # Operators on it give plain tensors.
     __torch_function__ = disabled_torch_function
@@ -64,14 +64,14 @@ class Variable(Tensor):
 
 
 class Suspended(NamedTuple):
-    """What a thread was at when a routine opened a scope."""
+    """This is what a thread was at when a routine opened a scope."""
 
     thread: ThreadState
     intercepting: bool
 
 
 class TorchDriver(amanda.Driver):
-    """Intercepts operators at PyTorch's dispatcher, only the types that somebody wants."""
+    """This driver intercepts operators at PyTorch's dispatcher, only those that somebody wants."""
 
     backend = "torch"
     vocabulary = "torch"
@@ -124,7 +124,7 @@ class TorchDriver(amanda.Driver):
         run_as_written(thread, engine is not None)
 
     def _begin_session(self, thread: ThreadState, engine: Engine) -> None:
-        """Operators outside of modules are known as long as the outermost scope is open."""
+        """Begin to know operators outside of modules, as long as the outermost scope is open."""
         thread.began = sequence_number()
         outside = thread.outside = self.identity.contexts.outside()
         frame = _entering_frame()
@@ -137,66 +137,66 @@ class TorchDriver(amanda.Driver):
         thread.session = weakref.ref(engine.contexts, end)
 
     def value(self, tensor: Any) -> Any:
-        """What a tensor holds now, as a NumPy array; types that NumPy lacks as larger ones."""
+        """Return what a tensor holds now as a NumPy array; types NumPy lacks as larger ones."""
         return values.value(tensor)
 
     def from_numpy(self, array: Any, like: Tensor) -> Tensor:
-        """A tensor with the values of a NumPy array, of the type and on the device of another."""
+        """Make a tensor of a NumPy array's values, with the type and on the device of another."""
         return torch.asarray(array, device=like.device).to(like.dtype)
 
     def variable(self, initial: Any, execution: Execution) -> Variable:
-        """A tensor on the device of the operator's inputs."""
+        """Make a tensor on the device of the operator's inputs."""
         device = execution.inputs[0].device if execution.inputs else None
         with torch.no_grad():
             value = torch.as_tensor(initial, device=device).clone()
         return value.as_subclass(Variable)
 
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        """A substitute must be a tensor of the same dtype and device."""
+        """Tell why a substitute is no tensor of the same dtype and device; None if it is one."""
         return incompatible(original, substitute)
 
     def describe(self, tensor: Any) -> TensorInfo:
-        """Shape, dtype, size and device of a tensor."""
+        """Tell shape, dtype, size and device of a tensor."""
         return descriptions.describe(tensor)
 
     def is_parameter_itself(self, found: Any) -> bool:
-        """Whether something is an ``nn.Parameter``."""
+        """Tell whether something is an ``nn.Parameter``."""
         return is_parameter_itself(found)
 
     def read_from(self, found: Any) -> Any:
-        """What a tensor or an autograd node was read, cast or viewed of, as one or the other."""
+        """Return what a tensor or an autograd node was read, cast or viewed of, as one of both."""
         return read_from(found)
 
     def parameter_info(self, found: Any, tensor: Any) -> Parameter:
-        """What tools are told of an ``nn.Parameter``."""
+        """Return what tools are told of an ``nn.Parameter``."""
         return Parameter(found, descriptions.describe(found), found.requires_grad)
 
     def stored(self, tensor: Any) -> StoredParameter:
-        """Where the ``nn.Parameter`` has the elements of a tensor."""
+        """Tell where the ``nn.Parameter`` has the elements of a tensor."""
         return StoredParameter(tensor, self.parameter_behind(tensor))
 
     def at_rest(self) -> AbstractContextManager[object]:
-        """A block without gradients."""
+        """Open a block without gradients."""
         return torch.no_grad()
 
     @contextlib.contextmanager
     def hold_compiled(self, alike: Alike, tell: Callable[[Held], None]) -> Iterator[None]:
-        """A block in which what ``torch.compile`` compiles is held to its operators."""
+        """Open a block in which what ``torch.compile`` compiles is compared with its operators."""
         with holding(alike, tell):
             if local.thread.engine is not None:
                 check_not_held()
             yield
 
     def purpose(self, operator: Operator) -> str:
-        """What an operator is there for, by the code that runs it now."""
+        """Tell what an operator is there for, by the code that runs it now."""
         return purpose()
 
     def gives_values(self, operator: Operator) -> bool:
-        """Whether an operator writes to the memory that it gives."""
+        """Tell whether an operator writes to the memory that it gives."""
         return operator.type not in UNINITIALIZED
 
     def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
-        """The paths and classes of the modules that are being called."""
+        """List the paths and classes of the modules that are being called."""
         found = []
         entered = local.thread.entered
         while entered is not None:
@@ -206,7 +206,7 @@ class TorchDriver(amanda.Driver):
         return found[::-1]
 
     def model(self, operator: Operator) -> torch.nn.Module | None:
-        """The outermost module that the operator is a part of; None in one without state.
+        """Return the outermost module that the operator is a part of; None in one without state.
 
         Such a module, as a loss, is as good as a function: it may be made anew for each call.
         """
@@ -217,49 +217,49 @@ class TorchDriver(amanda.Driver):
         descriptions.synchronize(device)
 
     def allocated(self, device: str) -> int | None:
-        """Bytes of an accelerator's memory in use by tensors; None for the host."""
+        """Count the bytes of an accelerator's memory in use by tensors; None for the host."""
         return descriptions.allocated(device)
 
     def gather(self, value: Any, timeout: float = 60) -> Sequence[Any] | None:
-        """What every process of the group gives, or else those that ``torchrun`` started."""
+        """Return what every process of the group gives, or else those that ``torchrun`` started."""
         return processes.gather(value, timeout)
 
     def profiler(self) -> TorchProfiler:
-        """``torch.profiler``."""
+        """Return ``torch.profiler``, as tools use it."""
         return TorchProfiler()
 
     def whole(self, gradient: Any) -> Any:
-        """A gradient with all its rows, if it is a sparse one."""
+        """Return a gradient with all its rows, if it is a sparse one."""
         return rows.whole(gradient)
 
     def canonical_type(self, type: str) -> str:
-        """The base name for what else PyTorch calls an operator (``aten::add.Tensor``)."""
+        """Return the base name for what else PyTorch calls an operator (``aten::add.Tensor``)."""
         return canonical_type(type)
 
     def alike(self, types: Collection[str]) -> Collection[str]:
-        """Types of operators that are spelled like those of these types that there are not."""
+        """List operator types that are spelled like those of these types that there are not."""
         missing = [type for type in types if not is_forward_type(type)]
         known = self._interception.types() if missing else frozenset()  # which takes milliseconds
         return frozenset[str]().union(*(alike(type, known) for type in missing))
 
     def backward_names(self, type: str) -> Collection[str]:
-        """That of the autograd node, also without the number that PyTorch puts behind it."""
+        """List the autograd node's name, also without the number that PyTorch puts behind it."""
         return (type, type.rstrip("0123456789"))
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
-        """Types of forward operators as they are; a backward operator's may come from any."""
+        """Return types of forward operators as they are; those of a backward one may be any."""
         return types if all(is_forward_type(type) for type in types) else None
 
 
 def _leave() -> None:
-    """A forked process (a worker of a DataLoader) is not in the scope of the thread it copied."""
+    """Leave the scopes in a forked process (of a DataLoader): it is in none of the thread's."""
     local.thread.engine = local.thread.active = None
     run_as_written(local.thread, False)
     intercept(False)
 
 
 def _entering_frame() -> FrameType | None:
-    """The frame that opens the scope: the first outside of Amanda and contextlib."""
+    """Return the frame that opens the scope: the first outside of Amanda and contextlib."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")

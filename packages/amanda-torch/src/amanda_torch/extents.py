@@ -1,4 +1,4 @@
-"""Extents: where the elements of a tensor lie in its memory, and which of two overlap."""
+"""An extent tells where the elements of a tensor lie in its memory, and which of two overlap."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PATIENCE = 256
 
 
 class Extent(NamedTuple):
-    """Where the elements of a tensor lie, in bytes.
+    """An extent is where the elements of a tensor lie, in bytes.
 
     Attributes:
         start: of the first one.
@@ -38,23 +38,23 @@ class Extent(NamedTuple):
 
     @property
     def dense(self) -> bool:
-        """Whether it has all that lies from start to end."""
+        """Tell whether it has all that lies from start to end."""
         return self.exact and math.prod(n + 1 for _, n in self.steps) * self.item == (
             self.end - self.start
         )
 
     def fills(self, bytes: int) -> bool:
-        """Whether it is all of a memory of that size."""
+        """Tell whether it is all of a memory of that size."""
         return self.start == 0 and self.end >= bytes and self.dense
 
     def covers(self, other: Extent) -> bool:
-        """Whether all of another one is surely in this one."""
+        """Tell whether all of another one is surely in this one."""
         if not (self.start <= other.start and other.end <= self.end):
             return False
         return self.dense or (self.exact and self[:4] == other[:4])
 
     def meets(self, other: Extent) -> bool:
-        """Whether the two may have bytes in common."""
+        """Tell whether the two may have bytes in common."""
         if self.end <= other.start or other.end <= self.start:
             return False
         if not (self.exact and other.exact):
@@ -63,14 +63,14 @@ class Extent(NamedTuple):
         return search.meet(self.steps, self.item, other.steps, other.item, other.start - self.start)
 
     def with_(self, other: Extent) -> Extent:
-        """All that lies between the ends of both, of which not all is in either."""
+        """Return all that lies between the ends of both, of which not all is in either."""
         return Extent(
             min(self.start, other.start), max(self.end, other.end), (), self.item, False, ()
         )
 
 
 def extent_of(tensor: Tensor) -> Extent:
-    """Where the elements of a tensor lie in its memory."""
+    """Return where the elements of a tensor lie in its memory."""
     item, shape = tensor.element_size(), tuple(tensor.shape)
     start = int(tensor.storage_offset()) * item
     if 0 in shape:
@@ -86,7 +86,7 @@ def extent_of(tensor: Tensor) -> Extent:
 
 
 def _joined(steps: Sequence[tuple[int, int]], item: int) -> Steps:
-    """Axes that lie behind one another without a gap as one."""
+    """Join axes that lie behind one another without a gap."""
     found: list[tuple[int, int]] = []
     for step, count in steps:
         if found and found[-1][0] == step * (count + 1):
@@ -97,13 +97,13 @@ def _joined(steps: Sequence[tuple[int, int]], item: int) -> Steps:
 
 
 class _Search:
-    """Looks for bytes that two extents have in common, up to a number of tries."""
+    """A search looks for bytes that two extents have in common, up to a number of tries."""
 
     def __init__(self) -> None:
         self._tries = _PATIENCE
 
     def meet(self, a: Steps, a_item: int, b: Steps, b_item: int, offset: int) -> bool:
-        """Whether two have any in common, the second one beginning ``offset`` behind the first."""
+        """Tell whether two have any in common, the second beginning ``offset`` behind the first."""
         self._tries -= 1
         if self._tries < 0:
             return True

@@ -48,23 +48,23 @@ DEEPEST = 32
 
 
 def not_a_call_site(function: _T) -> _T:
-    """A decorator of functions, or of classes, whose frames are left out of every address."""
+    """Leave the frames of a function, or of a class, out of every address; this is a decorator."""
     return _with_role(SKIPPED, function)
 
 
 def runs_compiled(function: _T) -> _T:
-    """A decorator of functions that run what was compiled; they are no call sites either."""
+    """Note that a function runs compiled code, and is no call site either; this is a decorator."""
     COMPILED.update(id(code) for code in _codes(function))
     return not_a_call_site(function)
 
 
 def calls_a_module(function: _T) -> _T:
-    """A decorator of functions that call the code of a module: every address ends there."""
+    """Have every address end at a function that calls a module's code; this is a decorator."""
     return _with_role(ENDS, function)
 
 
 def resumes_an_address(function: _T) -> _T:
-    """A decorator of functions from which an address goes on with the thread's ``origin``."""
+    """Have addresses go on from a function with the thread's ``origin``; this is a decorator."""
     return _with_role(RESUMES, function)
 
 
@@ -74,7 +74,7 @@ def _with_role(role: str, function: _T) -> _T:
 
 
 def _codes(value: Any) -> Iterator[CodeType]:
-    """The code of a function or of the methods of a class, and of all functions within them."""
+    """List the code of a function, or of a class's methods, and of all functions within them."""
     if isinstance(value, type):
         for member in vars(value).values():
             if isinstance(member, (FunctionType, staticmethod, classmethod)):
@@ -89,7 +89,7 @@ def _codes(value: Any) -> Iterator[CodeType]:
 
 
 def continued(way: Way, origin: Way) -> Way:
-    """The way that goes on from where a checkpoint was made."""
+    """Return the way that goes on from where a checkpoint was made."""
     if not origin:
         return way
     before, code, offset = origin
@@ -97,7 +97,7 @@ def continued(way: Way, origin: Way) -> Way:
 
 
 def call_sites(frame: FrameType | None, origin: Way) -> Way:
-    """The way from the code of a module to a frame in it.
+    """Return the way from the code of a module to a frame in it.
 
     Args:
         frame: the last call site.
@@ -127,13 +127,13 @@ def call_sites(frame: FrameType | None, origin: Way) -> Way:
 
 
 def first_argument(frame: FrameType) -> Any:
-    """What a function was given first (``self`` in a method), None if it takes nothing."""
+    """Return what a function was given first (``self`` in a method), None if it takes nothing."""
     code = frame.f_code
     return argument(frame, code.co_varnames[0]) if code.co_argcount else None
 
 
 def argument(frame: FrameType, name: str) -> Any:
-    """An argument of a function by its name.
+    """Return an argument of a function by its name.
 
     Before Python 3.13 a look at the local variables leaves a copy of them in the frame, which
     would keep a model alive that the program has let go of. It is emptied, unless the program

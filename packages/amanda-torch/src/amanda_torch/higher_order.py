@@ -38,19 +38,19 @@ _watching: weakref.WeakKeyDictionary[Callable[..., Any], Callable[..., Any]] = (
 
 
 def keyset(args: Any, kwargs: Any, keys: Any) -> Any:
-    """The dispatch keys of an operator that takes functions: not ours."""
+    """Return the dispatch keys of an operator that takes functions, without ours."""
     return _compute_keyset(args, kwargs, keys.remove(KEY))
 
 
 def captures(frame: FrameType) -> bool:
-    """Whether code is that with which PyTorch captures the function of an operator."""
+    """Tell whether code is that with which PyTorch captures the function of an operator."""
     return str(frame.f_globals.get("__name__")).startswith(_MODULES)
 
 
 def captured(
     compile: Callable[..., Any], function: Callable[..., Any], backend: Any, **options: Any
 ) -> Callable[..., Any]:
-    """``torch.compile`` of what an operator does with its function, seen only where it runs."""
+    """Return ``torch.compile`` of an operator's function, seen only where it runs."""
     if not callable(backend):
         return compile(function, backend=backend, **options)  # type: ignore[no-any-return]
     compiled = compile(function, backend=_watched(backend), **options)
@@ -71,7 +71,7 @@ def captured(
 
 
 def _watched(backend: Callable[..., Any]) -> Callable[..., Any]:
-    """A backend of the compiler, whose programs are seen when they run."""
+    """Return a backend of the compiler whose programs are seen when they run."""
     if backend not in _watching:
 
         @functools.wraps(backend)
@@ -93,7 +93,7 @@ def _watched(backend: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def is_derived(cls: type) -> bool:
-    """Whether a custom Function is the gradient that PyTorch derives for such an operator."""
+    """Tell whether a custom Function is the gradient that PyTorch derives for such an operator."""
     return cls.__module__.startswith(_MODULES)
 
 
@@ -130,7 +130,7 @@ def refuse_substitution(actions: Sequence[Action], operator: Operator) -> None:
 
 
 def warn_of_gradient(operator: Operator) -> None:
-    """Say that a tool does not see a gradient that it wants."""
+    """Warn that a tool does not see a gradient that it wants."""
     derived = local.thread.derived
     if derived is not None:
         warnings.warn(

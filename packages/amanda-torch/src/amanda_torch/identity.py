@@ -63,7 +63,7 @@ _Module = torch.nn.Module
 
 
 class Identity:
-    """Knows the operators of a process by the places that run them.
+    """This knows the operators of a process by the places that run them.
 
     Attributes:
         contexts: the calling contexts of modules.
@@ -78,13 +78,13 @@ class Identity:
     def operator(
         self, form: Form, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
     ) -> Operator:
-        """The operator that is executed, where it has one form alone; see :meth:`turn`."""
+        """Return the operator that is executed, where it has one form alone; see :meth:`turn`."""
         return self.turn(form, args, kwargs, frame, thread).operator
 
     def turn(
         self, target: Forms, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
     ) -> Turn:
-        """The operator that is executed, and the form in which it is given its arguments.
+        """Return the operator that is executed, and the form in which it is given its arguments.
 
         Args:
             target: what is called, which tells the form.
@@ -113,7 +113,7 @@ class Identity:
     def module_operator(
         self, context: Context, type: str, frame: FrameType, thread: ThreadState
     ) -> Operator:
-        """The operator that a call of a module is: another one at each turn.
+        """Return the operator that a call of a module is: another one at each turn.
 
         Args:
             context: its calling context.
@@ -132,7 +132,7 @@ class Identity:
         return self._at_turn(turn, site, lambda: new(source=source_of(frame)))
 
     def context(self, entered: Entered, thread: ThreadState) -> Context:
-        """The calling context of a module call, once the first operator runs in it."""
+        """Return the calling context of a module call, once the first operator runs in it."""
         module, outer, frame, context = entered
         if context is None:
             if outer is None:
@@ -144,14 +144,14 @@ class Identity:
         return context  # type: ignore[no-any-return]
 
     def whereabouts(self, frame: FrameType, thread: ThreadState) -> tuple[Context, Way]:
-        """The module that a frame runs in, and the call sites that lead from there to the frame."""
+        """Return the module a frame runs in, and the call sites that lead from it to the frame."""
         self._codes.learn(frame)
         if thread.entered is None:
             return self._outside(frame, thread)
         return self.context(thread.entered, thread), call_sites(frame, thread.origin)
 
     def settled(self, attrs: dict[str, Any], operator: Operator) -> Mapping[str, Any]:
-        """The attributes of an operator, without the values of those that differ."""
+        """Return the attributes of an operator, without the values of those that differ."""
         return attributes(attrs, operator, self._differing.get(operator.serial))
 
     def _passage(
@@ -164,7 +164,7 @@ class Identity:
         frame: FrameType,
         thread: ThreadState,
     ) -> Passage:
-        """The passage through a place within a module with arguments in this form.
+        """Return the passage through a place within a module with arguments in this form.
 
         ``known`` is the last one on this route.
         """
@@ -217,7 +217,7 @@ class Identity:
         settings: Settings,
         names: Sequence[str],
     ) -> Operator:
-        """The operator at a place outside of modules."""
+        """Return the operator at a place outside of modules."""
         address = form.key, way
         place = outside.places.get(address)
         if place is None:
@@ -234,7 +234,7 @@ class Identity:
     def _turn_outside(
         self, form: Form, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
     ) -> Turn:
-        """The operator that is executed outside of modules."""
+        """Return the operator that is executed outside of modules."""
         context, way = self._outside(frame, thread)
         visits = thread.visits
         if visits is None and context is thread.outside:
@@ -254,7 +254,7 @@ class Identity:
     def _within(
         self, parent: Context, module: _Module, frame: FrameType, thread: ThreadState
     ) -> Context:
-        """The context of a module that is called from a frame within another one."""
+        """Return the context of a module that is called from a frame within another one."""
         route = parent.calls.follow(id(module), frame)
         known: Context | None = None if route is None else route.found
         if known is not None and known.holds(module):
@@ -277,7 +277,7 @@ class Identity:
         return context
 
     def _outermost(self, module: _Module, frame: FrameType, thread: ThreadState) -> Context:
-        """The context of a module that is called from outside of modules.
+        """Return the context of a module that is called from outside of modules.
 
         ``model.generate()`` calls parts of the model, which are to be named as parts of it.
         """
@@ -291,9 +291,9 @@ class Identity:
         return self.contexts.model(module, frame, outside)
 
     def _outside(self, frame: FrameType, thread: ThreadState) -> tuple[Context, Way]:
-        """Outside of module calls, what a module is given to (``model.generate()``) runs in it.
+        """Return where code outside of module calls runs: in what a module is given to, if in any.
 
-        The way ends there, or where the scope was opened.
+        ``model.generate()`` is such code. The way ends there, or where the scope was opened.
         """
         outside = thread.outside
         assert outside is not None
@@ -319,7 +319,7 @@ class Identity:
         return self.contexts.model(module, method, outside), way
 
     def _owners(self, frame: FrameType, thread: ThreadState) -> Iterator[_Module]:
-        """The modules that functions around a call from outside of modules are given first."""
+        """List the modules that functions around a call from outside of modules are given first."""
         outside = thread.outside
         assert outside is not None
         for caller, role in _frames_outside(frame, thread):
@@ -332,7 +332,7 @@ class Identity:
                 yield owner
 
     def _given(self, outside: Context, frame: FrameType) -> _Module | None:
-        """The module that a function is given first, as methods are."""
+        """Return the module that a function is given first, as methods are."""
         takes = outside.methods.get(id(self._codes.first(frame.f_code)))
         if takes is None:
             self._codes.learn(frame)
@@ -348,7 +348,7 @@ class Identity:
 def _frames_outside(
     frame: FrameType | None, thread: ThreadState
 ) -> Iterator[tuple[FrameType, str | int | None]]:
-    """The call sites outside of modules, innermost first, up to where the scope was opened.
+    """List the call sites outside of modules, innermost first, up to where the scope was opened.
 
     Each comes with its role; the last one may be what runs a checkpoint again.
     """

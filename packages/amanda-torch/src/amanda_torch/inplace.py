@@ -25,30 +25,30 @@ _nothing = contextlib.nullcontext()
 
 
 class Nowhere:
-    """Stands for the destinations of an operator that writes nowhere."""
+    """This stands for the destinations of an operator that writes nowhere."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
 
     @property
     def count(self) -> int | None:
-        """How many results there are; None if that is known only once the operator has run."""
+        """Count the results; None if that is known only once the operator has run."""
         return self._signature.returns
 
     def refused(self) -> bool:
-        """Whether autograd will not have it write there, which is an error anyway."""
+        """Tell whether autograd will not have it write there, which is an error anyway."""
         return False
 
     def give(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What to run the operator on, for the inputs with what routines have substituted."""
+        """Return what to run the operator on, for the inputs with what routines substituted."""
         return given
 
     def watched(self) -> contextlib.AbstractContextManager[None]:
-        """A context that takes note of what the operator saves for its backward."""
+        """Open a block that takes note of what the operator saves for its backward."""
         return _nothing
 
     def results(self, outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The results of the operator, also if it returns nothing.
+        """Return the results of the operator, also if it returns nothing.
 
         Args:
             outputs: what it returned.
@@ -62,7 +62,7 @@ class Nowhere:
         bounded: Sequence[Tensor],
         refused: Callable[[str], Exception],
     ) -> Sequence[Tensor]:
-        """Have the program's tensors hold what the results have become; returns these tensors.
+        """Have the program's tensors hold what the results have become, and return these.
 
         Args:
             finished: the results, or what routines have replaced them by.
@@ -73,7 +73,7 @@ class Nowhere:
 
 
 class Destinations(Nowhere):
-    """Holds the program's tensors that one execution writes its results to.
+    """This holds the program's tensors that one execution writes its results to.
 
     Args:
         signature: that of the operator.
@@ -108,17 +108,17 @@ class Destinations(Nowhere):
 
     @property
     def count(self) -> int | None:
-        """How many there are; None if that is known only once the operator has run."""
+        """Count them; None if that is known only once the operator has run."""
         return None if self._signature.marks_dirty else len(self._places) or len(self._out)
 
     def refused(self) -> bool:
-        """Whether autograd will not have it write to one of them, which is an error anyway."""
+        """Tell whether autograd will not have it write to one of them, which is an error anyway."""
         targets = [self._inputs[place] for place in self._places if place is not None]
         bases = [t if t._base is None else t._base for t in targets]
         return any(base.is_leaf and base.requires_grad for base in bases)
 
     def give(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What to run the operator on, for the inputs with what routines have substituted."""
+        """Return what to run the operator on, for the inputs with what routines substituted."""
         if given is self._inputs and not self._apart:
             return given
         signature = self._signature
@@ -154,7 +154,7 @@ class Destinations(Nowhere):
             yield
 
     def results(self, outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The results of the operator, also if it returns nothing."""
+        """Return the results of the operator, also if it returns nothing."""
         for tensor, substitute, copy in self._moved_state:
             if not torch.equal(substitute, copy):  # it has been written to
                 tensor.copy_(copy)
@@ -171,7 +171,7 @@ class Destinations(Nowhere):
         bounded: Sequence[Tensor],
         refused: Callable[[str], Exception],
     ) -> Sequence[Tensor]:
-        """Have the program's tensors hold what the results have become; returns these tensors."""
+        """Have the program's tensors hold what the results have become, and return these."""
         written = list(finished)
         places = self._places or self._out or [None] * len(written)
         for i, (place, value) in enumerate(zip(places, finished, strict=True)):
@@ -199,7 +199,7 @@ class Destinations(Nowhere):
 
 
 class _Saved:
-    """A tensor that an operator has saved for its backward."""
+    """This is a tensor that an operator has saved for its backward."""
 
     __slots__ = ("tensor", "version")
 
@@ -208,12 +208,12 @@ class _Saved:
         self.version = self.tensor._version
 
     def set_aside(self) -> None:
-        """Be independent of what is written to its memory from now on."""
+        """Become independent of what is written to its memory from now on."""
         self.tensor = self.tensor.clone()
         self.version = self.tensor._version
 
     def restored(self) -> Tensor:
-        """The tensor; as without hooks, an error if the program has written to it since."""
+        """Return the tensor; as without hooks, it is an error if the program wrote to it since."""
         if self.tensor._version != self.version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an "
@@ -224,7 +224,7 @@ class _Saved:
 
 
 def _misfit(value: Tensor, target: Tensor) -> str | None:
-    """Why a value cannot be written to a tensor as it is."""
+    """Tell why a value cannot be written to a tensor as it is."""
     for what in ("dtype", "device", "shape"):
         given, expected = getattr(value, what), getattr(target, what)
         if given != expected:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def make_kernel(identity: Identity, type: str, resolve: Callable[[], Target]) -> Callable[..., Any]:
-    """A kernel for the interception key.
+    """Make a kernel for the interception key.
 
     What it stands in front of is resolved when it first runs: most operators never do.
     """

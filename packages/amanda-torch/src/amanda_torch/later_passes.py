@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Passes:
-    """The backward passes through one execution."""
+    """These are the backward passes through one execution."""
 
     _differentiated: int | None = None
     _own: tuple[int, Grads] | None = None
@@ -35,7 +35,7 @@ class Passes:
 
     @property
     def is_later(self) -> bool:
-        """Whether the pass that runs comes after one that was differentiated."""
+        """Tell whether the pass that runs comes after one that was differentiated."""
         return self._differentiated is not None and self._differentiated != graph_task()
 
     def keep(self, own: Grads) -> None:
@@ -43,18 +43,18 @@ class Passes:
         self._own = graph_task(), own
 
     def take(self) -> Grads | None:
-        """What was kept in this pass; None if no gradient came to the outputs."""
+        """Return what was kept in this pass; None if no gradient came to the outputs."""
         kept, self._own = self._own, None
         return kept[1] if kept is not None and kept[0] == graph_task() else None
 
 
 def flows(grads: Grads) -> bool:
-    """Whether there is any gradient: autograd runs nodes also with none at all."""
+    """Tell whether there is any gradient: autograd runs nodes also with none at all."""
     return any(grad is not None for grad in grads)
 
 
 def exchanged(total: Grads, own: Grads, substituted: Grads) -> Grads:
-    """All that comes to the inputs, with something else for what the operator itself sends."""
+    """Return what comes to the inputs, with something else for what the operator sends."""
     if substituted is own:
         return total
     return [_exchanged(*each) for each in zip(total, own, substituted, strict=True)]

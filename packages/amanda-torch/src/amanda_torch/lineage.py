@@ -1,4 +1,4 @@
-"""Lineage: which operators made, wrote or viewed the memory of tensors, for tools that ask.
+"""Lineage tells which operators made, wrote or viewed the memory of tensors, for tools that ask.
 
 A tensor is found by its memory and where it lies in that, so that what PyTorch aliases without an
 operator that anybody sees (``detach``, ``.data``) is the same. No tensor is held, nor is one
@@ -40,7 +40,7 @@ _EVENTS = 256  # of one memory that are told apart: a cache is written to at eac
 
 
 class Event(NamedTuple):
-    """An operator that gave a tensor or wrote to one.
+    """An event is an operator that gave a tensor or wrote to one.
 
     Attributes:
         operator: a snapshot of it, since a module may be gone before what it gave is.
@@ -57,17 +57,17 @@ class Event(NamedTuple):
     wrote: bool
 
     def gave(self, object: int, extent: Extent) -> bool:
-        """Whether a tensor is the very one."""
+        """Tell whether a tensor is the very one."""
         return self.object == object and self.extent == extent
 
     def repeats(self, other: Event) -> bool:
-        """Whether another one is of the same operator and place."""
+        """Tell whether another one is of the same operator and place."""
         same = self.operator == other.operator and self.output == other.output
         return same and self.extent == other.extent
 
 
 class _Memory:
-    """What happened to the memory of a tensor, oldest first."""
+    """This is what happened to the memory of a tensor, oldest first."""
 
     def __init__(self, storage: Any) -> None:
         self.reference = StorageWeakRef(storage)
@@ -85,7 +85,7 @@ class _Memory:
             self.events = _summed_up(self.events[: _EVENTS // 2]) + self.events[_EVENTS // 2 :]
 
     def makers(self, object: int, extent: Extent) -> Iterator[Event]:
-        """The events to which a tensor there owes what it is."""
+        """List the events to which a tensor there owes what it is."""
         known = any(event.gave(object, extent) for event in self.events)
         for event in reversed(self.events):
             same = event.gave(object, extent)
@@ -100,7 +100,7 @@ class _Memory:
 
 
 def _summed_up(events: Sequence[Event]) -> list[Event]:
-    """What was written long ago, as one event for each output of an operator."""
+    """Sum up what was written long ago, as one event for each output of an operator."""
     found: dict[tuple[Any, int], Event] = {}
     for event in events:
         if event.wrote:
@@ -111,7 +111,7 @@ def _summed_up(events: Sequence[Event]) -> list[Event]:
 
 
 class Lineage:
-    """What made and wrote the memory of tensors, among the operators that one tool looks at."""
+    """Lineage is what made and wrote tensors' memory, among the operators a tool looks at."""
 
     def __init__(self) -> None:
         self._memories: dict[int, _Memory] = {}
@@ -121,7 +121,7 @@ class Lineage:
         self._lock = threading.Lock()
 
     def makers(self, tensor: Tensor) -> list[tuple[Operator, int]]:
-        """The outputs of operators that a tensor is."""
+        """List the outputs of operators that a tensor is."""
         with self._lock:
             found = _storage(tensor)
             if found is None:
@@ -174,7 +174,7 @@ _lineages: weakref.WeakKeyDictionary[Tool, Lineage] = weakref.WeakKeyDictionary(
 
 @not_a_call_site
 def traced(plan: Plan, carry_out: Strategy, form: Form) -> Strategy:
-    """Carries out a plan, and tells what makes the inputs of the operator."""
+    """Make a strategy that carries out a plan, and tells what makes the inputs of the operator."""
     signature = form.signature
 
     def tell(engine: Engine, operator: Operator, args: Args, kwargs: Kwargs) -> Any:
@@ -211,7 +211,7 @@ def _memory_of(tensors: Sequence[Tensor]) -> Iterator[int]:
 
 
 def _storage(tensor: Tensor) -> tuple[Any, Tensor] | None:
-    """The memory of a tensor, and the tensor itself as it is without what transforms wrap it in."""
+    """Return the memory of a tensor, and the tensor as it is without what transforms wrap it in."""
     while is_wrapped(tensor):
         tensor = unwrapped(tensor)
     return (tensor.untyped_storage(), tensor) if has_storage(tensor) else None

@@ -25,11 +25,11 @@ _script_method = vars(ScriptMethod)["__call__"]
 
 
 def patches_of_modules(identity: Identity) -> list[Patch]:
-    """What takes note of the calls of modules."""
+    """List what takes note of the calls of modules."""
 
     @calls_a_module
     def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        """What ``Module.__call__`` does, which takes note of the call.
+        """Do what ``Module.__call__`` does, and take note of the call.
 
         Which calling context that is, the first operator in it asks for.
         """
@@ -63,7 +63,7 @@ def patches_of_modules(identity: Identity) -> list[Patch]:
 
 @runs_compiled
 def _script_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Outside of modules too, the operators of one call are told apart by their turns."""
+    """Call TorchScript so that outside of modules too, turns tell its operators apart."""
     thread = local.thread
     if thread.engine is None:
         return _script(self, *args, **kwargs)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class KnownModule:
-    """Holds what is known of one module.
+    """This holds what is known of one module.
 
     Attributes:
         outside: the context for calls from outside of any module.
@@ -60,14 +60,14 @@ class KnownModule:
 
     @property
     def root(self) -> Root:
-        """Its operators, where it is the model that is called."""
+        """Return its operators, where it is the model that is called."""
         if self._root is None:
             self._root = Root(self._numbering, self.module())
         return self._root
 
     @property
     def paths(self) -> Paths:
-        """The paths of the modules within it."""
+        """Return the paths of the modules within it."""
         if self._paths is None:
             module = self.module()
             assert module is not None
@@ -76,7 +76,7 @@ class KnownModule:
 
     @property
     def strangers(self) -> weakref.WeakSet[KnownModule]:
-        """Models that it is known not to be part of."""
+        """Return the models that it is known not to be part of."""
         if self._strangers is None:
             self._strangers = weakref.WeakSet()
         return self._strangers
@@ -94,7 +94,7 @@ class KnownModule:
                 parent.calls.forget(address[0])
 
     def at(self, root: Root, scope: str) -> Context | None:
-        """The context that was met first in a model at a path."""
+        """Return the context that was met first in a model at a path."""
         known = self.first.get(root, {}).get(scope)
         return None if known is None else known()
 
@@ -106,14 +106,14 @@ class KnownModule:
 
 
 class KnownModules(dict[int, KnownModule]):
-    """Holds what is known of all living modules, by identity."""
+    """This holds what is known of all living modules, by identity."""
 
     def __init__(self, numbering: Numbering) -> None:
         super().__init__()
         self._numbering = numbering
 
     def of(self, module: torch.nn.Module) -> KnownModule:
-        """What is known of a module."""
+        """Return what is known of a module."""
         known = self.get(id(module))
         if known is None or known.module() is not module:
             known = self[id(module)] = KnownModule(module, self._numbering, self._forget(module))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Numbering:
-    """The ids of all operators that live.
+    """These are the ids of all operators that live.
 
     Attributes:
         models: the model that each operator is in, of those that are in one.
@@ -29,12 +29,12 @@ class Numbering:
         self._marks: dict[str, int] = {}
 
     def model(self, operator: Operator) -> torch.nn.Module | None:
-        """The model that an operator is in."""
+        """Return the model that an operator is in."""
         model = self.models.get(operator.serial)
         return None if model is None else model()
 
     def free_mark(self, number: str, mark: int) -> int:
-        """A mark that no living operator of this number has, if possible the one that is given."""
+        """Return a mark that no living operator of this number has, if possible the given one."""
         if mark and marked(number, mark) not in self.operators:
             return mark
         mark = self._marks.get(number, 1)
@@ -47,7 +47,7 @@ class Numbering:
                 return mark
 
     def backward_operator(self, operator: Operator, type: str, count: int) -> Operator:
-        """The backward operator of a type that an operator has, ``count`` for a further one."""
+        """Return an operator's backward operator of a type, ``count`` for a further one."""
         known = self.backward_operators.get(operator.serial)
         if known is None:
             known = {}
@@ -67,7 +67,7 @@ class Numbering:
 
 
 class Root:
-    """A model as a whole, or all code outside of modules: within it operators are numbered.
+    """A root is a model as a whole, or all code outside of modules: it numbers operators within.
 
     So what a model's operators are called does not depend on what else there is, but for those
     whose id a living operator already has: a mark behind the number tells them from it.
@@ -89,7 +89,7 @@ class Root:
         opt_in: bool = False,
         is_module: bool = False,
     ) -> Operator:
-        """A new operator, with the first id that no living one has."""
+        """Add a new operator, with the first id that no living one has."""
         taken = self._numbering.operators
         prefix = f"{scope}/" if scope else ""
         own = id = self._ids.free(prefix + type, taken=taken if self.module is None else ())
@@ -116,5 +116,5 @@ class Root:
 
 
 def marked(number: str, mark: int) -> str:
-    """The id of an operator beside another one of that number."""
+    """Return the id of an operator beside another one of that number."""
     return f"{number}@{mark}"

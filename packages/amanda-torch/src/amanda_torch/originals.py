@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Rerun:
-    """Runs an operator for the routine that replaces it; no tool sees that.
+    """A rerun runs an operator for the routine that replaces it; no tool sees that.
 
     What the operator writes to are copies, so that the program's own tensors are written to once,
     with what the routine returns.
@@ -50,7 +50,7 @@ class Rerun:
         self.ran_otherwise: Result | None = None
 
     def __call__(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Its results for these inputs."""
+        """Return the operator's results for these inputs."""
         same = all(new is old for new, old in zip(tensors, self._substituted, strict=True))
         if same and self._first is not None and self.ran is None:
             self.ran = recording(self._recording, True, self._first, self._given)

@@ -38,7 +38,7 @@ _WRAPPED_AT_MOST = 16
 
 
 def optimizer(frame: FrameType | None) -> str | None:
-    """The class of the optimizer whose ``step`` runs an operator called from a frame, if one does.
+    """Return the class of the optimizer whose ``step`` runs an operator called from a frame.
 
     Where any frame in between is neither torch's nor the optimizer's, the operator is the
     program's: a closure that the optimizer calls, a hook, a wrapper around either.
@@ -55,7 +55,7 @@ def optimizer(frame: FrameType | None) -> str | None:
 
 
 def _leaves(optimizer: torch.optim.Optimizer, step: FrameType, passed: list[FrameType]) -> bool:
-    """Whether any of the frames that were called from a step is the program's."""
+    """Tell whether any of the frames that were called from a step is the program's."""
     packages = {_package(cls.__module__) for cls in type(optimizer).__mro__} - _BETWEEN
     given = set(_given(step)) if packages else set()
     for frame, caller in zip(passed, [*passed, step][1:], strict=True):
@@ -70,7 +70,7 @@ def _leaves(optimizer: torch.optim.Optimizer, step: FrameType, passed: list[Fram
 
 
 def _is_own(frame: FrameType, caller: FrameType, optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a function from the file of an optimizer is called by name, or on the optimizer.
+    """Tell whether a function from an optimizer's file is called by name, or on the optimizer.
 
     A closure that shows no code, as a function written in C, may be any other of that file.
     """
@@ -80,7 +80,7 @@ def _is_own(frame: FrameType, caller: FrameType, optimizer: torch.optim.Optimize
 
 
 def _given(step: FrameType) -> Iterator[CodeType | None]:
-    """The code of each function that a step is given; None for one that shows none."""
+    """List the code of each function that a step is given; None for one that shows none."""
     code = step.f_code
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)  # *args, **kwargs
@@ -94,7 +94,7 @@ def _given(step: FrameType) -> Iterator[CodeType | None]:
 
 
 def _codes(function: Any) -> Iterator[CodeType | None]:
-    """The code of a function, and of those it stands for as a decorated one or a partial one.
+    """List the code of a function, and of those it stands for as a decorated or a partial one.
 
     Nothing of the program is run to find out, so what a callable says of itself is not asked.
     """
@@ -119,7 +119,7 @@ def _codes(function: Any) -> Iterator[CodeType | None]:
 
 
 def is_torch_internal(frame: FrameType | None) -> bool:
-    """Whether a frame runs an operator for purposes of torch itself."""
+    """Tell whether a frame runs an operator for purposes of torch itself."""
     while frame is not None and (
         ROLES.get(id(frame.f_code)) is SKIPPED or _module(frame) in _FRONTS
     ):

@@ -40,12 +40,12 @@ _NO_COPY = None, None
 
 
 def is_parameter_itself(found: object) -> bool:
-    """Whether something is a parameter itself."""
+    """Tell whether something is a parameter itself."""
     return isinstance(found, torch.nn.Parameter)
 
 
 def read_from(found: torch.Tensor | Node) -> Any:
-    """What a tensor, or the result of an autograd node, was read, cast or viewed of."""
+    """Return what a tensor, or the result of an autograd node, was read, cast or viewed of."""
     node: Node | None
     if isinstance(found, torch.Tensor):
         if found._is_view():
@@ -62,7 +62,7 @@ def read_from(found: torch.Tensor | Node) -> Any:
 
 
 def way_to(tensor: torch.Tensor) -> list[View] | None:
-    """The views by which a tensor comes from its parameter; copies are none.
+    """List the views by which a tensor comes from its parameter; copies are none.
 
     None where that is not known.
     """
@@ -84,7 +84,7 @@ def _way_to_base(base: torch.Tensor) -> list[View] | None:
 def noting_copies(
     kernel: Callable[..., Any], parameter_behind: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """A kernel of an operator that copies, which notes copies of parameters made without grad.
+    """Make an operator's kernel note the copies of parameters that it makes without grad.
 
     Args:
         kernel: runs the operator.

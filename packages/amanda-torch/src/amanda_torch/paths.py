@@ -26,7 +26,7 @@ _WRAPPERS = (
 
 
 class Paths:
-    """Lists the paths of the modules within one, level by level and only as far as is asked.
+    """This lists the paths of the modules within one, level by level and as far as is asked.
 
     So each module of a model is listed once for the module that calls it, however many there are.
     """
@@ -39,7 +39,7 @@ class Paths:
         self._start()
 
     def find(self, module: _Module, call: object, growing: bool = True) -> str | None:
-        """The path of a module; None if it is not within this one.
+        """Return the path of a module; None if it is not within this one.
 
         Args:
             module: what to look for.
@@ -67,7 +67,7 @@ class Paths:
         self._paths[id(module)] = self._module, ""
 
     def listed(self, module: _Module) -> str | None:
-        """The path of a module as far as it is listed; it may have been added since."""
+        """Return the path of a module as far as it is listed; it may have been added since."""
         key = id(module)
         while True:
             found = self._paths.get(key)
@@ -94,7 +94,7 @@ class Paths:
                 self._waiting.append((reference, place))
 
     def _grown(self) -> bool:
-        """Whether modules were added to those that are listed; if so they are listed too."""
+        """Tell whether modules were added to those that are listed, which then are listed too."""
         grown = False
         for i, (reference, path, count) in enumerate(self._containers):
             container = reference()
@@ -106,12 +106,12 @@ class Paths:
 
 
 def joined(scope: str, path: str) -> str:
-    """A path within what is at another path."""
+    """Return a path within what is at another path."""
     return f"{scope}.{path}" if scope and path else scope or path
 
 
 def unwrapped(module: _Module) -> _Module:
-    """The module that is wrapped, or the one that is given if it wraps none.
+    """Return the module that is wrapped, or the one that is given if it wraps none.
 
     A wrapper holds nothing but the module it wraps, and hands on to it what attributes it has not
     itself; some of torch's own do not, and are known by name.
@@ -124,7 +124,7 @@ def unwrapped(module: _Module) -> _Module:
 
 
 def may_wrap(module: _Module) -> bool:
-    """Whether a module is of a class whose modules may wrap another one."""
+    """Tell whether a module is of a class whose modules may wrap another one."""
     hands_on = type(module).__getattr__ is not _Module.__getattr__
     return isinstance(module, _WRAPPERS) or (
         hands_on and not isinstance(module, torch.jit.ScriptModule)
@@ -144,7 +144,7 @@ def _wrapped(module: _Module) -> _Module | None:
 
 
 def is_stateless(module: _Module) -> bool:
-    """Whether a module is as good as a function, so that one may be made anew for each call."""
+    """Tell whether a module is as good as a function, and may be made anew for each call."""
     return layer_name(module) is None and not any(  # Keras keeps variables of its own
         value is not None
         for state in (module._parameters, module._buffers, module._modules)
@@ -153,5 +153,5 @@ def is_stateless(module: _Module) -> bool:
 
 
 def is_module(value: Any) -> bool:
-    """Whether a value is a module that has been through ``Module.__init__``."""
+    """Tell whether a value is a module that has been through ``Module.__init__``."""
     return isinstance(value, _Module) and "_modules" in vars(value)

@@ -1,4 +1,4 @@
-"""Parameters that are read and written as operators are given them."""
+"""Parameters are read and written here as operators are given them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class StoredParameter(Stored):
-    """Where a parameter has the elements of what an operator is given.
+    """This tells where a parameter has the elements of what an operator is given.
 
     That is the parameter, a view of it, or a copy of these, maybe cast to another type.
 
@@ -35,14 +35,14 @@ class StoredParameter(Stored):
                 self._way = way_to(tensor) if tensor.layout is torch.strided else None
 
     def source(self, model: Any) -> torch.nn.Parameter | None:
-        """The parameter, if the model has it."""
+        """Return the parameter, if the model has it."""
         source = self._source()
         if not isinstance(model, torch.nn.Module):
             return None
         return source if any(held is source for held in model.parameters()) else None
 
     def read(self, model: Any) -> torch.Tensor:
-        """A copy of what the operator is given.
+        """Return a copy of what the operator is given.
 
         Raises:
             UnsupportedError: that is a copy whose elements come from no view of the parameter.
@@ -72,7 +72,7 @@ class StoredParameter(Stored):
         return source.detach()
 
     def _places(self, source: torch.Tensor) -> torch.Tensor:
-        """For each element that the operator is given, its place in the parameter."""
+        """Return, for each element that the operator is given, its place in the parameter."""
         places = torch.arange(source.numel()).view(source.shape)
         for view in self._way or ():
             places = view.of(places)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def probe(
     outputs: Sequence[Any], inputs: Sequence[Any], grads: Sequence[Tensor | None]
 ) -> Sequence[Tensor | None]:
-    """Gradients that are computed only to be shown; tools see nothing of how."""
+    """Compute gradients only to show them; tools see nothing of how."""
     # The program's own run will tell of an anomaly, and is what its modes are to count.
     with unwatched(), torch.autograd.set_detect_anomaly(False), unshown():
         return torch.autograd.grad(outputs, inputs, grads, retain_graph=True, allow_unused=True)

@@ -1,4 +1,4 @@
-"""What the processes of one program tell each other, beside its own collectives.
+"""The processes of one program tell each other things beside its own collectives.
 
 They leave notes in the store by which ``torch.distributed`` had them meet. That needs no memory of
 a device, and nobody waits but the first: a process that has failed holds up no other one for good.
@@ -30,7 +30,7 @@ class _Meeting(NamedTuple):
 
 
 def gather(value: Any, timeout: float) -> Sequence[Any] | None:
-    """What every process gives, in the first one; None in the others."""
+    """Return what every process gives, in the first one; None in the others."""
     meeting = _meeting(timeout)
     if meeting is None:
         return [value]
@@ -45,7 +45,7 @@ def gather(value: Any, timeout: float) -> Sequence[Any] | None:
 
 
 def _taken(store: Any, key: str, latest: float) -> Any:
-    """What a process has left; None if it has not come by then."""
+    """Return what a process has left; None if it has not come by then."""
     left = max(0.0, latest - time.monotonic())
     try:
         store.wait([key], timedelta(seconds=left))
@@ -55,7 +55,7 @@ def _taken(store: Any, key: str, latest: float) -> Any:
 
 
 def _meeting(timeout: float) -> _Meeting | None:
-    """Where the processes meet; None if this one is alone."""
+    """Return where the processes meet; None if this one is alone."""
     if not distributed.is_available():
         return None
     if distributed.is_initialized():

@@ -1,4 +1,4 @@
-"""PyTorch's profiler, whose record has a range around each operator that is watched."""
+"""The record of PyTorch's profiler has a range around each operator that is watched."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Thread(threading.local):
 
 
 class TorchProfiler:
-    """Records with ``torch.profiler``, of CUDA devices by CUPTI."""
+    """This profiler records with ``torch.profiler``, of CUDA devices by CUPTI."""
 
     def __init__(self) -> None:
         self._profile: Any = None
@@ -68,7 +68,7 @@ class TorchProfiler:
             ctx.insert_after_backward_op(end, grad_inputs=[])
 
     def stop(self) -> list[Kernel]:
-        """Record no more; what ran within the ranges."""
+        """Stop recording, and return what ran within the ranges."""
         profile, self._profile = self._profile, None
         profile.__exit__(None, None, None)
         return [
@@ -80,7 +80,7 @@ class TorchProfiler:
 
 
 def _within(event: Any, key: str) -> Iterator[Kernel]:
-    """What a range contains, but for what is in ranges inside of it."""
+    """List what a range contains, but for what is in ranges inside of it."""
     for child in event.cpu_children:
         if child.name.startswith(_OURS):
             continue

@@ -20,7 +20,7 @@ _LOADING = frozenset(("from_pretrained",))
 
 
 def purpose() -> str:
-    """What the operator that is being run is there for, by the innermost code that tells."""
+    """Return what the operator that is being run is there for, by the innermost code that tells."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code, module = frame.f_code, str(frame.f_globals.get("__name__", ""))

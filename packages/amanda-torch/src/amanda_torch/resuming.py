@@ -35,7 +35,7 @@ _lock = threading.Lock()
 
 
 def past_us(name: str, operator: Any) -> Callable[..., Any]:
-    """Runs an operator from the dispatch key after ours.
+    """Return what runs an operator from the dispatch key after ours.
 
     Args:
         name: its full name, e.g. ``aten::add.Tensor``.
@@ -71,7 +71,7 @@ def past_us(name: str, operator: Any) -> Callable[..., Any]:
 
 
 def _library(name: str) -> torch.library.Library:
-    """The kernels on that key of the operators of one namespace."""
+    """Return the kernels on that key of the operators of one namespace."""
     namespace = name.partition("::")[0]
     if namespace not in _libraries:
         _libraries[namespace] = torch.library.Library(namespace, "IMPL", _NAME)

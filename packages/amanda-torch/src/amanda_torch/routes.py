@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Route:
-    """The frames that lead to a call, from the innermost one up to the code of the module.
+    """A route is the frames that lead to a call, from the innermost one up to the module's code.
 
     Attributes:
         steps: the code and the offset of each.
@@ -33,7 +33,7 @@ class Route:
 
 
 class Routes:
-    """The known routes within one module, by what they lead to: a key of the one who looks."""
+    """These are the known routes within one module, by a key for what they lead to."""
 
     __slots__ = ("_followed", "_levels", "_next")
 
@@ -43,7 +43,7 @@ class Routes:
         self._levels: dict[object, Any] = {}
 
     def follow(self, key: object, frame: Any) -> Route | None:
-        """The route that ends at a frame; None if it is not known."""
+        """Return the route that ends at a frame; None if it is not known."""
         last = self._followed.get(key)
         if last is None:
             return None

@@ -30,7 +30,7 @@ _is_grad_enabled = torch.is_grad_enabled
 
 @not_a_call_site
 class Routines:
-    """Runs the routines of one plan before an operator, or after it.
+    """This runs the routines of one plan before an operator, or after it.
 
     Gradients of what they return pass straight to what it replaces, but for differentiable ones.
     """
@@ -44,7 +44,7 @@ class Routines:
     def run(
         self, tensors: Sequence[Tensor], operator: Operator, forward: Forward = NOTHING
     ) -> Sequence[Tensor]:
-        """``tensors`` itself, or a list with what routines have returned in it."""
+        """Return ``tensors`` itself, or a list with what routines have returned in it."""
         if not self._actions:
             return tensors
         recording = _is_grad_enabled()
@@ -70,7 +70,7 @@ class Routines:
     def _run_recording(
         self, tensors: Sequence[Tensor], operator: Operator, forward: Forward
     ) -> Sequence[Tensor]:
-        """What autograd sees of it: a differentiable routine, but only results of any other."""
+        """Run an action as autograd sees it: it records the routine, or only its results."""
         returned = tensors
         for differentiable, group in itertools.groupby(self._actions, lambda a: a.differentiable):
             actions = tuple(group)
@@ -127,7 +127,7 @@ unrecorded = functools.partial(recording, False, False)
 
 
 def constant(originals: Sequence[Tensor], substitutes: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Substitutes that are not differentiated: their gradients pass straight to the originals."""
+    """Make substitutes constant, so that their gradients pass straight to the originals."""
     detached = list(substitutes)
     for i, substitute in enumerate(substitutes):
         if substitute.requires_grad and substitute is not originals[i]:

@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def whole(gradient: Tensor | None) -> Tensor | None:
-    """A gradient with all its rows, as a routine is given it that runs on any backend."""
+    """Return a gradient with all its rows, as routines of any backend take it."""
     if gradient is None or gradient.layout is not torch.sparse_coo:
         return gradient
     return gradient.to_dense()
 
 
 def in_rows(gradient: Tensor | None, like: Tensor | None) -> Tensor | None:
-    """A gradient as PyTorch had the one that it stands for: optimizers may take only such."""
+    """Return a gradient in rows as PyTorch had its original: optimizers may take only such."""
     if gradient is None or like is None or like.layout is not torch.sparse_coo:
         return gradient
     if gradient.layout is torch.sparse_coo:

@@ -25,7 +25,7 @@ _UNDECLARED = frozenset(("running_mean", "running_var"))
 
 
 class OperatorSignature(Signature):
-    """The signature of an operator of the dispatcher.
+    """This is the signature of an operator of the dispatcher.
 
     Attributes:
         types_tell: whether the types of the positional arguments tell where tensors are: none are
@@ -44,7 +44,7 @@ class OperatorSignature(Signature):
         self._read_settings(schema)
 
     def _read_writes(self, overload: Any) -> None:
-        """Where it writes."""
+        """Read from the schema where it writes."""
         schema = overload._schema
         written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
         changed = {a.name for a in written} | _UNDECLARED.intersection(self.names)
@@ -62,7 +62,7 @@ class OperatorSignature(Signature):
         self.writes = bool(written or self.state)
 
     def _read_results(self, schema: Any) -> None:
-        """What it returns."""
+        """Read from the schema what it returns."""
         self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
         kinds = [str(r.type) for r in schema.returns]
         if kinds != ["List[Tensor]"]:
@@ -70,7 +70,7 @@ class OperatorSignature(Signature):
             self.returns_tensors = all(kind == "Tensor" for kind in kinds)
 
     def _read_tensors(self, schema: Any) -> None:
-        """Which arguments are tensors."""
+        """Read from the schema which arguments are tensors."""
         tensors = [a for a in schema.arguments if "Tensor" in str(a.type)]
         named = [a.name for a in tensors if a.kwarg_only and a.name not in self.out]
         positional = [a for a in tensors if not a.kwarg_only]
@@ -81,7 +81,7 @@ class OperatorSignature(Signature):
         self.types_tell = not named and not any("List" in str(a.type) for a in positional)
 
     def _read_settings(self, schema: Any) -> None:
-        """What tells operators apart: with the numbers that stand for tensors, and without."""
+        """Read what tells operators apart: with the numbers that stand for tensors, and without."""
         by_name = {a.name for a in schema.arguments if a.kwarg_only}
         tensors = {a.name for a in schema.arguments if "Tensor" in str(a.type)}
         told = set(self.names) - _INDIFFERENT - tensors
@@ -99,7 +99,7 @@ class OperatorSignature(Signature):
         return tuple(i for i, name in enumerate(self.names) if name in names)
 
     def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
-        """The tensors among the arguments, lists flattened, destinations (``out=``) left out."""
+        """List the tensors among the arguments, lists flattened; no destinations (``out=``)."""
         if self._by_name:
             return super().tensors(args, kwargs)
         found: list[Tensor] = []
@@ -115,7 +115,7 @@ class OperatorSignature(Signature):
         return found
 
     def numeric(self, args: Args, kwargs: Kwargs) -> bool:
-        """Whether a number stands for a tensor among the arguments."""
+        """Tell whether a number stands for a tensor among the arguments."""
         count = len(args)
         for i in self.tensor_places:
             if i >= count:
@@ -128,7 +128,7 @@ class OperatorSignature(Signature):
         )
 
     def wrapped(self, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        """The arguments with tensors for the numbers that stand for some."""
+        """Return the arguments with tensors for the numbers that stand for some."""
         places, names = self.tensor_places, self._by_name
         return (
             tuple(wrapped_in(v) if i in places else v for i, v in enumerate(args)),
@@ -136,11 +136,11 @@ class OperatorSignature(Signature):
         )
 
     def rewrapped(self, result: Any) -> Any:
-        """What the operator returned, with tensors for the numbers that stand for some."""
+        """Return what the operator returned, with tensors for the numbers that stand for some."""
         return wrapped_in(result) if self.returns_tensors else result
 
     def arrangement(self, args: Args, numeric: bool) -> tuple[int, ...]:
-        """What decides where among :meth:`tensors` an argument is: optional tensors that are
+        """Return what decides where among :meth:`tensors` an argument is: optional tensors that are
         absent, and lengths of lists, where other tensors come behind; and numbers.
 
         Args:
@@ -154,7 +154,7 @@ class OperatorSignature(Signature):
     def settings(
         self, args: Args, kwargs: Kwargs, numeric: bool = False
     ) -> tuple[Settings, Sequence[str]] | None:
-        """What tells operators apart outside of modules, and the names of these arguments."""
+        """Return what tells operators apart outside of modules, and these arguments' names."""
         places, keywords, names = self._settings[numeric]
         if not names:
             return None
@@ -165,7 +165,7 @@ class OperatorSignature(Signature):
         return tuple(given), names
 
     def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
-        """The arguments that are no tensors, by name, with the schema's defaults filled in.
+        """Return by name the arguments that are no tensors, with the schema's defaults in place.
 
         A number that stands for a tensor is one of them.
         """
@@ -180,7 +180,7 @@ class OperatorSignature(Signature):
 
 
 def _number(value: Any) -> int:
-    """How many tensors an argument is."""
+    """Count how many tensors an argument is."""
     if type(value) in (list, tuple):
         return sum(isinstance(element, Tensor) for element in value)
     return int(isinstance(value, Tensor))

@@ -1,4 +1,4 @@
-"""TorchScript: while tools are active its operators run one by one, as they are written.
+"""TorchScript runs its operators one by one, as they are written, while tools are active.
 
 From the second call on its executor would differentiate and fuse what it runs by itself, below
 the dispatcher: autograd would not see what tools substitute, nor would tools see the gradients.
@@ -47,7 +47,7 @@ def run_as_written(thread: ThreadState, as_written: bool) -> None:
 
 
 def prepare(thread: ThreadState, function: Any, args: tuple[Any, ...]) -> None:
-    """Have a function or method of TorchScript run as it is written; say what no tool sees.
+    """Have a function or method of TorchScript run as written; warn of what no tool sees.
 
     What was optimized before would be run as it is; afterwards the program optimizes it again.
 
@@ -98,7 +98,7 @@ def _unseen_in(graph: Any) -> set[str]:
 
 
 def _methods(modules: list[Any]) -> Iterator[Any]:
-    """The methods of modules of TorchScript and of all modules within them."""
+    """List the methods of modules of TorchScript and of all modules within them."""
     for module in modules:
         yield from map(module._get_method, module._method_names())
         yield from _methods([inner for _, inner in ModuleDict(module).items()])

@@ -31,7 +31,7 @@ _NUMBERS = frozenset((bool, float, complex))  # equal to integers, but another s
 
 
 def setting(value: Any) -> object:
-    """What of an argument tells operators apart; None for what is no plain value, as a tensor."""
+    """Return what of an argument tells operators apart; None for what is no plain value."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -43,7 +43,7 @@ def setting(value: Any) -> object:
 
 
 class Place:
-    """A place outside of modules, and its operators by their settings.
+    """A place lies outside of modules, and has its operators by their settings.
 
     Args:
         unsettled: keeps for operators the names of those settings that differ among executions.
@@ -59,7 +59,7 @@ class Place:
         self._only: Operator | None = None
 
     def get(self, settings: Settings) -> Operator | None:
-        """The operator with these settings, None if it has not been met."""
+        """Return the operator with these settings, None if it has not been met."""
         found = self._found.get(settings)
         if found is None and self._differing:
             found = self._found.get(self._masked(settings))
@@ -68,7 +68,7 @@ class Place:
     def add(
         self, settings: Settings, names: Sequence[str], new: Callable[[], Operator]
     ) -> Operator:
-        """The operator with these settings, a new one if need be.
+        """Add the operator with these settings, a new one if need be.
 
         Args:
             settings: what it is given.
@@ -98,7 +98,7 @@ class Place:
 
 
 class _Attributes(Mapping[str, Any]):
-    """Attributes of an operator of which some differ from one execution to the next.
+    """These are attributes of an operator of which some differ from one execution to the next.
 
     Their names are there, and no way to read them, one by one or all at once, gives a value.
     """
@@ -130,5 +130,5 @@ class _Attributes(Mapping[str, Any]):
 def attributes(
     attrs: dict[str, Any], operator: Operator, differing: frozenset[str] | None
 ) -> Mapping[str, Any]:
-    """The attributes of an operator, without the values of those that differ."""
+    """Return the attributes of an operator, without the values of those that differ."""
     return attrs if differing is None else _Attributes(attrs, differing, operator.id)

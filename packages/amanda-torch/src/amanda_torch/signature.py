@@ -20,7 +20,7 @@ Kwargs = dict[str, Any]
 
 
 class Signature:
-    """Tells the names and kinds of the arguments of one operator.
+    """A signature tells the names and kinds of the arguments of one operator.
 
     Attributes:
         tensor_places: positions of the arguments that are declared as tensors, or as lists of them.
@@ -57,7 +57,7 @@ class Signature:
         self.variadic = variadic
 
     def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
-        """The tensors among the arguments, lists flattened, destinations (``out=``) left out."""
+        """List the tensors among the arguments, lists flattened; no destinations (``out=``)."""
         found: list[Tensor] = []
         for value in args:
             if isinstance(value, Tensor):
@@ -76,7 +76,7 @@ class Signature:
     def with_tensors(
         self, args: Args, kwargs: Kwargs, tensors: Sequence[Any]
     ) -> tuple[Args, Kwargs]:
-        """The arguments with other tensors in the places that :meth:`tensors` found."""
+        """Return the arguments with other tensors in the places that :meth:`tensors` found."""
         rest = iter(tensors)
         return (
             tuple(_refill(value, rest) for value in args),
@@ -84,7 +84,7 @@ class Signature:
         )
 
     def places(self, positions: Sequence[int], args: Args) -> list[int]:
-        """Which of the tensors that :meth:`tensors` finds are the arguments at ``positions``."""
+        """List which of the tensors that :meth:`tensors` finds are arguments at ``positions``."""
         places: list[int] = []
         count = 0
         for i, value in enumerate(args[: max(positions, default=-1) + 1]):
@@ -95,11 +95,11 @@ class Signature:
         return places
 
     def out_tensors(self, kwargs: Kwargs) -> list[Tensor]:
-        """The tensors given by ``out=``, in the order of the results."""
+        """List the tensors given by ``out=``, in the order of the results."""
         return outputs_of([kwargs[name] for name in self.out if name in kwargs])
 
     def result(self, tensors: Sequence[Tensor]) -> Any:
-        """Tensors in the form in which the operator returns them."""
+        """Return tensors in the form in which the operator returns them."""
         if self.returns is None:
             return list(tensors)
         if self.returns == 0:
@@ -108,19 +108,19 @@ class Signature:
 
     @property
     def outputs_of(self) -> Callable[[Any], list[Tensor]]:
-        """Tells the tensors that it returned, lists flattened."""
+        """List the tensors that it returned, lists flattened."""
         return outputs_of
 
     def output_names(self, result: Any) -> list[str]:
-        """What these are called; schemas have no names for them."""
+        """List what these are called; schemas have no names for them."""
         return []
 
     def with_outputs(self, result: Any, tensors: Sequence[Tensor]) -> Any:
-        """What it returned, with other tensors in it."""
+        """Return what it returned, with other tensors in it."""
         return with_outputs(result, tensors)
 
     def input_names(self, args: Args, kwargs: Kwargs) -> list[str]:
-        """Names of the tensors that :meth:`tensors` finds; ``name[i]`` for elements of a list."""
+        """List the names of what :meth:`tensors` finds; ``name[i]`` for elements of a list."""
         names: list[str] = []
         for name, value in self.named(args, kwargs):
             if name in self.out:
@@ -132,7 +132,7 @@ class Signature:
         return names
 
     def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
-        """The arguments that are no tensors, by name; absent tensors as None."""
+        """Return the arguments that are no tensors, by name; absent tensors as None."""
         return {
             name: value
             for name, value in self.named(args, kwargs)
@@ -143,7 +143,7 @@ class Signature:
     def settings(
         self, args: Args, kwargs: Kwargs, numeric: bool = False
     ) -> tuple[Settings, Sequence[str]] | None:
-        """What tells operators apart outside of modules, and the names of these arguments.
+        """Return what tells operators apart outside of modules, and these arguments' names.
 
         None if it takes nothing but tensors.
 
@@ -156,7 +156,7 @@ class Signature:
         return tuple([setting(given.get(name)) for name in self.names]), self.names
 
     def named(self, args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
-        """The arguments with their names."""
+        """Return the arguments with their names."""
         fixed = len(self.names) - self.variadic
         yield from zip(self.names[:fixed], args, strict=False)
         if self.variadic:
@@ -165,7 +165,7 @@ class Signature:
 
 
 class FunctionSignature(Signature):
-    """The signature of a custom autograd Function, from its ``forward``."""
+    """This is the signature of a custom autograd Function, from its ``forward``."""
 
     writes = True
     marks_dirty = True
@@ -181,12 +181,12 @@ class FunctionSignature(Signature):
         super().__init__(names, variadic)
 
     def result(self, tensors: Sequence[Tensor]) -> Any:
-        """Tensors in the form in which most functions return them."""
+        """Return tensors in the form in which most functions return them."""
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def outputs_of(result: Any) -> list[Tensor]:
-    """The tensors that an operator returned, lists flattened."""
+    """List the tensors that an operator returned, lists flattened."""
     if isinstance(result, Tensor):
         return [result]
     found: list[Tensor] = []
@@ -197,7 +197,7 @@ def outputs_of(result: Any) -> list[Tensor]:
 
 
 def with_outputs(result: Any, tensors: Sequence[Tensor]) -> Any:
-    """What an operator returned, with other tensors in it."""
+    """Return what an operator returned, with other tensors in it."""
     return _refill(result, iter(tensors))
 
 

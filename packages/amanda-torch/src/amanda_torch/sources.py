@@ -16,7 +16,7 @@ _PACKAGES = ("torch", "amanda_torch", "keras")
 
 
 def source_of(frame: FrameType | None) -> Source | None:
-    """The nearest line that is the program's, from a frame outwards.
+    """Return the nearest line that is the program's, from a frame outwards.
 
     None if there is none, as in a thread of autograd.
     """
@@ -34,7 +34,7 @@ def source_of(frame: FrameType | None) -> Source | None:
 
 
 def _scripted(places: tuple[str, ...]) -> Source | None:
-    """The nearest such line of the TorchScript that this thread runs."""
+    """Return the nearest such line of the TorchScript that this thread runs."""
     traceback = gather_traceback(python=False, script=True, cpp=False)
     for line in symbolize_tracebacks([traceback])[0]:
         if is_program(line["filename"], places):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _Boundary(torch.autograd.Function):
-    """Tensors that stand for others; the gradient of each goes to the one that it stands for.
+    """At a boundary tensors stand for others, to which their gradients go.
 
     Those that they stand for are given first, as many as ``count``; none if they stand for
     themselves. ``watch``, if given, sees the gradients on their way, all at once, and may replace
@@ -65,7 +65,7 @@ class _Boundary(torch.autograd.Function):
 
 
 class _Rebase(torch.autograd.Function):
-    """Gives a tensor of the program the gradient of another one that shares its memory."""
+    """This gives a tensor of the program the gradient of another one that shares its memory."""
 
     @staticmethod
     def forward(target: Tensor, source: Tensor) -> Tensor:
@@ -98,17 +98,17 @@ _nodes = (vars(_Boundary)["_backward_cls"], vars(_Rebase)["_backward_cls"])
 
 
 def is_ours(node: object) -> bool:
-    """Whether an autograd node belongs to no operator, but stands between them."""
+    """Tell whether an autograd node belongs to no operator, but stands between them."""
     return isinstance(node, _nodes)
 
 
 def records_tangents() -> bool:
-    """Whether gradients are computed in forward mode (``torch.func.jvp``), at this moment."""
+    """Tell whether gradients are computed in forward mode (``torch.func.jvp``), at this moment."""
     return bool(forward_ad._current_level >= 0)
 
 
 def in_graph(tensor: Tensor) -> Tensor:
-    """The tensor that autograd knows: itself, or what transforms of ``torch.func`` wrap in it.
+    """Return the tensor that autograd knows: itself, or what ``torch.func`` wraps in it.
 
     ``vmap`` wraps tensors that say that they need no gradient, whatever is in them.
     """
@@ -118,26 +118,26 @@ def in_graph(tensor: Tensor) -> Tensor:
 
 
 def carries_gradient(tensor: Tensor) -> bool:
-    """Whether a gradient flows through a tensor, in either mode."""
+    """Tell whether a gradient flows through a tensor, in either mode."""
     if tensor.requires_grad or (is_wrapped(tensor) and in_graph(tensor).requires_grad):
         return True
     return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
 
 
 def is_below_autograd() -> bool:
-    """Whether what runs is part of an operator whose gradient is its own, at this moment."""
+    """Tell whether what runs is part of an operator whose gradient is its own, at this moment."""
     return is_key_excluded(AUTOGRAD)
 
 
 def is_strided_nested(tensor: Tensor) -> bool:
-    """Whether a tensor is of the kind for which PyTorch has no custom autograd Functions."""
+    """Tell whether a tensor is of the kind for which PyTorch has no custom autograd Functions."""
     return tensor.is_nested and tensor.layout is torch.strided
 
 
 def straight_through(
     originals: Sequence[Tensor], substitutes: Sequence[Tensor]
 ) -> Sequence[Tensor]:
-    """The substitutes, with their gradients passing straight to the originals.
+    """Return the substitutes, with their gradients passing straight to the originals.
 
     Args:
         originals: what they stand for.
@@ -156,7 +156,7 @@ def watched(
     tensors: Sequence[Tensor],
     watch: Callable[[list[Tensor | None], Sequence[int]], Sequence[Tensor | None]],
 ) -> Sequence[Tensor]:
-    """The same tensors, past a watch on their gradients.
+    """Return the same tensors, past a watch on their gradients.
 
     Args:
         tensors: what is watched.
@@ -204,7 +204,7 @@ def _bound(
 
 
 def _apply(watch: Any, count: int, tensors: list[Tensor]) -> Sequence[Tensor]:
-    """What ``_Boundary.apply`` does, less the search for defaults of arguments."""
+    """Do what ``_Boundary.apply`` does, without the search for defaults of arguments."""
     bound: Sequence[Tensor]
     if transforms_active():
         bound = _Boundary.apply(watch, count, *tensors)  # type: ignore[no-untyped-call]

@@ -10,7 +10,7 @@ from amanda_torch.straight import carries_gradient, is_strided_nested
 
 
 def incompatible(original: Any, substitute: Any) -> str | None:
-    """Why ``substitute`` cannot stand for ``original``; None if it can.
+    """Tell why ``substitute`` cannot stand for ``original``; None if it can.
 
     It must be a tensor of the same dtype and device. Of None it only has to be a tensor.
     """
@@ -26,7 +26,7 @@ def incompatible(original: Any, substitute: Any) -> str | None:
 
 
 def incompatible_gradient(original: Any, substitute: Any) -> str | None:
-    """The same for a gradient, which has the shape of what it is the gradient of."""
+    """Tell why a substitute cannot stand for a gradient, which has the shape of its tensor."""
     reason = incompatible(original, substitute)
     if reason is None and original is not None and original.shape != substitute.shape:
         expected, given = tuple(original.shape), tuple(substitute.shape)
@@ -35,7 +35,7 @@ def incompatible_gradient(original: Any, substitute: Any) -> str | None:
 
 
 def stops_gradient(original: Any, substitute: Any) -> str | None:
-    """The same for a substitute that the gradient is to pass straight through."""
+    """Tell why a substitute cannot have the gradient pass straight through it."""
     reason = incompatible(original, substitute)
     if reason is not None or original is None or not carries_gradient(original):
         return reason

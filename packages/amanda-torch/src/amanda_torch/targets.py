@@ -34,7 +34,7 @@ _PLAIN = frozenset(
 
 
 class Form:
-    """One form in which an operator is given its arguments.
+    """A form is one way in which an operator is given its arguments.
 
     Attributes:
         type: the operator's type.
@@ -71,13 +71,13 @@ class Form:
         self.pick = None if places is None else _pick(places)
 
     def tensors(self, args: Args, kwargs: Kwargs) -> Sequence[Tensor]:
-        """The tensors among the arguments; see :meth:`Signature.tensors`."""
+        """List the tensors among the arguments; see :meth:`Signature.tensors`."""
         return self.signature.tensors(args, kwargs) if self.pick is None else self.pick(args)
 
     def with_tensors(
         self, args: Args, kwargs: Kwargs, tensors: Sequence[Tensor]
     ) -> tuple[Args, Kwargs]:
-        """The arguments with other tensors in the places that :meth:`tensors` found."""
+        """Return the arguments with other tensors in the places that :meth:`tensors` found."""
         if self.places is None:
             return self.signature.with_tensors(args, kwargs, tensors)
         given = list(args)
@@ -86,16 +86,15 @@ class Form:
         return tuple(given), kwargs
 
     def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]] | None:
-        """What tells operators apart outside of modules, and the names of these arguments."""
+        """Return what tells operators apart outside of modules, and these arguments' names."""
         return self.signature.settings(args, kwargs, self.numeric)
 
     def form(self, args: Args, kwargs: Kwargs) -> Form:
-        """This one: what has one form alone is its own target."""
+        """Return this form: what has one form alone is its own target."""
         return self
 
     def guard(self, args: Args) -> Callable[[Args], bool]:
-        """Tells whether other arguments are in this form too, in which these are; or that it cannot
-        tell."""
+        """Return what tells whether other arguments are in this form; it may be unable to tell."""
         return _never if self.places is None else _guard(args, self.signature.tensor_places)
 
 
@@ -107,7 +106,7 @@ def _pick(places: tuple[int, ...]) -> Callable[[Args], Sequence[Tensor]]:
 
 
 def _guard(args: Args, places: Sequence[int]) -> Callable[[Args], bool]:
-    """Tells whether what may be a tensor among arguments is of the same types as in these."""
+    """Return what tells whether the types of other arguments' tensors are those of these."""
     count = len(args)
     found = [(i, type(args[i])) for i in places if i < count]
     if not 1 <= len(found) <= 3:
@@ -129,7 +128,7 @@ def _never(args: Args) -> bool:
 
 
 class Target:
-    """An overload that a kernel stands in front of."""
+    """A target is an overload that a kernel stands in front of."""
 
     def __init__(self, type: str, name: str) -> None:
         namespace, _, rest = name.partition("::")
@@ -145,7 +144,7 @@ class Target:
         self._by_types: dict[tuple[Any, ...], Form] = {}
 
     def form(self, args: Args, kwargs: Kwargs) -> Form:
-        """The form of an execution; mostly the types of the positional arguments tell."""
+        """Return the form of an execution; mostly the types of the positional arguments tell."""
         types = tuple(map(type, args))
         form = self._by_types.get(types)
         if form is not None and not count_function_modes():
@@ -177,7 +176,7 @@ class Target:
         return known
 
     def _on_numbers(self) -> tuple[Run, Run]:
-        """What runs and resumes it where numbers stand for tensors."""
+        """Return what runs and resumes it where numbers stand for tensors."""
         signature, run, resume = self._signature, self._run, self._resume
         takes_them = self._takes_numbers
 

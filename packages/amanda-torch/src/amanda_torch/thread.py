@@ -47,7 +47,7 @@ CONTEXT = 3
 
 
 class ThreadState:
-    """Holds the state of one thread.
+    """This holds the state of one thread.
 
     Attributes:
         engine: the tools that see the operators that run now, None for none.
@@ -118,7 +118,7 @@ class ThreadState:
 
     @property
     def owner(self) -> tuple[int, int]:
-        """Tells apart the threads, and in each the scopes that routines open."""
+        """Return what tells apart the threads, and in each the scopes that routines open."""
         depth, around = 0, self.around
         while around is not None:
             depth, around = depth + 1, around.around
@@ -138,7 +138,7 @@ intercept: Callable[[bool], None] = functools.partial(set_key_included, KEY)
 
 
 def intercepting() -> bool:
-    """Whether operators of this thread arrive at our kernels."""
+    """Tell whether operators of this thread arrive at our kernels."""
     return is_key_included(KEY)
 
 
@@ -149,7 +149,7 @@ _MARK = dispatch_key_parse("DeferredInit")
 
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
-    """A context in which a backward is none of the program's, but run by a routine or for one."""
+    """Open a block whose backward is none of the program's, but run by or for a routine."""
     before = is_unwatched()
     set_key_excluded(_MARK, True)
     try:
@@ -162,7 +162,7 @@ is_unwatched: Callable[[], bool] = functools.partial(is_key_excluded, _MARK)
 
 
 def unseen(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of torch whose operators are none of the program's.
+    """Return a function of torch whose operators are none of the program's.
 
     The threads of a backward take over what is switched on here, and so they see nothing either.
     """

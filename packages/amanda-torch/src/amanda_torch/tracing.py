@@ -22,7 +22,7 @@ _plain: dict[type, bool] = {torch.Tensor: True, torch.nn.Parameter: True}
 
 
 def is_tracing(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether an execution is part of tracing (fake tensors, ``torch.export``, ``jit.trace``)."""
+    """Tell whether an execution is traced (fake tensors, ``torch.export``, ``jit.trace``)."""
     for tensor in tensors:
         cls = type(tensor)
         plain = _plain.get(cls)

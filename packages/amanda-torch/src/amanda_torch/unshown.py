@@ -14,7 +14,7 @@ _nothing = contextlib.nullcontext()
 
 
 def unshown() -> contextlib.AbstractContextManager[None]:
-    """A context in which operators are not shown to modes and profilers, if there are any."""
+    """Open a block in which operators are not shown to modes and profilers, if there are any."""
     return _unshown() if count_modes() or is_profiled() else _nothing
 
 

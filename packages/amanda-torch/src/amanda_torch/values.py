@@ -30,7 +30,7 @@ _LACKING |= {
 
 
 def value(tensor: Tensor) -> Any:
-    """What a tensor holds now, as a NumPy array; types that NumPy lacks as larger ones.
+    """Return what a tensor holds now, as a NumPy array; types that NumPy lacks as larger ones.
 
     Raises:
         ValueUnavailableError: it has no value of its own, or none that NumPy can hold.
@@ -43,7 +43,7 @@ def value(tensor: Tensor) -> Any:
 
 
 def _beneath(tensor: Tensor) -> Tensor:
-    """The tensor that transforms have wrapped."""
+    """Return the tensor that transforms have wrapped."""
     while is_wrapped(tensor):
         if is_batched(tensor):
             raise ValueUnavailableError(

@@ -1,4 +1,4 @@
-"""Which elements of a tensor another one has: views of its memory, and copies of such."""
+"""Views tell which elements of a tensor another one has: views of its memory, and copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PASSING = re.compile(
 
 
 class View(NamedTuple):
-    """A view of a tensor.
+    """A view of a tensor tells which of its elements another one has.
 
     Attributes:
         strides: those of the tensor that is viewed.
@@ -34,13 +34,13 @@ class View(NamedTuple):
     offset: int
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The view of a tensor, which is copied if it has other strides."""
+        """Return the view of a tensor, which is copied if it has other strides."""
         like = torch.empty_strided(tensor.shape, self.strides, dtype=tensor.dtype)
         return torch.as_strided(like.copy_(tensor), self.size, self.stride, self.offset)
 
 
 def view_of_base(view: torch.Tensor) -> View:
-    """How a view sees its base."""
+    """Tell how a view sees its base."""
     base = view._base
     assert base is not None
     offset = int(view.storage_offset() - base.storage_offset())
@@ -48,9 +48,10 @@ def view_of_base(view: torch.Tensor) -> View:
 
 
 def views_by_nodes(tensor: torch.Tensor) -> list[View] | None:
-    """How a tensor sees what autograd says it was copied, cast and viewed of: by one view, or none.
+    """Tell by which view a tensor sees what autograd says it was copied, cast and viewed of.
 
-    What it was made of has its elements in their order. None where it is no view of that.
+    It is a list of that one, or empty for the same. What it was made of has its elements in
+    their order. None where it is no view of that.
     """
     node, nodes = tensor.grad_fn, []
     while node is not None and not hasattr(node, "variable"):
@@ -75,7 +76,7 @@ def views_by_nodes(tensor: torch.Tensor) -> list[View] | None:
 
 
 def _affine(places: torch.Tensor, shape: Sequence[int]) -> View | None:
-    """The view of a tensor of some shape that has its elements at these places, if one has."""
+    """Return a view of a tensor of some shape that has its elements at these places, if any."""
     offset = int(places.flatten()[0])
     steps = [places.select(d, min(1, n - 1)).flatten()[0] for d, n in enumerate(places.shape)]
     stride = [int(step) - offset for step in steps]

@@ -1,4 +1,4 @@
-"""Numbers that stand for tensors: ``x > 0`` is computed as ``gt(x, 0)`` on two tensors.
+"""Numbers may stand for tensors: ``x > 0`` is computed as ``gt(x, 0)`` on two tensors.
 
 PyTorch marks the tensor that it makes of a number as a wrapped number, since that promotes types as
 a number does. A Python kernel is given the number itself, and most operators do not take it back.
@@ -38,12 +38,12 @@ with InferenceMode(False), ForceDispatchKeys(_INCLUDED, _EXCLUDED):
 
 
 def outside_of_transforms() -> Any:
-    """A context in which no transform of ``torch.func`` and no mode wraps what is computed."""
+    """Open a block in which no transform of ``torch.func`` and no mode wraps what is computed."""
     return ForceDispatchKeys(_INCLUDED, _EXCLUDED)
 
 
 def wrapped(number: Any) -> Tensor:
-    """A number as the tensor that PyTorch makes of it.
+    """Return a number as the tensor that PyTorch makes of it.
 
     Python has no function for this, but an operator that takes a number for a tensor keeps what it
     has made of it for its gradient. Neither modes nor hooks nor profilers of the program see it.
@@ -68,7 +68,7 @@ def wrapped(number: Any) -> Tensor:
 
 
 def wrapped_in(value: Any) -> Any:
-    """A value, or a list, with its numbers wrapped."""
+    """Return a value, or a list, with its numbers wrapped."""
     if type(value) in NUMBERS:
         return wrapped(value)
     if type(value) in (list, tuple):
@@ -77,7 +77,7 @@ def wrapped_in(value: Any) -> Any:
 
 
 class NumberWithoutValue:
-    """An attribute that PyTorch hands to Python in place of a wrapped number that has it.
+    """This is an attribute that PyTorch hands to Python in place of a wrapped number.
 
     A number that lies nowhere in memory would be an error there: the tangent of a number, a zero
     that is not stored, in what a derivative computes. It is handed over as the tensor that it is.
