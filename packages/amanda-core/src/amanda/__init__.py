@@ -1,4 +1,4 @@
-"""Amanda: instrument deep neural networks, operator by operator, without touching them.
+"""Amanda instruments deep neural networks, operator by operator, without touching them.
 
 A :class:`Tool` registers analysis routines that look at each operator of a model once and insert
 instrumentation routines before, after or instead of it; :func:`apply` makes tools active.

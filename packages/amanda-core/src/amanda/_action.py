@@ -23,7 +23,7 @@ Indices: TypeAlias = Iterable[int | str] | None
 
 
 class Point(enum.Enum):
-    """Where a routine runs."""
+    """A point is where a routine runs."""
 
     BEFORE_OP = "before_op"
     REPLACE_OP = "replace_op"

@@ -13,7 +13,7 @@ from amanda._tool import Tool, View
 
 
 class Layouts(NamedTuple):
-    """In which layouts a tool sees tensors, for each input and output; None, or none, as they are.
+    """These are the layouts in which a tool sees inputs and outputs; None, or none, as they are.
 
     A layout has ``to_canonical(array, xp)``, which turns what the backend has, and
     ``to_native(array, xp)``, which turns it back.
@@ -25,7 +25,7 @@ class Layouts(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Analysis:
-    """One call of one analysis routine: what it may look at, and what it has inserted so far.
+    """An analysis is one call of an analysis routine: what it sees, and has inserted so far.
 
     ``parameters`` says of each input whether it is a parameter of the model.
     """

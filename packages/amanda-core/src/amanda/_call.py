@@ -50,7 +50,7 @@ class Call(abc.ABC):
 
     @abc.abstractmethod
     def straight_through(self, original: Any, substitute: Any) -> Any:
-        """Return the substitute, with its gradient passing to the original."""
+        """Return the substitute, with its gradient passing straight to the original."""
 
     def run_action(
         self, action: Action, given: Tensors, like: Tensors, operator: Operator, forward: Forward

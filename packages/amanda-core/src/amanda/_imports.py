@@ -1,4 +1,4 @@
-"""What waits for a module that a program imports is told of it here."""
+"""Whoever waits for a module that a program imports is told of it here."""
 
 from __future__ import annotations
 

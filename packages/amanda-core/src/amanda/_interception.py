@@ -1,4 +1,4 @@
-"""Interception: under which tools a thread runs, and what is changed in a framework for them."""
+"""Interception knows under which tools a thread runs, and what it changes in a framework."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from amanda._imports import ImportWatch, is_imported
 
 
 class OnImport(NamedTuple):
-    """Patches of a module that a program may import after the tools became active.
+    """These are patches of a module that a program may import after the tools became active.
 
     Attributes:
         module: its full name.

@@ -1,9 +1,9 @@
 """Calls of custom autograd Functions are made operators here; the dispatcher knows none of them.
 
 Up to PyTorch 2.14 ``Function.apply`` is Python code that ends in a method of a base class, or,
-under the transforms of ``torch.func``, in a function; both can be exchanged. From 2.15 on it is
+under the transforms of ``torch.func``, in a function; both can be patched. From 2.15 on it is
 C++, which a program that took hold of ``MyFunction.apply`` long ago calls directly. What that looks
-up at each call can be exchanged: whether the class has a ``setup_context``, then what binds its
+up at each call can be patched: whether the class has a ``setup_context``, then what binds its
 arguments, then, if transforms are in use, what it returns the result of. So for a call that is
 to be seen it finds a ``setup_context``, and transforms in use from there until it asks us.
 """
@@ -55,7 +55,7 @@ _NAME = "setup_context"
 
 
 def patches_of_functions(identity: Identity) -> list[Patch]:
-    """List what to exchange so that calls of Functions are seen."""
+    """List the patches by which calls of Functions are seen."""
     run = Functions(identity).run
 
     @not_a_call_site

@@ -1,4 +1,4 @@
-"""Operators that an activation checkpoint runs again are those that ran in the forward pass."""
+"""Operators that an activation checkpoint recomputes are those that ran in the forward pass."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _forward = checkpointing.CheckpointFunction.__dict__["forward"]
 
 
 def patches_of_checkpoints(identity: Identity) -> list[Patch]:
-    """List what to exchange so that what a checkpoint runs again is seen as it was first."""
+    """List the patches by which what a checkpoint recomputes is seen as it was first."""
 
     @not_a_call_site
     def checkpoint_frame(self: Any, recompute: Callable[..., Any], *args: Any) -> None:
@@ -49,7 +49,7 @@ def patches_of_checkpoints(identity: Identity) -> list[Patch]:
 def _resumed(
     function: Callable[..., Any], frame: FrameType, identity: Identity
 ) -> Callable[..., Any]:
-    """Make a function that runs again where in the model, and under which tools, it runs now."""
+    """Make a function that is recomputed where in the model, and under which tools, it runs now."""
     thread = local.thread
     engine = thread.engine
     if engine is None:

@@ -1,4 +1,4 @@
-"""Compiled code is compared with its operators: what ``torch.compile`` captured is run twice.
+"""Compiled code is compared with its operators: what ``torch.compile`` captured runs both ways.
 
 Fused operators have no results of their own. So the code is compiled again as far as some operator,
 by the same compiler, and has what later operators read for its results; the first operator with

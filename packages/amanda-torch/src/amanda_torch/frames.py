@@ -89,7 +89,7 @@ def _codes(value: Any) -> Iterator[CodeType]:
 
 
 def continued(way: Way, origin: Way) -> Way:
-    """Return the way that goes on from where a checkpoint was made."""
+    """Return the call sites that go on from where a checkpoint was made."""
     if not origin:
         return way
     before, code, offset = origin
@@ -97,11 +97,11 @@ def continued(way: Way, origin: Way) -> Way:
 
 
 def call_sites(frame: FrameType | None, origin: Way) -> Way:
-    """Return the way from the code of a module to a frame in it.
+    """Return the call sites that lead from the code of a module to a frame in it.
 
     Args:
         frame: the last call site.
-        origin: the call sites from which a checkpoint is run again.
+        origin: the call sites from which a checkpoint is recomputed.
     """
     way: Way = ()
     deep = 0

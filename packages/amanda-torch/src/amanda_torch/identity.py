@@ -350,7 +350,7 @@ def _frames_outside(
 ) -> Iterator[tuple[FrameType, str | int | None]]:
     """List the call sites outside of modules, innermost first, up to where the scope was opened.
 
-    Each comes with its role; the last one may be what runs a checkpoint again.
+    Each comes with its role; the last one may be what recomputes a checkpoint.
     """
     while frame is not None:
         code = frame.f_code

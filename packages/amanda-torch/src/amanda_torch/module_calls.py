@@ -25,7 +25,7 @@ _script_method = vars(ScriptMethod)["__call__"]
 
 
 def patches_of_modules(identity: Identity) -> list[Patch]:
-    """List what takes note of the calls of modules."""
+    """List the patches by which calls of modules are noted."""
 
     @calls_a_module
     def module_call(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:

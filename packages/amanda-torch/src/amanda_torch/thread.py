@@ -57,7 +57,7 @@ class ThreadState:
         session: gives what identifies the outermost scope that was entered last.
         outside: the calling context of operators outside of modules, as long as a scope is open.
         floor: the code that opened the outermost scope; call paths end there.
-        resumed: the calling context of the checkpoint that is being run again.
+        resumed: the calling context of the checkpoint that is being recomputed.
         origin: the call sites that lead from there to the checkpoint.
         resuming: the arguments of the operator that is about to go on past our kernel.
         around: what this thread was at when a routine opened a scope of its own; None outside

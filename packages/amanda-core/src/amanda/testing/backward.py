@@ -40,7 +40,7 @@ SELECT = Program("""
 
 
 class Backward(OnPerceptron):
-    """S3, the gradient of an operator as a whole, and its backward operators one by one:
+    """S3 holds for an operator's gradient as a whole, and for its backward operators one by one:
     ``docs/semantics.md#s3-gradients``.
     """
 
