@@ -184,3 +184,40 @@ def _layers(rows, tool):
             id for id in ids if re.fullmatch(pattern, types[id]) and id not in found.values()
         )
     return found
+
+
+class OtherwiseInTraining(nn.Module):
+    """Scales what is between its layers, in training alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        x = self.first(x)
+        return self.last(x * 2.0 if self.training else x)
+
+
+def rows_of(tool):
+    return [(row.example, row.id, row.neurons, row.synapses) for row in tool.rows()]
+
+
+def test_what_made_an_input_in_another_pass_is_on_no_path_of_this_one():
+    model, x = OtherwiseInTraining(), torch.randn(2, 6, generator=torch.manual_seed(0))
+    with amanda.apply(alone := EffectivePath()):
+        model.eval()(x)
+    with amanda.apply(tool := EffectivePath()):
+        model.train()(x)
+        model.eval()(x)
+    inference = [row[1:] for row in rows_of(tool)[4:]]  # after two examples, of two layers each
+    assert inference == [row[1:] for row in rows_of(alone)]
+
+
+def test_what_makes_data_ready_ahead_of_a_model_is_no_pass():
+    model, x = OtherwiseInTraining().eval(), torch.randn(2, 6, generator=torch.manual_seed(0))
+    with amanda.apply(alone := EffectivePath()):
+        model(x)
+    with amanda.apply(tool := EffectivePath()):
+        halves = [(half * 2.0).to(torch.float64) for half in (x / 2.0).split(1)]
+        model(torch.cat(halves).to(torch.float32))
+    assert rows_of(tool) == rows_of(alone)

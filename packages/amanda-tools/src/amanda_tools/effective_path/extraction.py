@@ -104,7 +104,7 @@ class Pass:
             UnsupportedError: there are no scores, or the path leads to an operator that has no
                 rule.
         """
-        if not self.ran:
+        if self._prepares(scores, outside):
             return 0, iter(())
         first = self._scores(network, scores)
         (values,) = self.ran[first][2]
@@ -121,6 +121,11 @@ class Pass:
 
         labels = map(int, values.argmax(axis=1))
         return len(values), itertools.starmap(path, enumerate(labels))
+
+    def _prepares(self, scores: str | None, outside: Collection[str]) -> bool:
+        """Whether nothing of a model ran: data, or the weights, were made ready."""
+        types = {ran.operator.type for ran, *_ in self.ran.values()}
+        return scores not in self.ran and self.ran.keys() <= set(outside) and not types & _LAYERS
 
     def _scores(self, network: Network, named: str | None) -> str:
         """The operator that gives the scores of the classes."""
@@ -220,7 +225,9 @@ class Pass:
     ) -> None:
         """Have what makes an input be active where the input is."""
         native = execution.native(index, mask)
-        for edge in network.producers(execution.operator, index):
+        edges = network.producers(execution.operator, index)
+        # others made it in other passes, as in training a normalization that is spelled out
+        for edge in [edge for edge in edges if edge.producer in self.ran] or edges:
             made = edge.producer, edge.output
             before = active.get(made)
             if before is not None and before.shape != native.shape:
