@@ -201,7 +201,7 @@ def contextmap(session: nox.Session) -> None:
 def tools(session: nox.Session) -> None:
     """The tools and the command, on PyTorch."""
     packages = ("core", "torch", "contextmap", "tools")
-    install(session, *TEST, packages=packages, frameworks=("torch",))
+    install(session, *TEST, "vl-convert-python", packages=packages, frameworks=("torch",))
     pytest(session, "packages/amanda-tools/tests")
 
 
@@ -224,7 +224,7 @@ def integration(session: nox.Session) -> None:
 @nox.session
 def browser(session: nox.Session) -> None:
     """The HTML report as a person uses it, in Debian's chromium."""
-    names = ("pytest", "jinja2", "selenium", "axe-core-python")
+    names = ("pytest", "jinja2", "vl-convert-python", "selenium", "axe-core-python")
     install(session, *names, packages=("core", "contextmap", "tools"))
     pytest(session, "tests/browser/test_report.py")
 

@@ -4,6 +4,7 @@ from importlib import resources
 
 import pytest
 from reports import MARKUP
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -13,6 +14,11 @@ both_widths = pytest.mark.parametrize("width", ["wide", "narrow"])
 def names(page):
     """Names of the rows of modules, as far as the tree is open."""
     return page.texts("#modules tbody .name")
+
+
+def fill(page, frame):
+    """The colour of a frame."""
+    return page.script("getComputedStyle(arguments[0]).fill", frame)
 
 
 class TestPage:
@@ -141,15 +147,15 @@ class TestFlameGraph:
     def test_is_as_wide_as_the_numbers_are_large_forward_and_backward(self, opened, width):
         page = opened(width=width)
         assert page.texts("#flame h3") == ["Forward 13.6 ms", "Backward 7.00 ms"]
-        frames = {f.accessible_name: f.rect for f in page.all("#flame .panel:nth-child(2) .frame")}
+        frames = {label: frame.rect for label, frame in page.frames(2).items()}
         whole = frames["total, 7.00 ms, 100.0%"]["width"]
+        assert whole == pytest.approx(page.all("#flame .flame")[1].rect["width"], abs=2)
         assert frames["body, 5.00 ms, 71.4%"]["width"] == pytest.approx(whole * 5 / 7, abs=2)
         assert frames["second, 4.00 ms, 57.1%"]["y"] > frames["body, 5.00 ms, 71.4%"]["y"]
 
     def test_tells_of_a_frame_under_the_pointer(self, opened):
         page = opened()
-        frame = next(f for f in page.all("#flame .frame") if f.text == "linear")
-        page.hover(frame)
+        page.hover(page.frame("linear"))
         tip = page.tip()
         assert "head.linear" in tip
         assert "train.py:12" in tip
@@ -157,20 +163,27 @@ class TestFlameGraph:
 
     def test_zooms_in_by_a_click_and_out_by_escape(self, opened):
         page = opened()
-        next(f for f in page.all("#flame .frame") if f.text == "body").click()
+        page.frame("body").click()
         assert "4.50 ms of 13.6 ms, in body" in page.texts("#flame h3")[0]
-        assert page.focused().text == "body"
+        assert page.frame("body").rect["width"] == page.frame("total").rect["width"]
+        assert page.focused().accessible_name == "Forward"
         page.press(Keys.ESCAPE)
         assert page.texts("#flame h3")[0] == "Forward 13.6 ms"
+        assert page.frame("body").rect["width"] < page.frame("total").rect["width"] / 2
 
     def test_is_walked_by_keyboard(self, opened):
         page = opened()
-        next(f for f in page.all("#flame .frame") if f.text == "body").click()
+        page.frame("body").click()
+        page.settle("#flame")
         page.press(Keys.ARROW_UP, Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
         page.press(Keys.ESCAPE)
+        page.settle("#flame")
         page.press(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
-        assert page.focused().text == "head"
+        assert page.spoken() == "head, 2.00 ms, 14.7%, 1 inside"
+        page.settle("#flame")
         assert "2.00 ms" in page.tip()
+        assert page.frame("head").get_attribute("stroke")
+        assert not page.frame("body").get_attribute("stroke")
         page.press(Keys.ENTER)
         assert "in head" in page.texts("#flame h3")[0]
 
@@ -181,8 +194,22 @@ class TestFlameGraph:
 
     def test_is_searched(self, opened):
         page = opened()
+        before = {label: fill(page, frame) for label, frame in page.frames().items()}
         assert page.search("#flame", "conv") == "29.4% matches"
-        assert {f.text for f in page.all("#flame .frame.match")} == {"conv"}
+        after = page.frames()
+        changed = [label for label in before if fill(page, after[label]) != before[label]]
+        assert {label.partition(",")[0] for label in changed} == {"conv"}
+        assert after[changed[0]].get_attribute("opacity") in (None, "1")
+        assert page.frame("relu").get_attribute("opacity") == "0.35"
+
+    def test_is_light_or_dark_as_the_page(self, opened):
+        page = opened(scheme="light")
+        light = fill(page, page.frame("body"))
+        page.one("#theme").click()
+        page.one("#theme").click()
+        dark = fill(page, page.frame("body"))
+        assert dark != light
+        assert fill(opened(scheme="dark"), page.frame("body")) == dark
 
 
 class TestOperators:
@@ -217,10 +244,32 @@ class TestTimeline:
         page = opened()
         canvas = page.one("#timeline .lanes")
         page.one("#timeline-step").send_keys(Keys.ARROW_RIGHT)
+        page.settle("#timeline")
         lane = 110  # below the curve of the memory
         page.hover(canvas, -canvas.size["width"] // 2 + 40, lane - canvas.size["height"] // 2)
         assert "body.first/conv" in page.tip()
         assert "3.00 ms" in page.tip()
+
+    def test_is_chosen_from_zoomed_and_moved_by_mouse(self, opened):
+        page = opened()
+        page.settle("#timeline")
+        canvas = page.one("#timeline .lanes")
+        left, lane = -canvas.size["width"] // 2, 110 - canvas.size["height"] // 2
+        page.hover(canvas, left + 40, lane)
+        ActionChains(page.browser).click().perform()
+        assert "body.first/conv" in page.one("#timeline .chosen").text
+        ActionChains(page.browser).double_click().perform()
+        page.settle("#timeline")
+        page.hover(canvas, left + 150, lane)
+        assert "body.first/conv" in page.tip()  # which is four times as wide now
+        ActionChains(page.browser).click_and_hold().move_by_offset(-100, 0).release().perform()
+        page.settle("#timeline")
+        page.hover(canvas, left + 150, lane)
+        assert "body.second/conv" in page.tip()
+        bars = page.one("#timeline .strip")
+        page.hover(bars, bars.size["width"] // 2 - 20)
+        ActionChains(page.browser).click().perform()
+        assert page.one("#timeline output").text.startswith("3 of 3")
 
     @both_widths
     def test_is_walked_by_keyboard(self, opened, width):

@@ -53,6 +53,31 @@ class Visit:
         shown = self.all("#tip")
         return shown[0].text if shown else None
 
+    def spoken(self):
+        """What was said last to who cannot see the page."""
+        return self.script("document.getElementById('spoken').textContent")
+
+    def frames(self, panel=1):
+        """The frames of a flame graph by their names, of which the last of each counts."""
+        self.settle("#flame")
+        found = self.all(f"#flame .panel:nth-child({panel}) [aria-roledescription='rect mark']")
+        return {frame.get_attribute("aria-label"): frame for frame in found}
+
+    def frame(self, name):
+        """The frame of a name in the first flame graph."""
+        return next(f for label, f in self.frames().items() if label.startswith(f"{name}, "))
+
+    def settle(self, selector):
+        """Wait until a chart is drawn, and stays as it is."""
+        self.browser.execute_async_script(
+            "const [at, done] = arguments; let last = '';"
+            "const pixels = () => [...at.querySelectorAll('canvas')].map((c) => c.toDataURL());"
+            "const look = () => { const now = at.innerHTML + pixels();"
+            "  if (now === last && at.querySelector('svg, canvas')) done();"
+            "  else { last = now; setTimeout(look, 80); } }; look();",
+            self.one(selector),
+        )
+
     # What is done
 
     def press(self, *keys, holding=None):

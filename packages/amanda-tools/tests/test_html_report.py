@@ -212,7 +212,7 @@ class TestPage:
         page = page_of(contents).decode()
         assert data_in(page)["operators"]["type"] == [r"</script><b>&\u2028\ud800"]
         assert page.count("<b>") == 0
-        assert page.count("<script") == 2
+        assert page.count("<script") == 3  # the data, Vega and its own
 
     def test_names_nothing_to_load(self):
         class Addresses(html.parser.HTMLParser):
@@ -224,6 +224,11 @@ class TestPage:
         parser = Addresses()
         parser.feed(page_of(contents_of(Shows(parts="text"))).decode())
         assert parser.found == ["data:,"]
+
+    def test_has_the_library_of_charts_where_it_has_a_chart(self):
+        numbers = Shows([Column("N", {Place("a", "a", ""): 1})])
+        assert len(page_of(contents_of(numbers))) > 800_000
+        assert len(page_of(contents_of(Shows(parts="text")))) < 100_000
 
     def test_of_nothing_says_so(self):
         page = page_of(Contents("train.py")).decode()
@@ -314,11 +319,15 @@ class TestRun:
         assert said in err
         assert "ran" not in out
 
-    def test_needs_jinja2_and_says_so_before_anything_runs(self, tmp_path, in_process, monkeypatch):
-        monkeypatch.setitem(sys.modules, "jinja2", None)
+    @pytest.mark.parametrize("package", ["jinja2", "vl_convert"])
+    def test_needs_packages_and_says_so_before_anything_runs(
+        self, tmp_path, in_process, monkeypatch, package
+    ):
+        monkeypatch.setitem(sys.modules, package, None)
         (tmp_path / "train.py").write_text("print('ran')")
         code, out, err = in_process(tmp_path, "run", "--report", "report.html", "train.py")
         assert code == 2
+        assert f"needs {package.replace('_', '-')}" in err
         assert "pip install 'amanda-tools[report]'" in err
         assert "ran" not in out
         assert not (tmp_path / "report.html").exists()

@@ -14,7 +14,7 @@ from amanda_tools.document import Document
 from amanda_tools.executions import Executions
 from amanda_tools.formats import ending_of
 from amanda_tools.html_report.contents import Contents
-from amanda_tools.html_report.page import jinja2_or_refused, page_of
+from amanda_tools.html_report.page import packages_or_refused, page_of
 from amanda_tools.html_report.timeline import Recorder
 from amanda_tools.results import Results
 
@@ -41,13 +41,13 @@ class PageFile(Document):
         command: what runs, a script and its arguments.
 
     Raises:
-        ModuleNotFoundError: jinja2 is not installed.
+        ModuleNotFoundError: a package that it needs is not installed.
         OSError: it cannot be written there.
         ValueError: its name does not end in ``.html`` or ``.htm``.
     """
 
     def __init__(self, path: str | os.PathLike[str], command: Sequence[str] = ()) -> None:
-        jinja2_or_refused()
+        packages_or_refused()
         ending_of(path, _ENDINGS)
         super().__init__(path, _NOTHING)
         self._command = command
@@ -72,7 +72,7 @@ def write_page(path: str | os.PathLike[str], contents: Contents) -> None:
     """Write a report on what is there already.
 
     Raises:
-        ModuleNotFoundError: jinja2 is not installed.
+        ModuleNotFoundError: a package that it needs is not installed.
         OSError: the file cannot be written.
         ValueError: its name does not end in ``.html`` or ``.htm``.
     """
@@ -93,7 +93,7 @@ def write_report(path: str | os.PathLike[str], *tools: amanda.Tool, title: str =
         title: what ran.
 
     Raises:
-        ModuleNotFoundError: jinja2 is not installed.
+        ModuleNotFoundError: a package that it needs is not installed.
         OSError: the file cannot be written.
         ValueError: its name ends in something else.
     """

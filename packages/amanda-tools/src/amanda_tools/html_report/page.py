@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 from importlib import resources
@@ -16,50 +17,78 @@ if TYPE_CHECKING:
 
 # In the order in which they need each other.
 _SCRIPTS = (
-    *("values", "elements", "model", "table", "tree", "flame"),
-    *("run", "drawing", "timeline", "page"),
+    *("values", "elements", "model", "table", "tree", "charts", "flame"),
+    *("run", "timeline", "page"),
 )
+_CHARTS = ("flame", "steps", "lanes")  # specifications that Vega draws
+_LICENCE = """\
+/*! Vega, Vega-Lite and Vega-Embed, (c) University of Washington Interactive Data Lab, and what they
+are made with; BSD-3-Clause and ISC licences, see https://github.com/vega */
+"""
 
 
-def jinja2_or_refused() -> Any:
-    """The package that makes the page.
+def packages_or_refused() -> tuple[Any, Any]:
+    """The packages that make the page, and that have the library that draws its charts.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: one is not installed.
     """
-    return needed(
-        "jinja2", "an HTML report needs jinja2; python -m pip install 'amanda-tools[report]'"
+    way = "python -m pip install 'amanda-tools[report]'"
+    return (
+        needed("jinja2", f"an HTML report needs jinja2; {way}"),
+        needed("vl_convert", f"an HTML report needs vl-convert-python; {way}"),
     )
 
 
 def page_of(contents: Contents) -> bytes:
     """The HTML of a report.
 
-    Names in it are text: what stands in the page's own markup is escaped, and what the script shows
-    never becomes markup. No other script is run, and nothing is loaded.
+    Names in it are text: what stands in the page's own markup is escaped, and what the scripts show
+    never becomes markup. They are the page's own and, where it has a chart, Vega. No other is run,
+    none makes code of text, and nothing is loaded.
 
     Raises:
-        ModuleNotFoundError: jinja2 is not installed.
+        ModuleNotFoundError: a package that it needs is not installed.
     """
-    jinja2 = jinja2_or_refused()
+    jinja2, _ = packages_or_refused()
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    script = "".join(f"{_asset(f'{name}.js')}\n" for name in _SCRIPTS)
-    script = f'"use strict";\n(() => {{\n{script}}})();\n'
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     data = contents.to_dict()
+    scripts = [_script()]
+    if data["timelines"] or data["operators"]["id"]:
+        scripts.insert(0, _vega())
     page: str = environment.from_string(_asset("page.html")).render(
         title=printable(contents.title),
         facts=[(printable(name), printable(value)) for name, value in contents.facts],
         sections=contents.sections,
         data=data,
         style=_asset("page.css"),
-        script=script,
-        digest=digest,
+        scripts=scripts,
+        digests=[_digest(script) for script in scripts],
         json=_json_in_html(data),
     )
     return page.encode("utf-8", "backslashreplace")
+
+
+def _script() -> str:
+    """The page's own script, with the specifications of its charts."""
+    charts = {name: json.loads(_asset(f"{name}.json")) for name in _CHARTS}
+    parts = [f"const SPECIFICATIONS = {_json_in_html(charts)};"]
+    parts += [_asset(f"{name}.js") for name in _SCRIPTS]
+    return '"use strict";\n(() => {\n' + "\n".join(parts) + "\n})();\n"
+
+
+@functools.cache
+def _vega() -> str:
+    """The script of Vega, which draws the charts; to put it together takes seconds."""
+    _, vl_convert = packages_or_refused()
+    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+    return f"{_LICENCE}(() => {{\n{script}\n}})();\n"
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _json_in_html(data: object) -> str:

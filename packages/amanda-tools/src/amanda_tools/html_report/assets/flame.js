@@ -1,7 +1,6 @@
 // Flame graphs: modules and operators below one another, as wide as their numbers are large.
 
-const FRAME = 22; // pixels of a frame's height
-const THIN = 0.0008; // shares of the width that nobody can see
+const FRAME = 22; // pixels of a frame's height, as in its specification
 
 /** The choices of what is drawn: a column, or one forward and one backward. */
 function flameChoices(columns) {
@@ -32,169 +31,154 @@ class FlameGraph {
     this.data = data;
     this.zoomed = root;
     this.text = "";
+    this.nodes = [];
+    for (const waiting = [root]; waiting.length;) {
+      const node = waiting.pop();
+      node.id = this.nodes.push(node) - 1;
+      waiting.push(...node.children.toReversed());
+    }
     const { choices, first } = flameChoices(data.columns);
-    this.choices = choices;
-    this.choice = choices[first];
     const select = element("select", {
-      id: "flame-choice",
-      onchange: () => { this.choice = choices[select.selectedIndex]; this.render(); },
+      id: "flame-choice", onchange: () => this.choose(choices[select.selectedIndex]),
     }, ...choices.map(({ label }) => element("option", {}, label)));
     select.selectedIndex = first;
     this.out = element("button", { type: "button", onclick: () => this.zoom(root) }, "Zoom out");
     this.found = element("span", { class: "count", role: "status" });
-    this.panels = element("div", { class: "panels" });
+    this.panels = [0, 1].map(() => this.panel());
     this.element = element("div", { class: "block" },
       element("div", { class: "bar" },
         element("label", { for: "flame-choice" }, "Width shows"), select,
         searchField("Search frames", (text) => { this.text = text; this.render(); }),
         this.out, this.found),
-      this.panels,
-      element("p", { class: "hint" }, "Click a frame, or press Enter on it, to zoom in; "
-        + "Escape zooms out. Arrow keys move from frame to frame."));
+      element("div", { class: "panels" }, ...this.panels.map(({ place }) => place)),
+      element("p", { class: "hint", id: "flame-keys" }, "Click a frame, or press Enter on it, to zoom "
+        + "in; Escape zooms out. Arrow keys move from frame to frame."));
+    this.choose(choices[first]);
   }
 
-  zoom(node, panel = 0) {
-    this.zoomed = node;
+  panel() {
+    const panel = { heading: element("h3"), focused: this.root };
+    panel.chart = new Chart("flame", "svg", {
+      class: "flame",
+      tabindex: "0",
+      role: "application",
+      "aria-describedby": "flame-keys",
+      onkeydown: (event) => this.key(event, panel),
+      onfocus: () => {
+        if (panel.chart.element.matches(":focus-visible")) this.focus(panel, panel.focused);
+      },
+      onblur: () => { tip.hide(); panel.chart.show({ focused: -1 }); },
+    }, { told: ({ id }) => this.told(panel, this.nodes[id]) });
+    panel.chart.on("clicked", ({ id }) => this.zoom(this.nodes[id]));
+    panel.place = element("div", { class: "panel" }, panel.heading, panel.chart.element);
+    return panel;
+  }
+
+  /** Shows other numbers. */
+  choose({ panels }) {
+    this.panels.forEach((panel, index) => {
+      [panel.title, panel.column] = panels[index] || ["", -1];
+      panel.place.hidden = !this.root.values[panel.column];
+      if (panel.place.hidden) return;
+      panel.chart.element.setAttribute("aria-label", panel.title);
+      panel.chart.show({}, { frames: this.nodes.map((node) => this.frame(panel, node)) });
+    });
     this.render();
-    const frame = this.frames[panel]?.get(node);
-    if (frame) frame.focus();
+  }
+
+  frame(panel, node) {
+    return {
+      id: node.id,
+      parent: node.parent ? node.parent.id : null,
+      own: node.children.length ? 0 : Math.max(node.values[panel.column], 0),
+      name: node.name,
+      label: this.label(panel, node),
+      words: this.words(node),
+      hue: node.isOperator ? hueOf(this.data.operators.type[node.operator]) : -1,
+    };
+  }
+
+  label({ column }, node) {
+    const value = node.values[column];
+    const share = value / this.root.values[column];
+    return `${node.name}, ${shown(value, this.data.columns[column].unit)}, ${shown(share, "share")}`;
+  }
+
+  words(node) {
+    const { id, type } = this.data.operators;
+    const words = node.isOperator ? `${id[node.operator]} ${type[node.operator]}` : node.name;
+    return words.toLowerCase();
+  }
+
+  zoom(node) {
+    this.zoomed = node;
+    for (const panel of this.panels) panel.focused = node;
+    this.render();
   }
 
   render() {
     this.out.disabled = this.zoomed === this.root;
-    this.frames = [];
-    this.found.textContent = "";
-    const panels = this.choice.panels.map(([title, column], index) => (
-      this.panel(title, column, index)));
-    this.panels.replaceChildren(...panels.filter(Boolean));
-    if (this.text) this.found.textContent = this.matched();
-  }
-
-  panel(title, column, index) {
-    const { unit } = this.data.columns[column];
-    const total = this.root.values[column];
-    this.frames[index] = new Map();
-    if (!total) return null;
-    const around = [];
-    for (let at = this.zoomed.parent; at; at = at.parent) around.unshift(at);
-    const placed = around.map((node, depth) => [node, depth, 0, 1]);
-    let deepest = 0;
-    if (this.zoomed.values[column]) {
-      this.place(this.zoomed, around.length, 0, 1, column, placed);
-    }
-    const graph = element("div", { class: "flame", role: "tree", "aria-label": title });
-    for (const [node, depth, left, width] of placed) {
-      deepest = Math.max(deepest, depth);
-      const frame = this.frame(node, depth, left, width, column, index);
-      this.frames[index].set(node, frame);
-      graph.append(frame);
-    }
-    graph.style.height = `${(deepest + 1) * FRAME}px`;
-    const entry = this.frames[index].get(this.zoomed) || graph.firstElementChild;
-    if (entry) entry.tabIndex = 0;
-    return element("div", { class: "panel" },
-      element("h3", {}, title, " ", element("span", { class: "sum" },
-        shown(this.zoomed.values[column], unit)),
-      this.zoomed === this.root ? null : element("span", { class: "of" },
-        ` of ${shown(total, unit)}, in ${this.zoomed.path}`)),
-      graph);
-  }
-
-  /** Places a node and all below it that can be seen; values below none are none. */
-  place(top, depth, left, width, column, placed) {
-    const waiting = [[top, depth, left, width]];
-    while (waiting.length) {
-      const entry = waiting.pop();
-      placed.push(entry);
-      const [node, level, from, share] = entry;
-      const whole = node.values[column];
-      let at = from;
-      const below = [];
-      for (const child of node.children) {
-        const part = share * (child.values[column] / whole);
-        if (part > THIN) below.push([child, level + 1, at, part]);
-        at += Math.max(part, 0);
-      }
-      waiting.push(...below.reverse());
+    this.found.textContent = this.text ? this.matched() : "";
+    for (const { place, heading, title, column, chart } of this.panels) {
+      if (place.hidden) continue;
+      const { unit } = this.data.columns[column];
+      heading.replaceChildren(`${title} `,
+        element("span", { class: "sum" }, shown(this.zoomed.values[column], unit)),
+        this.zoomed === this.root ? "" : element("span", { class: "of" },
+          ` of ${shown(this.root.values[column], unit)}, in ${this.zoomed.path}`));
+      chart.show({ zoomed: this.zoomed.id, search: this.text });
     }
   }
 
-  frame(node, depth, left, width, column, panel) {
-    const { unit } = this.data.columns[column];
-    const { type } = this.data.operators;
-    const value = node.values[column];
-    const share = value / this.root.values[column];
-    const matches = this.text && this.matches(node);
-    const kind = node.isOperator ? "operator" : "module";
-    const frame = element("div", {
-      class: `frame ${kind}${matches ? " match" : ""}${this.text && !matches ? " other" : ""}`,
-      role: "treeitem",
-      tabindex: "-1",
-      "aria-level": depth + 1,
-      "aria-label": `${node.name}, ${shown(value, unit)}, ${shown(share, "share")}`,
-      "aria-expanded": node.children.length ? "true" : null,
-      style: {
-        left: `${left * 100}%`,
-        width: `${width * 100}%`,
-        top: `${depth * FRAME}px`,
-        "--hue": node.isOperator ? hueOf(type[node.operator]) : 0,
-      },
-      onclick: () => this.zoom(node, panel),
-      onmousemove: (event) => this.tip(node, share, event.clientX, event.clientY),
-      onmouseleave: () => tip.hide(),
-      onfocus: () => {
-        const box = frame.getBoundingClientRect();
-        if (frame.matches(":focus-visible")) this.tip(node, share, box.left, box.bottom - 12);
-      },
-      onblur: () => tip.hide(),
-      onkeydown: (event) => this.key(event, node, panel),
-    }, width * (this.panels.clientWidth || 1000) > 26 ? node.name : "");
-    return frame;
-  }
-
-  tip(node, share, x, y) {
-    const lines = [["of all", shown(share, "share")], ...described(node, this.data)];
-    tip.show(node.path, lines, x, y);
-  }
-
-  matches(node) {
-    const { id, type } = this.data.operators;
-    const words = node.isOperator ? `${id[node.operator]} ${type[node.operator]}` : node.name;
-    return words.toLowerCase().includes(this.text);
+  told({ column }, node) {
+    const share = node.values[column] / this.root.values[column];
+    return [node.path, [["of all", shown(share, "share")], ...described(node, this.data)]];
   }
 
   /** How much of the first panel matches, what is in a match counted once. */
   matched() {
-    const [[, column]] = this.choice.panels;
+    const [{ column }] = this.panels;
     let sum = 0;
     const waiting = [this.root];
     while (waiting.length) {
       const node = waiting.pop();
-      if (node !== this.root && this.matches(node)) sum += node.values[column];
+      if (node !== this.root && this.words(node).includes(this.text)) sum += node.values[column];
       else waiting.push(...node.children);
     }
     return `${shown(sum / (this.root.values[column] || 1), "share")} matches`;
   }
 
-  key(event, node, panel) {
-    const frames = this.frames[panel];
-    const siblings = node.parent ? node.parent.children.filter((child) => frames.has(child)) : [node];
-    const beside = (step) => siblings[siblings.indexOf(node) + step];
+  /** Moves to a frame by keyboard, and tells of it. */
+  async focus(panel, node) {
+    panel.focused = node;
+    const inside = node.children.length;
+    speak(`${this.label(panel, node)}${inside ? `, ${exact(inside)} inside` : ""}`);
+    await panel.chart.show({ focused: node.id });
+    const frame = panel.chart.view.data("shown").find(({ id }) => id === node.id);
+    if (!frame || document.activeElement !== panel.chart.element) return;
+    const { left, top } = panel.chart.element.getBoundingClientRect();
+    tip.show(...this.told(panel, node), left + frame.left, top + (frame.depth + 1) * FRAME - 12);
+  }
+
+  key(event, panel) {
+    const node = panel.focused;
+    const beside = (seen, step) => {
+      const siblings = node.parent ? node.parent.children.filter(seen) : [node];
+      return siblings[siblings.indexOf(node) + step];
+    };
     const moves = {
       ArrowUp: () => node.parent,
-      ArrowDown: () => node.children.find((child) => frames.has(child)),
-      ArrowLeft: () => beside(-1),
-      ArrowRight: () => beside(1),
-      Enter: () => { this.zoom(node, panel); },
-      " ": () => { this.zoom(node, panel); },
-      Escape: () => { this.zoom(this.zoomed.parent || this.root, panel); },
+      ArrowDown: (seen) => node.children.find(seen),
+      ArrowLeft: (seen) => beside(seen, -1),
+      ArrowRight: (seen) => beside(seen, 1),
+      Enter: () => { this.zoom(node); return node; },
+      " ": () => { this.zoom(node); return node; },
+      Escape: () => { this.zoom(this.zoomed.parent || this.root); return this.zoomed; },
     };
     if (!(event.key in moves)) return;
     event.preventDefault();
-    const next = frames.get(moves[event.key]());
-    if (!next) return;
-    frames.forEach((frame) => { frame.tabIndex = -1; });
-    next.tabIndex = 0;
-    next.focus();
+    const ids = new Set(panel.chart.view.data("shown").map(({ id }) => id));
+    const next = moves[event.key]((child) => ids.has(child.id));
+    if (next) this.focus(panel, next);
   }
 }

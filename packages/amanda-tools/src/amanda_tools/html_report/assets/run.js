@@ -1,4 +1,4 @@
-// The executions of a run as arrays, and what follows from them.
+// The executions of a run as arrays, and what of them can be told apart in a drawing.
 
 /** What a timeline's columns say, as arrays; starts are in order. */
 function unpacked(timeline) {
@@ -61,4 +61,57 @@ function stepSums(run) {
     const [start, end] = steps[index];
     return [Math.min(forward, end - start - backward), backward];
   });
+}
+
+/** The executions of a lane that a view shows; of those that share a pixel, the first. */
+function laneRows({ starts, duration, depths, kind, kinds }, lane, [from, to], width, selected) {
+  const pixel = (to - from) / width;
+  const painted = new Float64Array(lane.depth).fill(-Infinity); // until when each row is full
+  const last = firstFrom(lane.entries, starts, to);
+  const rows = [];
+  for (let at = 0; at < last; at += 1) {
+    const index = lane.entries[at];
+    const start = starts[index];
+    const end = start + duration[index];
+    const row = Math.min(depths[index], lane.depth - 1);
+    if (end < from || (end <= painted[row] && index !== selected)) continue;
+    painted[row] = Math.max(end, start + pixel);
+    const [type] = kinds[kind[index]];
+    rows.push({ index, type, hue: hueOf(type), start, end, y: lane.top + row * ROW });
+  }
+  return rows;
+}
+
+/** The memory in a view; of several in one pixel, the most. */
+function curveRows(memory, [from, to], width) {
+  const rows = [];
+  let pixel = -1;
+  for (const [time, bytes] of memory) {
+    if (time > to) break;
+    const at = Math.floor(((time - from) / (to - from)) * width);
+    if (rows.length && (at === pixel || at < 0)) {
+      const row = rows[rows.length - 1];
+      row.bytes = at < 0 ? bytes : Math.max(row.bytes, bytes);
+    } else rows.push({ time: Math.max(time, from), bytes });
+    pixel = at;
+  }
+  if (rows.length) rows.push({ time: to, bytes: rows[rows.length - 1].bytes });
+  return rows;
+}
+
+const BARS = 2000; // more than there are pixels
+
+/** Bars of all steps; of so many that a bar is less than a pixel, the longest is seen. */
+function stepBars(steps, sums) {
+  const bars = [];
+  const each = Math.ceil(steps.length / BARS);
+  steps.forEach(([start, end], index) => {
+    const at = Math.floor(index / each);
+    if (bars[at] && bars[at].took >= end - start) return;
+    const [forward, backward] = sums[index];
+    bars[at] = {
+      step: index + 1, took: end - start, forward, backward, between: end - start - forward - backward,
+    };
+  });
+  return bars;
 }

@@ -1,17 +1,35 @@
 // The executions of a run over time, in lanes, and its steps as bars above them.
 
+const ROW = 18; // pixels of a row's height; more is in the specification
+const GAP = 26; // above each lane, with its name
+const CURVE = 48;
+
 class TimelineView {
   constructor(timelines, data) {
     this.data = data;
-    this.timelines = timelines;
     this.operators = new Map(data.operators.id.map((id, index) => [id, index]));
-    this.strip = element("canvas", { class: "strip", height: STRIP, "aria-hidden": "true" });
-    this.canvas = element("canvas", {
+    this.bars = new Chart("steps", "canvas", { class: "strip", "aria-hidden": "true" });
+    this.bars.on("clicked", ({ step }) => {
+      this.range.value = String(step);
+      this.toStep(step);
+    });
+    this.chart = new Chart("lanes", "canvas", {
       class: "lanes",
       tabindex: "0",
       role: "application",
       "aria-label": "Executions over time",
       "aria-describedby": "timeline-keys",
+      onkeydown: (event) => this.key(event),
+    }, {
+      told: ({ index }) => [this.title(index), this.lines(index)],
+      resized: () => this.draw(),
+    });
+    this.chart.on("clicked", ({ index, moved }) => { if (!moved) this.select(index); });
+    this.chart.on("zoom", ({ x, by }) => this.zoomBy(by, x / this.chart.width));
+    this.chart.on("view", (view) => {
+      if (view === this.view) return; // which was set here
+      this.view = view;
+      this.draw();
     });
     this.chosen = element("p", { class: "chosen", "aria-live": "polite" });
     this.range = element("input", {
@@ -25,7 +43,7 @@ class TimelineView {
         element("span", { class: "key forward" }, "forward"),
         element("span", { class: "key backward" }, "backward"),
         element("span", { class: "key between" }, "between operators")),
-      this.strip);
+      this.bars.element);
     const select = timelines.length < 2 ? null : element("select", {
       "aria-label": "Timeline of",
       onchange: () => this.open(timelines[select.selectedIndex]),
@@ -39,12 +57,11 @@ class TimelineView {
         element("button", { type: "button", onclick: () => this.zoomBy(2) }, "Zoom out"),
         element("button", { type: "button", onclick: () => this.all() }, "All"),
         this.note),
-      this.canvas,
+      this.chart.element,
       this.chosen,
       element("p", { class: "hint", id: "timeline-keys" }, "Left and right arrows go from execution "
         + "to execution, up and down between lanes; + and − zoom, with Shift arrows move along. "
         + "Drag to move, and turn the wheel with Ctrl to zoom."));
-    this.listen();
     this.open(timelines[0]);
   }
 
@@ -52,14 +69,25 @@ class TimelineView {
     this.run = unpacked(timeline);
     this.chosen.textContent = "";
     this.selected = -1;
-    const { steps } = this.run;
+    const { steps, memory, lanes, starts } = this.run;
     this.steps.hidden = steps.length < 2;
     this.range.max = String(steps.length);
     this.sums = stepSums(this.run);
-    const number = this.run.starts.length.toLocaleString("en");
+    const number = starts.length.toLocaleString("en");
     this.note.textContent = this.run.left_out
       ? `the first ${number} executions; ${this.run.left_out.toLocaleString("en")} more ran`
       : `${number} executions`;
+    let top = memory.length ? CURVE + GAP : 0;
+    for (const lane of lanes) {
+      lane.top = top + GAP;
+      top += GAP + lane.depth * ROW + 4;
+    }
+    const peak = memory.reduce((most, [, bytes]) => Math.max(most, bytes), 1);
+    this.chart.show({
+      peak, height: top, peakText: memory.length ? `memory, at most ${shown(peak, "bytes")}` : "",
+    }, { lanes: lanes.map(({ name, top: at }) => ({ name, top: at })) });
+    const longest = steps.reduce((most, [start, end]) => Math.max(most, end - start), 1);
+    this.bars.show({ longest, count: steps.length || 1 }, { steps: stepBars(steps, this.sums) });
     this.all();
   }
 
@@ -99,15 +127,13 @@ class TimelineView {
     this.range.setAttribute("aria-valuetext", text);
   }
 
+  /** Zooms about a share of the width, or else about what is selected. */
   zoomBy(factor, at = null) {
     const [from, to] = this.view;
-    let middle = at;
-    if (middle === null) {
-      const { starts, duration } = this.run;
-      middle = this.selected < 0 ? (from + to) / 2
-        : starts[this.selected] + duration[this.selected] / 2;
-    }
-    const span = Math.min(Math.max((to - from) * factor, 100), this.run.end * 1.1 || 1);
+    const { starts, duration, end } = this.run;
+    const middle = at === null && this.selected >= 0
+      ? starts[this.selected] + duration[this.selected] / 2 : from + (to - from) * (at ?? 0.5);
+    const span = Math.min(Math.max((to - from) * factor, 100), end * 1.1 || 1);
     const share = at === null && factor < 1 && this.selected >= 0 ? 0.5 : (middle - from) / (to - from);
     this.view = [middle - span * share, middle + span * (1 - share)];
     this.draw();
@@ -118,54 +144,6 @@ class TimelineView {
     const low = Math.max(-span * 0.5, Math.min(this.view[0] + span * share, this.run.end - span * 0.5));
     this.view = [low, low + span];
     this.draw();
-  }
-
-  listen() {
-    const { canvas } = this;
-    let grabbed = null;
-    canvas.addEventListener("pointerdown", (event) => {
-      grabbed = { x: event.clientX, moved: false, view: this.view };
-      canvas.setPointerCapture(event.pointerId);
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      if (grabbed) {
-        const by = event.clientX - grabbed.x;
-        grabbed.moved ||= Math.abs(by) > 3;
-        if (!grabbed.moved) return;
-        const [from, to] = grabbed.view;
-        const time = (by / canvas.clientWidth) * (to - from);
-        this.view = [from - time, to - time];
-        this.draw();
-        tip.hide();
-        return;
-      }
-      const index = this.at(event);
-      canvas.style.cursor = index < 0 ? "grab" : "pointer";
-      if (index < 0) tip.hide();
-      else tip.show(this.title(index), this.lines(index), event.clientX, event.clientY);
-    });
-    canvas.addEventListener("pointerup", (event) => {
-      if (grabbed && !grabbed.moved) this.select(this.at(event));
-      grabbed = null;
-    });
-    canvas.addEventListener("pointercancel", () => { grabbed = null; });
-    canvas.addEventListener("pointerleave", () => tip.hide());
-    canvas.addEventListener("dblclick", (event) => this.zoomBy(0.25, this.timeAt(event)));
-    canvas.addEventListener("wheel", (event) => {
-      if (!event.ctrlKey && !event.metaKey) return;
-      event.preventDefault();
-      this.zoomBy(event.deltaY > 0 ? 1.25 : 0.8, this.timeAt(event));
-    }, { passive: false });
-    canvas.addEventListener("keydown", (event) => this.key(event));
-    this.strip.addEventListener("click", (event) => {
-      const { steps } = this.run;
-      const number = 1 + Math.floor((event.offsetX / this.strip.clientWidth) * steps.length);
-      this.range.value = String(number);
-      this.toStep(number);
-    });
-    new ResizeObserver(() => this.draw()).observe(canvas);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
-    document.addEventListener("themed", () => this.draw());
   }
 
   key(event) {
@@ -244,62 +222,14 @@ class TimelineView {
     return lines;
   }
 
-  timeAt(event) {
-    const [from, to] = this.view;
-    return from + (event.offsetX / this.canvas.clientWidth) * (to - from);
-  }
-
-  /** The execution under the pointer; -1 if there is none. */
-  at(event) {
-    const time = this.timeAt(event);
-    const slack = ((this.view[1] - this.view[0]) / this.canvas.clientWidth) * 1.5;
-    const { starts, depths, duration } = this.run;
-    for (const { entries, top, depth } of this.placed) {
-      const row = Math.floor((event.offsetY - top) / ROW);
-      if (row < 0 || row >= depth) continue;
-      let at = firstFrom(entries, starts, time + slack) - 1;
-      for (let tried = 0; at >= 0 && tried < 5000; at -= 1, tried += 1) {
-        const index = entries[at];
-        if (Math.min(depths[index], depth - 1) !== row) continue;
-        return starts[index] + duration[index] + slack >= time ? index : -1;
-      }
-    }
-    return -1;
-  }
-
-  colors() {
-    const style = getComputedStyle(this.element);
-    const dark = style.colorScheme === "dark"
-      || (style.colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
-    return {
-      dark,
-      ink: style.color,
-      forward: dark ? "#5b8fe0" : "#3f78d1",
-      backward: dark ? "#d98a4e" : "#cf7432",
-      between: dark ? "#3a424f" : "#d7dce4",
-      line: dark ? "#323945" : "#dfe3e9",
-      muted: dark ? "#9aa4b2" : "#5b6575",
-    };
-  }
-
   draw() {
-    const width = this.canvas.clientWidth;
-    if (!width || !this.run) return;
-    const colors = this.colors();
-    let top = this.run.memory.length ? CURVE + GAP : 0;
-    this.placed = this.run.lanes.map((lane) => {
-      const placed = { ...lane, top: top + GAP };
-      top += GAP + lane.depth * ROW + 4;
-      return placed;
+    const { width } = this.chart;
+    if (!width) return;
+    this.bars.show({ step: Number(this.range.value) });
+    this.chart.show({ view: this.view, selected: this.selected }, {
+      executions: this.run.lanes.flatMap((lane) => (
+        laneRows(this.run, lane, this.view, width, this.selected))),
+      memory: curveRows(this.run.memory, this.view, width),
     });
-    const context = fitted(this.canvas, width, top + 22);
-    context.font = "11px system-ui, sans-serif";
-    drawAxis(context, width, top, this.view, colors);
-    if (this.run.memory.length) drawMemory(context, width, this.run.memory, this.view, colors);
-    for (const lane of this.placed) {
-      drawLane(context, width, lane, this.view, this.run, this.selected, colors);
-    }
-    if (this.steps.hidden) return;
-    drawSteps(this.strip, this.run.steps, this.sums, Number(this.range.value), colors);
   }
 }
