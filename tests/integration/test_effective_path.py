@@ -221,3 +221,21 @@ def test_what_makes_data_ready_ahead_of_a_model_is_no_pass():
         halves = [(half * 2.0).to(torch.float64) for half in (x / 2.0).split(1)]
         model(torch.cat(halves).to(torch.float32))
     assert rows_of(tool) == rows_of(alone)
+
+
+class OffsetAfterCast(nn.Module):
+    """Adds the offset of its last layer to another type of data, as Keras does on PyTorch."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(6, 3, bias=False)
+        self.offset = nn.Parameter(torch.tensor([0.0, 0.0, 100.0], dtype=torch.float64))
+
+    def forward(self, x):
+        return self.last(x).to(torch.float64) + self.offset
+
+
+def test_the_scores_have_their_offset_also_behind_a_cast():
+    with amanda.apply(tool := EffectivePath()):
+        OffsetAfterCast()(torch.randn(2, 6, generator=torch.manual_seed(0)))
+    assert [row.label for row in tool.rows()] == [2, 2]

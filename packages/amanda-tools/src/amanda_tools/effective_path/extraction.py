@@ -27,6 +27,7 @@ _ELEMENTWISE = frozenset(["Add", "Sub", "Mul", "Div"])
 _LAYERS = frozenset(
     ["Conv", "Gemm", "MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"]
 )
+_UNCHANGED = frozenset(["Cast", "Identity"])  # what they give is what they take
 _SUMS = _LAYERS | {"ReduceMax", "ReduceMean", "ReduceSum", "Add", "Sub"}
 
 
@@ -142,14 +143,16 @@ class Pass:
                 "EffectivePath: no linear layer ran that could give the scores of classes; name "
                 "the operator that does by scores="
             )
-        last = linear[-1]
-        while len(after := network.consumers(last)) == 1:
-            following = self.ran.get(after[0].consumer)
-            if following is None or following[0].operator.type != "Add":
+        last = following = linear[-1]
+        while len(after := network.consumers(following)) == 1:
+            following = after[0].consumer
+            if following not in self.ran:
                 break
-            if len(following[0].data) != 1:
+            execution = self.ran[following][0]
+            if execution.operator.type == "Add" and len(execution.data) == 1:
+                last = following
+            elif execution.operator.type not in _UNCHANGED:
                 break
-            last = after[0].consumer
         return last
 
     def _layers(
