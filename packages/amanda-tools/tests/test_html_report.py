@@ -252,6 +252,28 @@ class TestPage:
         assert values_in(data_in(page_of(contents_of(nan))), "N") == {"a": 0}
 
 
+class TestFlameGraphs:
+    def test_are_of_forward_and_backward_together_and_of_times_first(self):
+        place = Place("a", "a", "")
+        units = {
+            "FLOPs": "count",
+            "Backward FLOPs": "count",
+            "Params": "count",
+            "Forward": "nanoseconds",
+            "Backward": "nanoseconds",
+            "Share": "share",
+        }
+        tool = Shows([Column(title, {place: 1}, unit) for title, unit in units.items()])
+        assert contents_of(tool).to_dict()["flames"] == {
+            "choices": [
+                ["FLOPs, forward and backward", ["Forward", 0], ["Backward", 1]],
+                ["Params", ["Params", 2]],
+                ["Time, forward and backward", ["Forward", 3], ["Backward", 4]],
+            ],
+            "first": 2,
+        }
+
+
 class TestTimeline:
     def test_has_executions_by_their_start_in_lanes(self):
         timeline = Timeline("run")
@@ -271,7 +293,15 @@ class TestTimeline:
         timeline = Timeline("run")
         for start in (100, 200):
             timeline.add(execution("a/conv", start, 10))
-        assert timeline.to_dict()["steps"] == [[0, 10], [100, 110]]
+        assert timeline.to_dict()["steps"] == [[0, 10, 10, 0], [100, 110, 10, 0]]
+
+    def test_has_how_long_a_step_was_in_operators_once(self):
+        timeline = Timeline("run")
+        timeline.add(execution("a/inner", 0, 20))
+        timeline.add(execution("a", 0, 50))
+        timeline.add(execution("b", 60, 30, "backward"), 2)
+        timeline.add(execution("b", 65, 35), 1)  # runs again, while the backward execution does
+        assert timeline.to_dict()["steps"] == [[0, 100, 70, 30]]
 
     def test_keeps_as_many_as_a_page_can_show(self, monkeypatch):
         monkeypatch.setattr(timelines, "MOST", 2)

@@ -113,15 +113,15 @@ class Contents:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, from which the page's script makes its tables and drawings."""
         return {
-            **self._operators(),
+            **self._operators(columns := told_once(self.columns)),
+            "flames": _flames(columns),
             "timelines": [timeline.to_dict() for timeline in self.timelines if len(timeline)],
             "sections": [
                 {"parts": section.parts, "rows": section.rows} for section in self.sections
             ],
         }
 
-    def _operators(self) -> dict[str, Any]:
-        columns = told_once(self.columns)
+    def _operators(self, columns: Sequence[Column]) -> dict[str, Any]:
         around = paths(dict.fromkeys(place for column in columns for place in column.values))
         modules: dict[tuple[str, ...], int] = {(): 0}
         listed: list[list[Any]] = [["total", -1]]
@@ -148,6 +148,29 @@ class Contents:
             "modules": listed,
             "lines": lines.listed,
         }
+
+
+def _flames(columns: Sequence[Column]) -> dict[str, Any]:
+    """What flame graphs can show: a label, and the title and column of one graph or of two.
+
+    A column for the forward pass and its like for the backward pass are shown together. The first
+    that is shown is of times, if there are some.
+    """
+    known = {(column.title, column.unit): index for index, column in enumerate(columns)}
+    choices: list[list[Any]] = []
+    paired: set[int] = set()
+    for index, (title, unit) in enumerate((c.title, c.unit) for c in columns):
+        backward = "Backward" if title == "Forward" else f"Backward {title}"
+        if unit == "share" or index in paired:
+            continue
+        if (other := known.get((backward, unit))) is None:
+            choices.append([printable(title), [printable(title), index]])
+            continue
+        paired.add(other)
+        what = "Time" if title == "Forward" else printable(title)
+        choices.append([f"{what}, forward and backward", ["Forward", index], ["Backward", other]])
+    times = [columns[graphs[0][1]].unit == "nanoseconds" for _, *graphs in choices]
+    return {"choices": choices, "first": times.index(True) if True in times else 0}
 
 
 def _path(place: Place, path: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from amanda_tools.executions import Executions
 from amanda_tools.steps import Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Sequence
 
     from amanda_tools.execution import Execution
 
@@ -57,11 +57,16 @@ class Timeline:
         self._ended += ([step.start, step.end] for step in self._steps.add(execution))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: times are nanoseconds since the first start, each start since the last."""
+        """Plain values: times are nanoseconds since the first start, each start since the last.
+
+        A step has its start, its end, and how long it was in operators forward and backward; what
+        was in both at once is backward.
+        """
         self._ended += ([step.start, step.end] for step in self._steps.close())
         order = sorted(range(len(self)), key=self._start.__getitem__)
         origin = self._start[order[0]] if order else 0
         starts = [self._start[index] - origin for index in order]
+        steps = [(start - origin, end - origin) for start, end in self._ended]
         return {
             "name": self.name,
             "lanes": _named(self._lanes),
@@ -70,13 +75,45 @@ class Timeline:
             "kind": [self._kind[index] for index in order],
             "start": [b - a for a, b in zip([0, *starts], starts, strict=False)],
             "duration": [self._duration[index] for index in order],
-            "steps": [[start - origin, end - origin] for start, end in self._ended],
+            "steps": [
+                [start, end, min(forward, end - start - backward), backward]
+                for (start, end), forward, backward in zip(
+                    steps,
+                    self._sums("forward", steps, order, starts),
+                    self._sums("backward", steps, order, starts),
+                    strict=True,
+                )
+            ],
             "memory": [
                 [time - origin, size]
                 for time, size in zip(self._allocated[::2], self._allocated[1::2], strict=True)
             ],
             "left_out": self._left_out,
         }
+
+    def _sums(
+        self,
+        direction: str,
+        steps: Sequence[tuple[int, int]],
+        order: Sequence[int],
+        starts: Sequence[int],
+    ) -> list[int]:
+        """How long each step was in operators of a direction; several at once count once."""
+        chosen = [of == direction for of, _ in self._lanes]
+        sums = [0] * len(steps)
+        first = until = 0
+        for index, start in zip(order, starts, strict=True):
+            begin, end = max(start, until), start + self._duration[index]
+            if not chosen[self._lane[index]] or end <= begin:
+                continue
+            until = end
+            while first < len(steps) and steps[first][1] <= begin:
+                first += 1
+            for at in range(first, len(steps)):
+                if steps[at][0] >= end:
+                    break
+                sums[at] += min(end, steps[at][1]) - max(begin, steps[at][0])
+        return sums
 
 
 def _named(lanes: dict[tuple[str, Hashable], int]) -> list[str]:

@@ -2,29 +2,6 @@
 
 const FRAME = 22; // pixels of a frame's height, as in its specification
 
-/** The choices of what is drawn: a column, or one forward and one backward. */
-function flameChoices(columns) {
-  const choices = [];
-  const taken = new Set();
-  columns.forEach(({ title, unit }, index) => {
-    if (unit === "share" || taken.has(index)) return;
-    const other = columns.findIndex((column) => column.unit === unit
-      && column.title === (title === "Forward" ? "Backward" : `Backward ${title}`));
-    if (other < 0) {
-      choices.push({ label: title, panels: [[title, index]] });
-      return;
-    }
-    taken.add(other);
-    const what = title === "Forward" ? "Time" : title;
-    choices.push({
-      label: `${what}, forward and backward`,
-      panels: [["Forward", index], ["Backward", other]],
-    });
-  });
-  const first = choices.findIndex(({ panels }) => columns[panels[0][1]].unit === "nanoseconds");
-  return { choices, first: Math.max(first, 0) };
-}
-
 class FlameGraph {
   constructor(root, data) {
     this.root = root;
@@ -37,10 +14,10 @@ class FlameGraph {
       node.id = this.nodes.push(node) - 1;
       waiting.push(...node.children.toReversed());
     }
-    const { choices, first } = flameChoices(data.columns);
+    const { choices, first } = data.flames;
     const select = element("select", {
       id: "flame-choice", onchange: () => this.choose(choices[select.selectedIndex]),
-    }, ...choices.map(({ label }) => element("option", {}, label)));
+    }, ...choices.map(([label]) => element("option", {}, label)));
     select.selectedIndex = first;
     this.out = element("button", { type: "button", onclick: () => this.zoom(root) }, "Zoom out");
     this.found = element("span", { class: "count", role: "status" });
@@ -75,7 +52,7 @@ class FlameGraph {
   }
 
   /** Shows other numbers. */
-  choose({ panels }) {
+  choose([, ...panels]) {
     this.panels.forEach((panel, index) => {
       [panel.title, panel.column] = panels[index] || ["", -1];
       panel.place.hidden = !this.root.values[panel.column];

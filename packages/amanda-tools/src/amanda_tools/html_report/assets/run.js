@@ -38,31 +38,6 @@ function firstFrom(entries, starts, time) {
   return low;
 }
 
-/** How long each step was in operators, forward and backward; in both at once is backward. */
-function stepSums(run) {
-  const { steps, starts, duration } = run;
-  const sums = steps.map(() => [0, 0]);
-  for (const which of [0, 1]) {
-    let until = -1;
-    let step = 0;
-    for (let i = 0; i < starts.length; i += 1) {
-      if (run.names[run.lane[i]].startsWith("backward") !== (which === 1)) continue;
-      const from = Math.max(starts[i], until);
-      const to = starts[i] + duration[i];
-      if (to <= from) continue;
-      until = to;
-      while (step < steps.length && steps[step][1] <= from) step += 1;
-      for (let at = step; at < steps.length && steps[at][0] < to; at += 1) {
-        sums[at][which] += Math.min(to, steps[at][1]) - Math.max(from, steps[at][0]);
-      }
-    }
-  }
-  return sums.map(([forward, backward], index) => {
-    const [start, end] = steps[index];
-    return [Math.min(forward, end - start - backward), backward];
-  });
-}
-
 /** The executions of a lane that a view shows; of those that share a pixel, the first. */
 function laneRows({ starts, duration, depths, kind, kinds }, lane, [from, to], width, selected) {
   const pixel = (to - from) / width;
@@ -97,21 +72,4 @@ function curveRows(memory, [from, to], width) {
   }
   if (rows.length) rows.push({ time: to, bytes: rows[rows.length - 1].bytes });
   return rows;
-}
-
-const BARS = 2000; // more than there are pixels
-
-/** Bars of all steps; of so many that a bar is less than a pixel, the longest is seen. */
-function stepBars(steps, sums) {
-  const bars = [];
-  const each = Math.ceil(steps.length / BARS);
-  steps.forEach(([start, end], index) => {
-    const at = Math.floor(index / each);
-    if (bars[at] && bars[at].took >= end - start) return;
-    const [forward, backward] = sums[index];
-    bars[at] = {
-      step: index + 1, took: end - start, forward, backward, between: end - start - forward - backward,
-    };
-  });
-  return bars;
 }

@@ -25,7 +25,6 @@ class TimelineView {
       resized: () => this.draw(),
     });
     this.chart.on("clicked", ({ index, moved }) => { if (!moved) this.select(index); });
-    this.chart.on("zoom", ({ x, by }) => this.zoomBy(by, x / this.chart.width));
     this.chart.on("view", (view) => {
       if (view === this.view) return; // which was set here
       this.view = view;
@@ -72,7 +71,6 @@ class TimelineView {
     const { steps, memory, lanes, starts } = this.run;
     this.steps.hidden = steps.length < 2;
     this.range.max = String(steps.length);
-    this.sums = stepSums(this.run);
     const number = starts.length.toLocaleString("en");
     this.note.textContent = this.run.left_out
       ? `the first ${number} executions; ${this.run.left_out.toLocaleString("en")} more ran`
@@ -84,10 +82,14 @@ class TimelineView {
     }
     const peak = memory.reduce((most, [, bytes]) => Math.max(most, bytes), 1);
     this.chart.show({
-      peak, height: top, peakText: memory.length ? `memory, at most ${shown(peak, "bytes")}` : "",
+      peak, end: this.run.end, height: top, peakText: memory.length ? `memory, at most ${shown(peak, "bytes")}` : "",
     }, { lanes: lanes.map(({ name, top: at }) => ({ name, top: at })) });
     const longest = steps.reduce((most, [start, end]) => Math.max(most, end - start), 1);
-    this.bars.show({ longest, count: steps.length || 1 }, { steps: stepBars(steps, this.sums) });
+    this.bars.show({ longest, count: steps.length || 1 }, {
+      steps: steps.map(([start, end, forward, backward], index) => ({
+        step: index + 1, took: end - start, forward, backward, between: end - start - forward - backward,
+      })),
+    });
     this.all();
   }
 
@@ -118,8 +120,7 @@ class TimelineView {
     const { steps } = this.run;
     let text = `all ${steps.length.toLocaleString("en")}`;
     if (number) {
-      const [start, end] = steps[number - 1];
-      const [forward, backward] = this.sums[number - 1];
+      const [start, end, forward, backward] = steps[number - 1];
       text = `${number} of ${steps.length.toLocaleString("en")}: ${shown(end - start, "nanoseconds")}`
         + ` (${shown(forward, "nanoseconds")} forward, ${shown(backward, "nanoseconds")} backward)`;
     }
@@ -127,16 +128,14 @@ class TimelineView {
     this.range.setAttribute("aria-valuetext", text);
   }
 
-  /** Zooms about a share of the width, or else about what is selected. */
-  zoomBy(factor, at = null) {
+  /** Zooms about the middle, or about what is selected, which comes to be there. */
+  zoomBy(by) {
+    const { starts, duration } = this.run;
     const [from, to] = this.view;
-    const { starts, duration, end } = this.run;
-    const middle = at === null && this.selected >= 0
-      ? starts[this.selected] + duration[this.selected] / 2 : from + (to - from) * (at ?? 0.5);
-    const span = Math.min(Math.max((to - from) * factor, 100), end * 1.1 || 1);
-    const share = at === null && factor < 1 && this.selected >= 0 ? 0.5 : (middle - from) / (to - from);
-    this.view = [middle - span * share, middle + span * (1 - share)];
-    this.draw();
+    const about = this.selected < 0 ? (from + to) / 2
+      : starts[this.selected] + duration[this.selected] / 2;
+    const at = by < 1 && this.selected >= 0 ? 0.5 : (about - from) / (to - from);
+    this.chart.show({ zoom: { about, at, by } });
   }
 
   moveBy(share) {
