@@ -1,4 +1,4 @@
-"""Pruning: of weights, channels, activations and attention, each written once for all backends."""
+"""These tools prune weights, channels, activations and attention, on all backends by one code."""
 
 from amanda_tools.pruning.activations import ActivationPruning
 from amanda_tools.pruning.attention import AttentionPruning

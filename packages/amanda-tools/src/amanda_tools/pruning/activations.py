@@ -1,4 +1,4 @@
-"""Pruning of activations."""
+"""The tool ``ActivationPruning`` prunes activations."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class ActivationPruning(ZeroingValues):
         self.prune_gradient(ctx, self._is_pure(ctx))
 
     def _is_pure(self, ctx: amanda.OpContext) -> bool:
-        """Whether how many are kept of an example is known while a graph is made."""
+        """Tell whether it is known, while a graph is made, how many are kept of an example."""
         shape = ctx.describe(ctx.inputs[0]).shape
         return self._keep is None or (shape is not None and None not in shape[1:])
 
     def masked(self, tensor: Any, values: Any, xp: Any) -> Any:
-        """A tensor with zeros where activations are pruned."""
+        """Return a tensor with zeros where activations are pruned."""
         magnitudes, most = xp.abs(values), None
         if self._keep is not None:
             size = prod(values.shape[1:])

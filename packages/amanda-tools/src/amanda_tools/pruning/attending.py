@@ -1,4 +1,4 @@
-"""Attention by hand, with some of its probabilities pruned, and its gradients."""
+"""Attention, and its gradients, are computed by hand, with some of its probabilities pruned."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _FAR_BELOW = float("-inf")
 
 
 def for_each_head(keys: Any, queries: Any, xp: Any) -> Any:
-    """Keys or values for each head of the queries, of which neighbours share one."""
+    """Return keys or values for each head of the queries, of which neighbours share one."""
     if len(queries.shape) != 4 or keys.shape[1] == queries.shape[1]:
         return keys
     return xp.repeat(keys, int(queries.shape[1]) // int(keys.shape[1]), axis=1)
 
 
 def of_shared_heads(gradient: Any, keys: Any, xp: Any) -> Any:
-    """The gradient of keys or values, given that for each head of the queries."""
+    """Return the gradient of keys or values, given that for each head of the queries."""
     if len(keys.shape) != 4 or gradient.shape[1] == keys.shape[1]:
         return gradient
     examples, heads, *rest = gradient.shape
@@ -29,7 +29,7 @@ def of_shared_heads(gradient: Any, keys: Any, xp: Any) -> Any:
 
 
 def probabilities(q: Any, k: Any, *masks: Any, scale: float, causal: bool, xp: Any) -> Any:
-    """Those of each query, (..., queries, keys): all zero for one that is to see no key."""
+    """Return each query's probabilities, (..., queries, keys): zeros for one that sees no key."""
     scores = xp.matmul(q, xp.matrix_transpose(k)) * scale
     far_below = xp.zeros_like(scores) + _FAR_BELOW
     if causal:
@@ -59,7 +59,7 @@ def gradients(
     causal: bool,
     xp: Any,
 ) -> tuple[Any, Any, Any]:
-    """The gradients of queries, keys and values.
+    """Return the gradients of queries, keys and values.
 
     Args:
         grad: that of the product of the pruned probabilities and the values.

@@ -1,4 +1,4 @@
-"""Pruning of attention."""
+"""The tool ``AttentionPruning`` prunes probabilities of attention."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class AttentionPruning(ZeroingValues):
         self.add_inst_for_gradient(self._analyze_fused_gradient, ops=["Attention"], scopes=scopes)
 
     def masked(self, tensor: Any, values: Any, xp: Any) -> Any:
-        """A tensor with zeros where probabilities are pruned."""
+        """Return a tensor with zeros where probabilities are pruned."""
         mask = kept(values, self._threshold, self._topk, xp)
         return xp.where(mask, tensor, xp.zeros_like(tensor))
 
@@ -135,7 +135,7 @@ def _is_of_attention(ctx: amanda.OpContext) -> bool:
 
 
 def _wide(tensors: Sequence[Any], ctx: amanda.OpContext, xp: Any) -> list[Any]:
-    """Tensors in single precision where they are of half, as fused operators compute."""
+    """Return tensors in single precision where they are of half, as fused operators compute."""
     return [
         widened(tensor, dtype, xp) if "float" in (dtype := ctx.describe(tensor).dtype) else tensor
         for tensor in tensors
@@ -143,7 +143,7 @@ def _wide(tensors: Sequence[Any], ctx: amanda.OpContext, xp: Any) -> list[Any]:
 
 
 def _how(ctx: amanda.OpContext) -> dict[str, Any]:
-    """What a fused attention computes by, beside its tensors."""
+    """Return what a fused attention computes by, beside its tensors."""
     size = (ctx.describe(ctx.input("Q")).shape or (None,))[-1]
     scale = ctx.attrs.get("scale")
     if scale is None and size is not None:

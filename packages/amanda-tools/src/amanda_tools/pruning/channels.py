@@ -1,4 +1,4 @@
-"""Pruning of channels, other ones for each example."""
+"""The tool ``DynamicChannelPruning`` prunes channels, other ones for each example."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Gate:
-    """The gate of a convolution: what is learned, and the gradients of that since the last step."""
+    """A convolution's gate has what is learned, and the gradients of that since the last step."""
 
     def __init__(self, values: list[Array]) -> None:
         self.values = values
@@ -91,7 +91,7 @@ class DynamicChannelPruning(ValuePruning):
 
     @property
     def gates(self) -> list[tuple[Array, Array]]:
-        """``phi`` (inputs, outputs) and ``rho`` (outputs) of each convolution, in order."""
+        """Return ``phi`` (inputs, outputs) and ``rho`` (outputs) of each convolution, in order."""
         return [(gate.values[0], gate.values[1]) for gate in self._gates.values()]
 
     def step(self) -> None:
@@ -135,7 +135,7 @@ class DynamicChannelPruning(ValuePruning):
             ctx.insert_on_grad_inputs(self._of_inputs, inputs=["X"], with_inputs=["X"], ctx=ctx)
 
     def _salient(self, x: Any, variables: list[Any], ctx: amanda.OpContext) -> tuple[Any, Any, Any]:
-        """What the gate is given, what it says of each channel, and whether that stays.
+        """Return what the gate is given, what it says of each channel, and whether that stays.
 
         All of it is in single precision at least.
         """
@@ -155,7 +155,7 @@ class DynamicChannelPruning(ValuePruning):
         return self.counted(y * _by_channel(scale, y, xp), row, ctx.numpy)
 
     def _of_outputs(self, grad: Any, x: Any, y: Any, ctx: amanda.OpContext) -> Any:
-        """The gradient of what the convolution gives; that of the gate goes to it."""
+        """Return the gradient of what the convolution gives; that of the gate goes to it."""
         xp, numpy, state = ctx.xp, ctx.numpy, ctx.state(self)
         means, sums, stays = self._salient(x, state["variables"], ctx)
         zeros = xp.zeros_like(sums)
@@ -170,7 +170,7 @@ class DynamicChannelPruning(ValuePruning):
         return grad * _by_channel(xp.where(stays, sums, zeros), y, xp)
 
     def _of_inputs(self, grad: Any, x: Any, ctx: amanda.OpContext) -> Any:
-        """The gradient of the input, also by way of the gate."""
+        """Return the gradient of the input, also by way of the gate."""
         xp = ctx.xp
         of_means = ctx.state(self).pop("of_means")
         if grad is None:
@@ -186,7 +186,7 @@ def _wide(tensor: Any, ctx: amanda.OpContext) -> Any:
 
 
 def _by_channel(scale: Any, values: Any, xp: Any) -> Any:
-    """A number for each example and channel, to compute with each value of these."""
+    """Shape numbers for each example and channel so that they broadcast to these values."""
     for _ in values.shape[2:]:
         scale = xp.expand_dims(scale, axis=-1)
     return like(scale, values, xp)

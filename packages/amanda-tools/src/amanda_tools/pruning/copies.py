@@ -1,4 +1,4 @@
-"""One value that several operators are given as variables of their own."""
+"""Several operators are given one value as variables of their own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class Copies:
-    """The variables that hold a value, as long as their operators have them."""
+    """Copies are the variables that hold a value, as long as their operators have them."""
 
     def __init__(self) -> None:
         self._variables: list[weakref.ref[Any]] = []
 
     def of(self, variable: Any) -> Any:
-        """A variable, which from now on holds the value too."""
+        """Return a variable, which from now on holds the value too."""
         self._variables = [known for known in self._variables if known() is not None]
         self._variables.append(weakref.ref(variable))
         return variable

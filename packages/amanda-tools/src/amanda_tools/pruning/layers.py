@@ -1,4 +1,4 @@
-"""What pruning tools found: a row for each layer."""
+"""Pruning tools find a row for each layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class PrunedLayer:
-    """A parameter of which some elements are taken for zero.
+    """This is a parameter some of whose elements are masked to zero.
 
     Attributes:
         id: the first operator that was given it.
@@ -47,7 +47,7 @@ class PrunedLayer:
 
 @dataclass
 class PrunedValues:
-    """An operator some of whose values are taken for zero, other ones in each execution.
+    """This is an operator some of whose values are masked to zero, others at each execution.
 
     Attributes:
         id: the operator.
@@ -70,19 +70,19 @@ _Row = TypeVar("_Row", PrunedLayer, PrunedValues)
 
 
 class Sparsity(Pictured[_Row], Saving[_Row]):
-    """A base of tools that prune: what they found as a table, and in all."""
+    """This is a base of tools that prune, which shows what they found as a table, and in all."""
 
     rows_name = "layers"
     units = MappingProxyType({"sparsity": "share"})
 
     def totals(self) -> Mapping[str, Any]:
-        """The numbers of all layers together."""
+        """Return the numbers of all layers together."""
         rows = self.rows()
         elements, zeros = sum(row.elements for row in rows), sum(row.zeros for row in rows)
         return {"elements": elements, "zeros": zeros, "sparsity": share(zeros, elements)}
 
     def found(self) -> str:
-        """The numbers of layers and elements."""
+        """Tell the numbers of layers and elements."""
         total = self.totals()
         return (
             f"{len(self.rows())} layers, {total['zeros']:,} of {total['elements']:,} elements "
@@ -90,11 +90,11 @@ class Sparsity(Pictured[_Row], Saving[_Row]):
         )
 
     def charts(self) -> list[Chart]:
-        """How much of each layer is zero."""
+        """Draw how much of each layer is zero."""
         return [bars("Share that is zero", {"zero": {row.id: row.sparsity for row in self.rows()}})]
 
     def report(self) -> Table | str:
-        """A table of the layers."""
+        """Show a table of the layers."""
         rows = self.rows()
         if not rows:
             return f"{type(self).__name__}: no operator ran that it prunes"
@@ -113,5 +113,5 @@ class Sparsity(Pictured[_Row], Saving[_Row]):
 
 
 def share(part: int, whole: int) -> float:
-    """A part of a whole, which may be nothing."""
+    """Return a part as a share of a whole, which may be nothing."""
     return part / whole if whole else 0.0

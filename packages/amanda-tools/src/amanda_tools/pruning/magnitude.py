@@ -1,4 +1,4 @@
-"""Pruning of the weights of least magnitude."""
+"""The tool ``MagnitudePruning`` prunes the weights of least magnitude."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class MagnitudePruning(WeightPruning):
         self._granularity = granularity
 
     def masks(self, weights: Sequence[Array], sparsity: float) -> list[Array]:
-        """What is kept of layers, each (outputs, inputs, ...), that share a budget."""
+        """Return the masks of layers, each (outputs, inputs, ...), that share a budget."""
         return without_least(weights, [self._units(weight.shape) for weight in weights], sparsity)
 
     def _units(self, shape: tuple[int, ...]) -> Array:

@@ -1,4 +1,4 @@
-"""How much is pruned at which iteration."""
+"""A schedule says how much is pruned at which iteration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """Sparsity over iterations: at once, or gradually by the cubic law of Zhu and Gupta (2017).
+    """Sparsity is reached at once, or gradually by the cubic law of Zhu and Gupta (2017).
 
     Of "To prune, or not to prune: exploring the efficacy of pruning for model compression" this is
     equation 1, with an initial sparsity of zero.
@@ -38,12 +38,12 @@ class Schedule:
             raise ValueError(f"every={self.every}: where all is pruned at once it has no effect")
 
     def is_due(self, iteration: int) -> bool:
-        """Whether masks are chosen at an iteration."""
+        """Tell whether masks are chosen at an iteration."""
         within = self.begin <= iteration <= self.end
         return within and ((iteration - self.begin) % self.every == 0 or iteration == self.end)
 
     def at(self, iteration: int) -> float:
-        """The sparsity that the masks have that are in force at an iteration."""
+        """Return the sparsity of the masks that are active at an iteration."""
         if iteration < self.begin:
             return 0.0
         if iteration >= self.end:

@@ -1,4 +1,4 @@
-"""Pruning of vectors within tiles of a weight."""
+"""The tool ``TileWisePruning`` prunes vectors within tiles of a weight."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TileWisePruning(WeightPruning):
         self._tile = tile
 
     def masks(self, weights: Sequence[Array], sparsity: float) -> list[Array]:
-        """What is kept of layers, each (outputs, inputs, ...), that share a budget."""
+        """Return the masks of layers, each (outputs, inputs, ...), that share a budget."""
         matrices = [weight.reshape(len(weight), -1) for weight in weights]
         part = 1 - (1 - sparsity) ** 0.5
         columns = [np.broadcast_to(np.arange(len(m))[:, None], m.shape) for m in matrices]
@@ -74,7 +74,7 @@ class TileWisePruning(WeightPruning):
         ]
 
     def _vectors(self, mask: Array) -> Array:
-        """For each element of columns that are left, the row of a tile that it is in."""
+        """Number, for each element of columns that are left, the row of a tile that it is in."""
         tile = (np.cumsum(mask[:, :1], 0) - 1) // self._tile
         vectors: Array = np.where(mask, tile * mask.shape[1] + np.arange(mask.shape[1]), -1)
         return vectors

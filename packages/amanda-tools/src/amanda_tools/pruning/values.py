@@ -1,4 +1,4 @@
-"""Pruning of values that are other ones in each execution."""
+"""Values that are pruned may be other ones in each execution."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ValuePruning(Sparsity[PrunedValues], amanda.Tool):
-    """Base of tools that take values for zero which operators compute.
+    """This is a base of tools that mask values to zero which operators compute.
 
     Args:
         count: count them. That takes routines on the host, which costs time in a graph.
@@ -41,22 +41,22 @@ class ValuePruning(Sparsity[PrunedValues], amanda.Tool):
         self._rows: dict[str, PrunedValues] = {}
 
     def rows(self) -> list[PrunedValues]:
-        """The operators, in the order in which they first ran."""
+        """Return the operators, in the order in which they first ran."""
         return list(self._rows.values())
 
     def found(self) -> str:
-        """The numbers of operators and elements, as far as they are counted."""
+        """Tell the numbers of operators and elements, as far as they are counted."""
         if self.pure:
             return f"{len(self._rows):,} operators, whose zeros count=True counts"
         return super().found()
 
     def row(self, ctx: amanda.OpContext) -> PrunedValues:
-        """The row of the operator under analysis."""
+        """Return the row of the operator under analysis."""
         op = ctx.op
         return self._rows.setdefault(op.id, PrunedValues(op.id, op.scope, op.type, 0, 0, 0.0))
 
     def counted(self, values: Any, row: PrunedValues, numpy: Any) -> Any:
-        """The values, of which zeros are counted where that is wanted."""
+        """Return the values, and count their zeros where that is wanted."""
         if not self.pure:
             array = numpy(values)
             row.elements += array.size
@@ -66,11 +66,11 @@ class ValuePruning(Sparsity[PrunedValues], amanda.Tool):
 
 
 class ZeroingValues(ValuePruning):
-    """Base of those that take what an operator gives for zero, and its gradient too."""
+    """This is a base of tools that prune what an operator gives, and its gradient too."""
 
     @abc.abstractmethod
     def masked(self, tensor: Any, values: Any, xp: Any) -> Any:
-        """A tensor with zeros where values are pruned: of these, or of their gradient."""
+        """Return a tensor with zeros where values are pruned: of these, or of their gradient."""
 
     def prune(self, ctx: amanda.OpContext, pure: bool = True) -> None:
         """Have what the operator under analysis gives pruned."""
@@ -82,7 +82,7 @@ class ZeroingValues(ValuePruning):
         ctx.insert_on_grad_outputs(self.masked, outputs=[0], with_outputs=[0], pure=pure, xp=ctx.xp)
 
     def pruned(self, values: Any, row: PrunedValues, xp: Any, numpy: Any) -> Any:
-        """The values that are kept, and zeros."""
+        """Return the values, with zeros for those that are pruned."""
         return self.counted(self.masked(values, values, xp), row, numpy)
 
 
@@ -95,7 +95,7 @@ def check_one(threshold: float | None, most: float | None, name: str) -> None:
 
 
 def kept(values: Any, threshold: float | None, most: int | None, xp: Any) -> Any:
-    """Which values stay, along the last axis: those of a threshold or more, or the largest ones.
+    """Mark the values to keep along the last axis: a threshold or more, or the largest ones.
 
     Of equal values that are the last to stay, all do.
     """

@@ -1,4 +1,4 @@
-"""Pruning of all but some of each few weights, as sparse tensor cores take them."""
+"""The tool ``VectorWisePruning`` keeps some of each few weights, as sparse tensor cores do."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class VectorWisePruning(WeightPruning):
         self._m = m
 
     def prunes(self, weight: Array) -> bool:
-        """Whether the inputs of a weight (outputs, inputs, ...) come in groups of ``m``."""
+        """Tell whether the inputs of a weight (outputs, inputs, ...) come in groups of ``m``."""
         return bool(weight.shape[1] % self._m == 0)
 
     def masks(self, weights: Sequence[Array], sparsity: float) -> list[Array]:
-        """What is kept of layers, each (outputs, inputs, ...)."""
+        """Return the masks of layers, each (outputs, inputs, ...)."""
         return [self._mask(w) if sparsity else np.ones(w.shape, bool) for w in weights]
 
     def _mask(self, weight: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Pruning of weights by masks that stay from one execution to the next."""
+"""Weights are pruned by masks that stay from one execution to the next."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WEIGHTS = {"Conv": "W", "ConvTranspose": "W", "Gemm": "AB", "MatMul": "AB"}
 
 
 class _Layer:
-    """A parameter that is pruned, by what stays of it when the model is gone.
+    """This is a pruned parameter, by what stays of it when the model is gone.
 
     Attributes:
         weight: its value when its mask was last chosen, outputs first.
@@ -45,15 +45,15 @@ class _Layer:
         self.copies = Copies()
 
     def outputs_first(self, array: Array) -> Array:
-        """The operator's input with its axis of outputs first, and that of inputs second."""
+        """Return the operator's input with its axis of outputs first, and that of inputs second."""
         return np.moveaxis(array, self.axes, (0, 1))
 
     def as_given(self) -> Array:
-        """The mask as the operator is given the weight."""
+        """Return the mask in the layout in which the operator is given the weight."""
         return np.ascontiguousarray(np.moveaxis(self.mask, (0, 1), self.axes))
 
     def row(self) -> PrunedLayer:
-        """What there is to say of it."""
+        """Return what there is to say of the layer."""
         operator, mask = self.operator, self.as_given()
         zeros = mask.size - int(mask.sum())
         return PrunedLayer(
@@ -63,7 +63,7 @@ class _Layer:
 
 
 class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
-    """Base of tools that mask weights of convolutions and linear layers.
+    """This is a base of tools that mask weights of convolutions and linear layers.
 
     A weight is masked wherever an operator is given it, and gets no gradient where it is pruned.
     Masks are chosen when an operator first runs, by what the weight is then, and by :meth:`step`
@@ -115,10 +115,10 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
 
     @abc.abstractmethod
     def masks(self, weights: Sequence[Array], sparsity: float) -> Sequence[Array]:
-        """What is kept of layers that share a budget, each (outputs, inputs, ...)."""
+        """Return the masks of layers that share a budget, each (outputs, inputs, ...)."""
 
     def prunes(self, weight: Array) -> bool:
-        """Whether there is a mask for a weight (outputs, inputs, ...)."""
+        """Tell whether there is a mask for a weight (outputs, inputs, ...)."""
         return True
 
     def step(self, model: Any) -> None:
@@ -144,7 +144,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self._choose(list(self._layers.values()))
 
     def rows(self) -> list[PrunedLayer]:
-        """The layers, in the order in which they first ran."""
+        """Return the layers, in the order in which they first ran."""
         return [layer.row() for layer in self._layers.values()]
 
     def on_exit(self) -> None:
@@ -168,7 +168,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
 
     @property
     def sparsity(self) -> float:
-        """The sparsity that the schedule has now."""
+        """Return the sparsity that the schedule has now."""
         return self.schedule.at(self.iteration)
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
@@ -216,7 +216,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
 
 
 def _axes(ctx: amanda.OpContext, index: int) -> tuple[int, int]:
-    """The axes of outputs and of inputs in a weight, as ONNX has it."""
+    """Return the axes of outputs and of inputs in a weight, as ONNX has it."""
     name = ctx.input_names[index]
     if ctx.op.type == "ConvTranspose":
         return 1, 0
@@ -227,7 +227,7 @@ def _axes(ctx: amanda.OpContext, index: int) -> tuple[int, int]:
 
 
 def least(scores: Array, sizes: Array, sparsity: float) -> Array:
-    """Which units are pruned: those of the least scores, the first ones of equal ones.
+    """Mark the units to prune: those of the least scores, the first ones of equal ones.
 
     Args:
         scores: what each unit is worth.
@@ -248,7 +248,7 @@ def least(scores: Array, sizes: Array, sparsity: float) -> Array:
 def without_least(
     weights: Sequence[Array], labels: Sequence[Array], sparsity: float
 ) -> list[Array]:
-    """Masks of layers without the units that are worth least of all, by their mean magnitude.
+    """Return masks of layers without the units that are worth least of all, by mean magnitude.
 
     Args:
         weights: one for each layer.

@@ -1,4 +1,4 @@
-"""Fake quantization by a scale and a zero point, as PyTorch computes it."""
+"""Fake quantization goes by a scale and a zero point, as PyTorch computes it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SMALLEST = 1.1920928955078125e-07
 
 
 class AffineSettings(NamedTuple):
-    """What a tensor is rounded by, as arrays that broadcast to it.
+    """A tensor is rounded by these settings, arrays that broadcast to it.
 
     Attributes:
         scale: the distance of two values.
@@ -28,7 +28,7 @@ class AffineSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Rounds to ``(n - zero_point) * scale`` for the nearest integer ``n`` of a grid.
+    """This formula rounds to ``(n - zero_point) * scale`` for the nearest integer ``n`` of a grid.
 
     Its values and gradients are to the bit those of ``torch.fake_quantize_per_tensor_affine`` and
     ``torch.fake_quantize_per_channel_affine``: a tensor is multiplied by the inverse of the scale,
@@ -39,7 +39,7 @@ class Affine:
     grid: Grid
 
     def settings(self, minimum: Any, maximum: Any, xp: Any, numbers: Numbers) -> AffineSettings:
-        """Those for a range, which is widened to have zero in it."""
+        """Return the settings for a range, which is widened to have zero in it."""
         zero = xp.zeros_like(minimum)
         minimum, maximum = xp.minimum(minimum, zero), xp.maximum(maximum, zero)
         if self.grid.symmetric:
@@ -53,40 +53,40 @@ class Affine:
         return AffineSettings(scale, zero_point, numbers.one / scale)
 
     def beginning(self, x: Any, axes: tuple[int, ...] | None, xp: Any) -> AffineSettings:
-        """Those with which LSQ begins: a scale by the mean magnitude, and no zero point."""
+        """Return the settings that LSQ begins with: a scale by mean magnitude, no zero point."""
         magnitude = xp.mean(xp.abs(x), axis=axes, keepdims=axes is not None)
         return self._with_scale(2 * magnitude * self.grid.high**-0.5, xp)
 
     def for_values(self, x: Any) -> Affine:
-        """One with integers from 0 on, as many as there are, if no value is negative."""
+        """Return a formula with as many integers from 0 on, if no value is negative."""
         if self.grid.low >= 0 or x.min() < 0:
             return self
         return replace(self, grid=Grid(0, self.grid.steps, self.grid.symmetric))
 
     def scale_and_zero_point(self, settings: Any, xp: Any) -> tuple[Any, Any]:
-        """The distance of two values, and the integer that stands for zero."""
+        """Return the distance of two values, and the integer that stands for zero."""
         scale, zero_point, _ = settings
         return scale, zero_point
 
     def range_of(self, settings: Any, xp: Any) -> tuple[Any, Any]:
-        """The least and the largest value that there is."""
+        """Return the least and the largest value that there is."""
         scale, zero_point, _ = settings
         return (self.grid.low - zero_point) * scale, (self.grid.high - zero_point) * scale
 
     def quantized(self, x: Any, settings: Any, xp: Any) -> Any:
-        """The values that a tensor is rounded to."""
+        """Return the values that a tensor is rounded to."""
         scale, zero_point, _ = settings
         integers = xp.clip(self._integers(x, settings, xp), self.grid.low, self.grid.high)
         return like((like(integers, scale, xp) - zero_point) * scale, x, xp)
 
     def passed(self, gradient: Any, x: Any, settings: Any, xp: Any) -> Any:
-        """The gradient for a tensor, given that for its values: none where it was cut off."""
+        """Return the gradient for a tensor, given that for its values: none where it was cut."""
         integers = self._integers(x, settings, xp)
         inside = (integers >= self.grid.low) & (integers <= self.grid.high)
         return xp.where(inside, gradient, xp.zeros_like(gradient))
 
     def moved(self, gradient: Any, x: Any, settings: Any, rate: float, xp: Any) -> AffineSettings:
-        """The settings after a step of gradient descent: the scale's gradient is that of LSQ.
+        """Return the settings after a step of gradient descent, with the scale's gradient of LSQ.
 
         It is scaled by one over the root of the number of elements that share the scale times
         the largest integer. The zero point stays where it is, and the scale larger than zero.
@@ -100,7 +100,7 @@ class Affine:
         return self._with_scale(scale - rate * like(found, scale, xp), xp)
 
     def _with_scale(self, scale: Any, xp: Any) -> AffineSettings:
-        """Settings without a zero point."""
+        """Return settings without a zero point."""
         zero = xp.zeros_like(scale)
         scale = xp.maximum(scale, zero + SMALLEST)
         return AffineSettings(scale, zero, 1 / scale)

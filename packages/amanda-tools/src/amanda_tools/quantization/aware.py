@@ -1,4 +1,4 @@
-"""Quantization-aware training: a model learns to do with weights and activations of a few bits."""
+"""The tool ``QuantizeAware`` trains a model to do with weights and activations of a few bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of activations, found out on data."""
+"""Ranges of activations are found out on data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CANDIDATES = 100
 
 
 class Observer:
-    """Sees a tensor at each execution, and chooses a range for it.
+    """An observer sees a tensor at each execution, and chooses a range for it.
 
     Args:
         method: how the range is chosen: ``minmax`` (all values are in it), ``moving`` (averages of
@@ -54,7 +54,7 @@ class Observer:
         self._average = moved_average(self._average, now, self._averaging)
 
     def range_for(self, formula: Formula) -> tuple[float, float]:
-        """The range that it chooses for a formula; it has seen an execution at least."""
+        """Return the range that it chooses for a formula; it has seen an execution at least."""
         histogram = self._histogram
         if self._method == "moving":
             assert self._average is not None
@@ -66,12 +66,12 @@ class Observer:
         return histogram.minimum, histogram.maximum
 
     def error(self, formula: Formula, settings: np.ndarray) -> float:
-        """The relative error of rounding what it has seen: the root of the ratio of squares."""
+        """Return the relative error of rounding what it has seen: a root of a ratio of squares."""
         x = self._histogram.centers.astype(np.float32)
         return relative_error(x, formula.quantized(x, settings, np), self._histogram.counts)
 
     def _of_least_error(self, formula: Formula) -> tuple[float, float]:
-        """The range with the least squared error of those that are cut down evenly."""
+        """Return the range with the least squared error, of those cut down evenly on both sides."""
         low, high = self._histogram.minimum, self._histogram.maximum
         shares = np.arange(1, _CANDIDATES + 1) / _CANDIDATES
         candidates = [(float(low * share), float(high * share)) for share in shares]
@@ -100,7 +100,7 @@ def moved_average(
     now: tuple[np.float32, np.float32],
     share: np.float32,
 ) -> tuple[np.float32, np.float32]:
-    """The average of the ends of a range after another one; the first one is its own average."""
+    """Return the average of a range's ends after another range; the first is its own average."""
     if average is None:
         return now
     low, high = (old + share * (new - old) for old, new in zip(average, now, strict=True))
@@ -108,7 +108,7 @@ def moved_average(
 
 
 def relative_error(x: np.ndarray, rounded: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """The root of the sum of squared differences over that of squares; 0.0 where all is zero."""
+    """Return the root of the sum of squared differences over that of squares; 0.0 for all zero."""
     scale = np.float64(1) if weights is None else weights.astype(np.float64)
     x64 = x.astype(np.float64)
     total = float((scale * x64**2).sum())

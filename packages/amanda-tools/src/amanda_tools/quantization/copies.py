@@ -1,4 +1,4 @@
-"""Operators of several functions that are one operator of a model.
+"""Operators of several functions may be one operator of a model.
 
 A graph backend runs a model by several functions: one to train it, one to evaluate it. Each has
 operators of its own, in scopes whose names may have a number behind them that tells them apart.
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def copied(new: Known, known: Iterable[Known], frozen: bool) -> Known | None:
-    """The tensor that a new one is in another function; None if there is none, or not one alone.
+    """Return the tensor that a new one is in another function; None if there is not exactly one.
 
     It is given to an operator of the same type in the same role, with the same parameter if there
     is one, in a scope of the same name. After freeze() the parameter is enough. That is said only
@@ -37,7 +37,7 @@ def copied(new: Known, known: Iterable[Known], frozen: bool) -> Known | None:
 
 
 def _is_copy(scope: tuple[str, ...], of: tuple[str, ...]) -> bool:
-    """Whether the names of a scope are those of another with numbers, the first of them too."""
+    """Tell whether the names of a scope are those of another with numbers, the first one too."""
     if len(scope) != len(of) or not scope or scope[0] == of[0]:
         return False
     return all(_plain(one) == _plain(other) for one, other in zip(scope, of, strict=True))

@@ -1,4 +1,4 @@
-"""Scales and zero points in files: as JSON, CSV, a picture or safetensors, by their ending."""
+"""Scales and zero points go to files as JSON, CSV, a picture or safetensors, by their ending."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TENSORS = ".safetensors"
 
 
 class SavingScales(Pictured[QuantizedTensor], Saving[QuantizedTensor]):
-    """A base of tools whose scales go into a file, if one is named, when a scope is left.
+    """This is a base of tools whose scales go into a file, if one is named, when a scope is left.
 
     A file of safetensors has arrays ``ID.INPUT.scale`` and ``ID.INPUT.zero_point``, by the
     operator's id and the role of the tensor there. The rest of each row is in its metadata,
@@ -56,17 +56,17 @@ class SavingScales(Pictured[QuantizedTensor], Saving[QuantizedTensor]):
         )
 
     def charts(self) -> list[Chart]:
-        """What rounding changes of each tensor, where that is known."""
+        """Draw what rounding changes of each tensor, where that is known."""
         errors = {f"{r.id} {r.input}": r.error for r in self.rows() if r.error is not None}
         return [bars("Relative error of rounding", {"error": errors})]
 
     def text(self, ending: str) -> str | bytes:
-        """What was found, in the format of an ending."""
+        """Return what was found, in the format of an ending."""
         return _packed(self.rows(), self.partial) if ending == _TENSORS else super().text(ending)
 
 
 def _packed(rows: Sequence[QuantizedTensor], partial: str | None) -> bytes:
-    """Scales and zero points as safetensors."""
+    """Return scales and zero points as safetensors."""
     arrays: dict[str, np.ndarray] = {}
     for row in rows:
         if row.scale is not None and row.zero_point is not None:

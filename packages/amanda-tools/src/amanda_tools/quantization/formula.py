@@ -1,4 +1,4 @@
-"""How a tensor is rounded: a formula, and the range that it is given."""
+"""A tensor is rounded by a formula, and the range that it is given."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ Settings = tuple[Any, ...]
 
 
 class Formula(Protocol):
-    """Rounds tensors by settings, which are arrays that broadcast to the tensor.
+    """A formula rounds tensors by settings, which are arrays that broadcast to the tensor.
 
     Its methods take arrays of one library, whose namespace is ``xp``.
     """
 
     @property
     def grid(self) -> Grid:
-        """The integers that it rounds to."""
+        """Return the integers that it rounds to."""
 
     def settings(self, minimum: Any, maximum: Any, xp: Any, numbers: Numbers) -> Settings:
-        """The settings for a range."""
+        """Return the settings for a range."""
 
     def beginning(self, x: Any, axes: tuple[int, ...] | None, xp: Any) -> Settings:
-        """The settings with which a training begins that learns them, by a value of the tensor."""
+        """Return the settings with which their training begins, by a value of the tensor."""
 
     def for_values(self, x: Any) -> Formula:
-        """The formula for values like these where settings are learned."""
+        """Return the formula for values like these where settings are learned."""
 
     def scale_and_zero_point(self, settings: Any, xp: Any) -> tuple[Any, Any]:
-        """The distance of two values, and the integer that stands for zero."""
+        """Return the distance of two values, and the integer that stands for zero."""
 
     def range_of(self, settings: Any, xp: Any) -> tuple[Any, Any]:
-        """The least and the largest value that there is."""
+        """Return the least and the largest value that there is."""
 
     def quantized(self, x: Any, settings: Any, xp: Any) -> Any:
-        """The values that a tensor is rounded to."""
+        """Return the values that a tensor is rounded to."""
 
     def passed(self, gradient: Any, x: Any, settings: Any, xp: Any) -> Any:
-        """The gradient for a tensor, given that for its values."""
+        """Return the gradient for a tensor, given that for its values."""
 
     def moved(self, gradient: Any, x: Any, settings: Any, rate: float, xp: Any) -> Settings:
-        """The settings after a step of gradient descent, given the gradient for the values."""
+        """Return the settings after a step of gradient descent, given the values' gradient."""
 
 
 def formula_of(
     arithmetic: Arithmetic, bits: int, symmetric: bool, narrow: bool, constant: bool
 ) -> Formula:
-    """The formula whose results are to the bit those of a framework.
+    """Return the formula whose results are to the bit those of a framework.
 
     Args:
         arithmetic: of which framework.
@@ -72,11 +72,11 @@ def formula_of(
 
 
 def settings_for(formula: Formula, minimum: Any, maximum: Any) -> np.ndarray:
-    """The settings of a formula for a range, one after the other, in single precision."""
+    """Return the settings of a formula for a range, one after the other, in single precision."""
     ends = np.asarray(minimum, np.float32), np.asarray(maximum, np.float32)
     return stacked(formula.settings(*ends, np, formula.grid.numbers))
 
 
 def stacked(settings: Settings) -> np.ndarray:
-    """Settings as one array in single precision."""
+    """Return settings as one array in single precision."""
     return np.stack([np.asarray(setting, np.float32) for setting in settings])

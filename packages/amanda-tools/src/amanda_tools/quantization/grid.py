@@ -1,4 +1,4 @@
-"""The integers that a quantized tensor is made of."""
+"""A quantized tensor is made of the integers of a grid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LEAST_BITS, MOST_BITS = 2, 8
 
 
 class Numbers(NamedTuple):
-    """Numbers that ranges are divided by, or that divide them.
+    """These are numbers that ranges are divided by, or that divide them.
 
     In a graph they have to be values of variables: its optimizer turns a division by a constant
     into a product with its inverse, and one of a constant 1 into an inverse that is not exact,
@@ -24,7 +24,7 @@ class Numbers(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The integers from ``low`` to ``high``, both of them included.
+    """A grid has the integers from ``low`` to ``high``, both of them included.
 
     Attributes:
         symmetric: zero is the integer 0, and scales are chosen by the largest magnitude.
@@ -36,17 +36,17 @@ class Grid(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """How many steps there are from one end to the other."""
+        """Return how many steps there are from one end to the other."""
         return self.high - self.low
 
     @property
     def numbers(self) -> Numbers:
-        """The numbers that ranges are divided by."""
+        """Return the numbers that ranges are divided by."""
         return Numbers(self.steps, 1)
 
 
 def grid_of(bits: int, symmetric: bool, narrow: bool) -> Grid:
-    """The integers of some bits: signed ones if they are symmetric, else from 0 on.
+    """Return the integers of some bits: signed ones if they are symmetric, else from 0 on.
 
     Args:
         bits: from 2 to 8.

@@ -1,4 +1,4 @@
-"""How the values of a tensor are distributed, counted over many executions in bounded memory."""
+"""A tensor's values are counted over many executions, as a histogram in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HALF = 2048  # bins on each side of zero
 
 
 class Histogram:
-    """Counts values in bins of one width on both sides of zero.
+    """A histogram counts values in bins of one width on both sides of zero.
 
     Whenever a value lies beyond them, the bins are made so many times twice as wide that it does
     not; each new bin is the sum of two, so that no count is ever spread over others.
@@ -46,11 +46,11 @@ class Histogram:
 
     @property
     def centers(self) -> np.ndarray:
-        """The middles of the bins."""
+        """Return the middles of the bins."""
         return (np.arange(-_HALF, _HALF) + 0.5) * self.width
 
     def quantile(self, share: float) -> float:
-        """The value that a share of all values are not larger than, up to the width of a bin."""
+        """Return a value that a share of all values do not exceed, up to the width of a bin."""
         below = np.cumsum(self.counts)
         bin = int(np.searchsorted(below, share * below[-1]))
         upper = (bin + 1 - _HALF) * self.width

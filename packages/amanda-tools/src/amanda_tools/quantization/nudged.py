@@ -1,4 +1,4 @@
-"""Fake quantization by a range that is nudged to have zero in it, as TensorFlow computes it."""
+"""Fake quantization goes by a range nudged to have zero in it, as TensorFlow computes it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class NudgedSettings(NamedTuple):
-    """What a tensor is rounded by, as arrays that broadcast to it.
+    """A tensor is rounded by these settings, arrays that broadcast to it.
 
     Attributes:
         minimum, maximum: the range; of nothing but zero if both are.
@@ -31,7 +31,7 @@ class NudgedSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Nudged:
-    """Rounds to one of the values that are spread over a range and have zero among them.
+    """This formula rounds to one of the values that a range is divided into, zero among them.
 
     Its values and gradients are to the bit those of TensorFlow's ``fake_quant_with_min_max_args``
     and ``..._vars_per_channel`` or, if it ``divides``, of ``..._vars``, which alone divides by the
@@ -44,7 +44,7 @@ class Nudged:
     divides: bool = False
 
     def settings(self, minimum: Any, maximum: Any, xp: Any, numbers: Numbers) -> NudgedSettings:
-        """Those for a range: it is widened to have zero in it, a symmetric one to both sides."""
+        """Return the settings for a range: it is widened to have zero in it, or be symmetric."""
         zero = xp.zeros_like(minimum)
         minimum, maximum = xp.minimum(minimum, zero), xp.maximum(maximum, zero)
         if self.grid.symmetric:
@@ -62,25 +62,25 @@ class Nudged:
         return NudgedSettings(minimum, maximum, lowest, highest, scale, inverse)
 
     def beginning(self, x: Any, axes: tuple[int, ...] | None, xp: Any) -> NudgedSettings:
-        """Those with which a training begins: for the range of the tensor."""
+        """Return the settings with which a training begins: those for the range of the tensor."""
         return self.settings(*extent(x, axes, xp), xp, self.grid.numbers)
 
     def for_values(self, x: Any) -> Nudged:
-        """This one, whose range takes in what values there are."""
+        """Return this formula, whose range takes in what values there are."""
         return self
 
     def scale_and_zero_point(self, settings: Any, xp: Any) -> tuple[Any, Any]:
-        """The distance of two values, and the integer that stands for zero."""
+        """Return the distance of two values, and the integer that stands for zero."""
         _, _, lowest, _, scale, _ = settings
         return scale, self.grid.low - xp.round(lowest / scale)
 
     def range_of(self, settings: Any, xp: Any) -> tuple[Any, Any]:
-        """The least and the largest value that there is."""
+        """Return the least and the largest value that there is."""
         _, _, lowest, highest, _, _ = settings
         return lowest, highest
 
     def quantized(self, x: Any, settings: Any, xp: Any) -> Any:
-        """The values that a tensor is rounded to."""
+        """Return the values that a tensor is rounded to."""
         _, _, lowest, highest, scale, inverse = (like(setting, x, xp) for setting in settings)
         zero = xp.floor(-lowest * inverse + 0.5)
         shifted = xp.maximum(xp.minimum(x, highest), lowest) - lowest
@@ -88,13 +88,13 @@ class Nudged:
         return xp.floor(steps - zero + 0.5) * scale
 
     def passed(self, gradient: Any, x: Any, settings: Any, xp: Any) -> Any:
-        """The gradient for a tensor, given that for its values: none where it was cut off."""
+        """Return the gradient for a tensor, given that for its values: none where it was cut."""
         minimum, maximum, lowest, highest, _, _ = (like(setting, x, xp) for setting in settings)
         inside = (x >= lowest) & (x <= highest) | (minimum == 0) & (maximum == 0)
         return xp.where(inside, gradient, xp.zeros_like(gradient))
 
     def moved(self, gradient: Any, x: Any, settings: Any, rate: float, xp: Any) -> NudgedSettings:
-        """The settings after a step of gradient descent on the two ends of the range.
+        """Return the settings after a step of gradient descent on the two ends of the range.
 
         The gradient of an end is the sum of those of what was cut off there.
         """

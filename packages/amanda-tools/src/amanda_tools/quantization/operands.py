@@ -1,4 +1,4 @@
-"""Which tensors of an operator are quantized: those that it multiplies with each other."""
+"""An operator's operands are the tensors that it multiplies with each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TABLES = {"Gather": {"data": Factor(channel=0)}}
 
 
 class Operand(NamedTuple):
-    """A tensor that an operator is given.
+    """An operand is a tensor that an operator is given, and may be quantized.
 
     Attributes:
         position, name: among the operator's inputs.
@@ -35,7 +35,7 @@ class Operand(NamedTuple):
 
 
 def checked_types(types: Sequence[str] | None) -> tuple[str, ...]:
-    """The types of operators to quantize, by default all that multiply.
+    """Return the types of operators to quantize, by default all that multiply.
 
     Raises:
         ValueError: one has no operands that could be quantized.
@@ -50,7 +50,7 @@ def checked_types(types: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def operands_of(ctx: amanda.OpContext, ignored: Collection[str]) -> list[Operand]:
-    """The operands of an operator of the model that are floating-point numbers.
+    """List the operands of an operator of the model that are floating-point numbers.
 
     Args:
         ctx: of its analysis.
@@ -76,5 +76,5 @@ def operands_of(ctx: amanda.OpContext, ignored: Collection[str]) -> list[Operand
 
 @functools.cache
 def _factors() -> dict[str, Mapping[str, Factor]]:
-    """What is multiplied, by the operator's type and the role of the input."""
+    """Return what is multiplied, by the operator's type and the role of the input."""
     return {**products(), **_TABLES}

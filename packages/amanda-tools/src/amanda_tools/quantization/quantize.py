@@ -1,4 +1,4 @@
-"""Quantization after training: of weights, and of activations by given or by found ranges."""
+"""The tool ``Quantize`` rounds weights, and activations by given or by found ranges."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Quantize(Quantizing):
             self.invalidate()
 
     def found(self) -> str:
-        """How many tensors there are, and how many of them are still observed."""
+        """Tell how many tensors there are, and how many of them are still observed."""
         known = self._tensors()
         waiting = sum(each.observer is not None and each.settings is None for each in known)
         note = f", {waiting:,} of them observed and not rounded before freeze()"

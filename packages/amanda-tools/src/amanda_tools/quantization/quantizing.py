@@ -1,4 +1,4 @@
-"""What all tools that quantize have in common: the tensors that they choose, and their rows."""
+"""All tools that quantize share how they choose tensors, and the rows of these."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Quantizing(SavingScales, amanda.Tool):
-    """Base of tools that quantize what operators multiply with each other.
+    """This is a base of tools that quantize what operators multiply with each other.
 
     Args:
         per_channel: whether each channel of the output has a scale of its own in a weight.
@@ -63,11 +63,11 @@ class Quantizing(SavingScales, amanda.Tool):
         refuse_hidden(self, types, scopes, "ignored", self._ignored)
 
     def rows(self) -> list[QuantizedTensor]:
-        """The tensors, in the order in which their operators first ran."""
+        """Return the tensors, in the order in which their operators first ran."""
         return [known.row() for known in self._tensors()]
 
     def found(self) -> str:
-        """How many tensors there are of each kind, and of how many operators."""
+        """Tell how many tensors there are of each kind, and of how many operators."""
         tensors = self._tensors()
         weights = sum(known.operand.is_weight for known in tensors)
         operators = len({known.place for known in tensors})
@@ -75,18 +75,18 @@ class Quantizing(SavingScales, amanda.Tool):
         return f"{weights:,} weights and {activations:,} activations of {operators:,} operators"
 
     def report(self) -> list[Table | str]:
-        """A line for each tensor, and how many there are."""
+        """Show a line for each tensor, and how many there are."""
         name = re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()  # as the command has it
         saved = "" if self._saved is None else f"; {self._saved.state}"
         return [_table(self.rows()), f"{name}: {self.found()}{saved}"]
 
     @abc.abstractmethod
     def _choose(self, operand: Operand, place: Place) -> Known | None:
-        """How a tensor is to be quantized; None if it is not."""
+        """Choose how a tensor is to be quantized; None if it is not."""
 
     @abc.abstractmethod
     def _treatment(self, ctx: amanda.OpContext, known: Known) -> Treatment:
-        """What is to be done with a tensor of an operator."""
+        """Return what is to be done with a tensor of an operator."""
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         place = Place.at(ctx)
@@ -112,7 +112,7 @@ class Quantizing(SavingScales, amanda.Tool):
             treatment.insert_on_gradient(ctx)
 
     def _met(self, ctx: amanda.OpContext, operand: Operand, place: Place) -> Known | None:
-        """A tensor that is new, or is one of another function of the model."""
+        """Return what is known of a tensor: it is new, or one of another function of the model."""
         known = self._choose(operand, place)
         weight = ctx.weight_index
         parameter = None if weight is None else ctx.parameter(weight)
@@ -123,11 +123,11 @@ class Quantizing(SavingScales, amanda.Tool):
         return copied(known, self._tensors(), self._frozen) or known
 
     def _tensors(self) -> list[Known]:
-        """The tensors, each once."""
+        """Return what is known of the tensors, each once."""
         return list({id(known): known for known in self._known.values()}.values())
 
     def _for_weight(self, ctx: amanda.OpContext, known: Known) -> Treatment:
-        """By the range of the value that it has now or, where that is not known, has each time."""
+        """Round by the range of the value now or, where that is unknown, at each execution."""
         axes = axes_of_weight(ctx, known)
         try:
             value = ctx.value(known.operand.position)

@@ -1,4 +1,4 @@
-"""What is inserted for a quantized tensor: routines that round it, and that pass its gradient."""
+"""These routines are inserted for a quantized tensor: to round it, and to pass its gradient."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Axes = tuple[int, ...] | None
 
 @dataclass(frozen=True)
 class Rounding:
-    """The routines for one tensor, whose values are rounded by a formula.
+    """A rounding has the routines for one tensor, whose values are rounded by a formula.
 
     Attributes:
         formula: how.
@@ -33,36 +33,36 @@ class Rounding:
     describe: Callable[[Any], amanda.TensorInfo]
 
     def by_settings(self, x: Any, settings: Any) -> Any:
-        """The tensor rounded by settings that are known, one after the other in an array."""
+        """Return the tensor rounded by known settings, one after the other in an array."""
         values = self.formula.quantized(self._wide(x), _each(settings), self.xp)
         return like(values, x, self.xp)
 
     def passed_by_settings(self, gradient: Any, x: Any, settings: Any) -> Any:
-        """The gradient for the tensor, given that for what it was rounded to."""
+        """Return the gradient for the tensor, given that for what it was rounded to."""
         if gradient is None:
             return None
         return self.formula.passed(gradient, self._wide(x), _each(settings), self.xp)
 
     def moved(self, gradient: Any, x: Any, settings: Any, rate: float) -> Settings:
-        """The settings after a step of gradient descent."""
+        """Return the settings after a step of gradient descent."""
         wide = self._wide(x)
         gradient = like(gradient, wide, self.xp)
         return self.formula.moved(gradient, wide, _each(settings), rate, self.xp)
 
     def by_own_range(self, x: Any, axes: Axes, numbers: Any) -> Any:
-        """The tensor rounded by the range that it has, along axes or as a whole."""
+        """Return the tensor rounded by the range that it has, along axes or as a whole."""
         if _is_empty(self.describe(x)):
             return None
         return self.by_settings(x, self._own_settings(x, axes, numbers))
 
     def passed_by_own_range(self, gradient: Any, x: Any, axes: Axes, numbers: Any) -> Any:
-        """The gradient for a tensor that was rounded by the range that it has."""
+        """Return the gradient for a tensor that was rounded by the range that it has."""
         if gradient is None or _is_empty(self.describe(x)):
             return None
         return self.passed_by_settings(gradient, x, self._own_settings(x, axes, numbers))
 
     def extent(self, x: Any, axes: Axes) -> tuple[Any, Any]:
-        """The least and the largest element, in single precision at least."""
+        """Return the least and the largest element, in single precision at least."""
         return extent(self._wide(x), axes, self.xp)
 
     def _own_settings(self, x: Any, axes: Axes, numbers: Any) -> Settings:
@@ -75,7 +75,7 @@ class Rounding:
 
 
 def _each(settings: Any) -> Settings:
-    """Settings as a tuple, also those that are one after the other in an array."""
+    """Return settings as a tuple, also those that are one after the other in an array."""
     if isinstance(settings, tuple):
         return settings
     return tuple(settings[i] for i in range(int(settings.shape[0])))

@@ -1,4 +1,4 @@
-"""What is known of a quantized tensor: by the tool, and as a row of data."""
+"""A quantized tensor is known to the tool, and shown as a row of data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class QuantizedTensor:
-    """One tensor that an operator is given.
+    """This is one tensor that an operator is given.
 
     Attributes:
         id, type, scope: the operator.
@@ -57,7 +57,7 @@ class QuantizedTensor:
 
 @dataclass
 class Known:
-    """What a tool knows of a tensor that it quantizes.
+    """This is what a tool knows of a tensor that it quantizes.
 
     Attributes:
         place: the operator.
@@ -84,7 +84,7 @@ class Known:
 
     @property
     def title(self) -> str:
-        """What it is called: the operator and the role."""
+        """Return what the tensor is called: the operator and the role."""
         return f"{self.operand.name} of {self.place.id}"
 
     def set_by(self, value: np.ndarray, axes: Axes) -> None:
@@ -100,7 +100,7 @@ class Known:
         self._measure(single)
 
     def settled(self) -> tuple[np.ndarray | None, float | None]:
-        """Settings by what was observed, if there is something, and their error."""
+        """Take settings by what was observed, if there is something, and their error."""
         if self.observer is None or not self.observer.executions:
             return self.settings, self.error
         settings = settings_for(self.formula, *self.observer.range_for(self.formula))
@@ -111,7 +111,7 @@ class Known:
         self.settings, self.error = self.settled()
 
     def row(self) -> QuantizedTensor:
-        """The same as plain values."""
+        """Return what is known as plain values."""
         scale = zero_point = minimum = maximum = None
         if self.settings is not None:
             scale, zero_point = self.formula.scale_and_zero_point(self.settings, np)

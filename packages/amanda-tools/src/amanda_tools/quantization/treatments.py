@@ -1,4 +1,4 @@
-"""What becomes of a tensor at its operator: it is observed, or rounded by some range."""
+"""A treatment says what becomes of a tensor at its operator: it is observed, or rounded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Treatment:
-    """Inserts what one tensor needs; this one inserts nothing.
+    """A treatment inserts what one tensor needs; this one inserts nothing.
 
     Attributes:
         known: the tensor.
@@ -39,15 +39,15 @@ class Treatment:
 
     @property
     def index(self) -> list[int]:
-        """Which of the operator's inputs it is."""
+        """Return which of the operator's inputs the tensor is."""
         return [self.known.operand.position]
 
     def rounding(self, ctx: amanda.OpContext) -> Rounding:
-        """The routines that round it."""
+        """Return the routines that round the tensor."""
         return Rounding(self.known.formula, ctx.xp, ctx.describe)
 
     def settings(self, ctx: amanda.OpContext) -> Any:
-        """Its settings as an argument of a routine, whose values may change.
+        """Return the tensor's settings as an argument of a routine, whose values may change.
 
         As long as they are not known, they are those for a range of nothing but zero.
         """
@@ -61,7 +61,7 @@ class Treatment:
 
 @dataclass
 class ByOwnRange(Treatment):
-    """Rounds it by the range that it has in each execution, along axes or as a whole."""
+    """This rounds it by the range that it has in each execution, along axes or as a whole."""
 
     axes: Axes
 
@@ -82,7 +82,7 @@ class ByOwnRange(Treatment):
 
 
 class BySettings(Treatment):
-    """Rounds it by settings that are known."""
+    """This rounds the tensor by settings that are known."""
 
     def insert(self, ctx: amanda.OpContext) -> None:
         """Insert it at the operator."""
@@ -98,7 +98,7 @@ class BySettings(Treatment):
 
 @dataclass
 class Observed(Treatment):
-    """Shows its values to its observer, and leaves it as it is.
+    """This shows the tensor's values to its observer, and leaves it as it is.
 
     Attributes:
         seen: called after each execution.
@@ -118,7 +118,7 @@ class Observed(Treatment):
 
 @dataclass
 class Moving(BySettings):
-    """Rounds it by a range that is an average over executions.
+    """This rounds the tensor by a range that is an average over executions.
 
     Attributes:
         averaging: how much the last execution counts.
@@ -149,7 +149,7 @@ class Moving(BySettings):
 
 @dataclass
 class Beginning(Treatment):
-    """Leaves it as it is for one execution, whose values its settings begin with.
+    """This leaves the tensor as it is for one execution, whose values its settings begin with.
 
     Attributes:
         began: called after that.
@@ -171,7 +171,7 @@ class Beginning(Treatment):
 
 @dataclass
 class Learning(BySettings):
-    """Rounds it by settings that are trained, whenever its gradient was computed.
+    """This rounds the tensor by settings that are trained, whenever its gradient was computed.
 
     Attributes:
         rate: of learning, by which each gradient of the settings is multiplied.
@@ -202,6 +202,6 @@ class Learning(BySettings):
 
 
 def axes_of_weight(ctx: amanda.OpContext, known: Known) -> Axes:
-    """The axes of a weight along which values share a range."""
+    """Return the axes of a weight along which values share a range."""
     shape = ctx.describe(ctx.inputs[known.operand.position]).shape
     return None if shape is None else all_but(known.operand.channel, len(shape))
