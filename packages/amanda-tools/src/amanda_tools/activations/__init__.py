@@ -1,4 +1,4 @@
-"""Activations: statistics of what operators and modules return, and what they return itself."""
+"""Activations are what operators and modules return; here are their statistics and copies."""
 
 from amanda_tools.activations.tensor_file import read_tensors as read_tensors
 from amanda_tools.activations.tool import Activation as Activation

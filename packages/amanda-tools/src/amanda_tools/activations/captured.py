@@ -1,4 +1,4 @@
-"""Captured tensors: kept in files while they are gathered, so that memory has but one at a time."""
+"""Captured tensors are written to files as they come, so that memory holds one at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """A tensor in a file.
+    """A part is one tensor in a file.
 
     Attributes:
         name: the name of the tensor.
@@ -33,17 +33,17 @@ class Part(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes the elements take."""
+        """Return how many bytes the elements take."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def array(self) -> Array:
-        """The tensor, read when its elements are."""
+        """Return the tensor, mapped into memory: elements are read from the file when asked for."""
         if not self.size:
             return np.zeros(self.shape, self.dtype)
         return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
 
     def chunks(self) -> Iterator[bytes]:
-        """The elements, some at a time."""
+        """Read the bytes of the elements in order, at most 1 MiB at a time."""
         left = self.size
         with self.path.open("rb") as file:
             file.seek(self.offset)
@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
 
 class Captured:
-    """What was captured of each place, one execution after the other.
+    """This keeps what was captured of each operator or module, one execution after the other.
 
     Args:
         examples: how many to keep of each, along the first axis; None for all.
@@ -78,7 +78,7 @@ class Captured:
         kept.append((array.dtype, array.shape))
 
     def parts(self) -> Iterator[Part]:
-        """One tensor for each name, along the first axis; several, numbered, if they do not fit."""
+        """Give one tensor for each name, along the first axis; numbered ones if they do not fit."""
         for name, kept in list(self._kept.items()):
             path = self._path(name)
             kinds = {(dtype, shape[1:]) for dtype, shape in kept if shape}

@@ -1,4 +1,4 @@
-"""Moments: mean and spread of numbers that come part by part."""
+"""Mean and variance of numbers that come in parts are computed without keeping the numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_ONCE = 1 << 20  # elements that are cast to double precision together
 
 
 class Moments:
-    """Statistics of numbers, put together without loss of precision (Chan et al., 1979).
+    """Moments are statistics of numbers, merged without loss of precision (Chan et al., 1979).
 
     Attributes:
         executions: how many arrays there were.
@@ -34,7 +34,7 @@ class Moments:
             self._add(flat[start : start + _AT_ONCE].astype(np.float64))
 
     def numbers(self) -> dict[str, Any]:
-        """What is known, by name."""
+        """Return the statistics by their names; None for those of no elements."""
         any_ = self._count > 0
         return {
             "executions": self.executions,

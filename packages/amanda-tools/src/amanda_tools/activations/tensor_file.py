@@ -1,4 +1,4 @@
-"""Files of tensors with names: NumPy's npz, and safetensors."""
+"""Tensors with names are read from and written to NumPy's npz and to safetensors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TYPES = {
 
 
 class TensorFile(Document):
-    """A file of tensors, in the format that its ending says: ``.npz`` or ``.safetensors``.
+    """A tensor file holds tensors in the format that its ending says: ``.npz`` or ``.safetensors``.
 
     Raises:
         OSError: it cannot be written there.
@@ -59,7 +59,7 @@ class TensorFile(Document):
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The tensors of a file that ends in ``.npz`` or ``.safetensors``, by their names.
+    """Return the tensors of a file that ends in ``.npz`` or ``.safetensors``, by their names.
 
     Raises:
         OSError: it cannot be read.

@@ -1,4 +1,4 @@
-"""The tool that looks at what operators and modules return."""
+"""The tool ``Activations`` looks at what operators and modules return."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SHOWN = 20
 
 @dataclass
 class Activation:
-    """What one output of an operator or module was, over all executions.
+    """An activation has the statistics of one output of an operator or module, over all executions.
 
     Attributes:
         id, type, scope: the operator; of a module its path, with its class.
@@ -109,11 +109,11 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
             self.add_inst_for_module(self._look, modules=modules, require_outputs=True)
 
     def rows(self) -> list[Activation]:
-        """What each output was."""
+        """Return the statistics of each output of an operator or module."""
         return [Activation(*place, **m.numbers()) for place, m in self._moments.items()]
 
     def captures(self) -> dict[str, Array]:
-        """What was captured, by the operator's id or module's path; ``id:1`` is its second output.
+        """Return captured tensors, by id or module path; ``id:1`` is an operator's second output.
 
         Where executions do not fit together they are apart: ``id/0``, ``id/1``.
         """
@@ -121,19 +121,19 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
         return {part.name: part.array() for part in parts}
 
     def found(self) -> str:
-        """How many outputs were looked at."""
+        """Tell how many outputs were looked at."""
         executions = sum(moments.executions for moments in self._moments.values())
         return f"{len(self._moments):,} outputs in {executions:,} executions"
 
     def charts(self) -> list[Chart]:
-        """The spread of each output, and how much of it is zero."""
+        """Draw the standard deviation of each output, and how much of it is zero."""
         rows = {_name(row.id, row.output): row for row in self.rows()}
         spread = {name: row.std for name, row in rows.items() if row.std is not None}
         zeros = {name: row.zeros for name, row in rows.items()}
         return [bars("Standard deviation", {"std": spread}), bars("Zeros", {"share": zeros})]
 
     def report(self) -> list[RenderableType]:
-        """The first of them, as a table."""
+        """Show the first outputs as a table."""
         titles = ("Output", "Mean", "Std", "Least", "Most", "Zeros", "Not finite")
         rows = self.rows()
         shown = (
@@ -174,7 +174,7 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
             ctx.insert_after_op(self._keep, outputs=chosen, ctx=ctx, places=places)
 
     def _named(self, id: str, type: str, scope: str, output: int) -> str:
-        """What the tensor of a place is called: a module goes by its path."""
+        """Return the name to capture a tensor by: an operator's id, or a module's path."""
         name = scope + id.removeprefix(f"{scope}/{type}") if self._of_modules else id
         return _name(name, output)
 

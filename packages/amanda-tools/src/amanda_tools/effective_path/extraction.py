@@ -1,4 +1,4 @@
-"""Extraction: from the scores of one pass back along the graph, example by example."""
+"""A path is extracted from the scores of one pass back along the graph, example by example."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SUMS = _LAYERS | {"ReduceMax", "ReduceMean", "ReduceSum", "Add", "Sub"}
 
 @dataclass
 class Execution:
-    """What is known of an operator at all its executions.
+    """This is what is known of an operator at all its executions.
 
     Attributes:
         operator, attrs, layouts: as its analysis shows them.
@@ -49,37 +49,37 @@ class Execution:
 
     @property
     def whole(self) -> bool:
-        """Whether the elements of the inputs matter, and not their shapes alone."""
+        """Tell whether the values of the inputs' elements matter, and not their shapes alone."""
         return self.operator.type in _SUMS
 
     @property
     def alike(self) -> bool:
-        """Whether any of its inputs may flow through it, to elements at the same places."""
+        """Tell whether elements flow through it to the same places, from any of its inputs."""
         return self.operator.type in _ELEMENTWISE
 
     def kept(self, ctx: amanda.OpContext, tensor: Any, whole: bool) -> Array:
-        """What is kept of a tensor: its elements, or an array of its shape that takes no room."""
+        """Return a copy of a tensor, or an array of its shape that takes no room."""
         if whole:
             return np.array(ctx.numpy(tensor))
         return np.broadcast_to(np.zeros((), bool), tuple(map(int, tensor.shape)))
 
     def canonical(self, output: int, mask: Array) -> Array:
-        """A mask of an output as the tool sees that, without the axis of examples."""
+        """Return a mask of an output in the tool's layout, without the axis of examples."""
         whole: Array = _turned(self.layouts.outputs, output, mask, "to_canonical")[0]
         return whole
 
     def native(self, input: int, mask: Array) -> Array:
-        """A mask of an input as the backend has that, with an axis of examples."""
+        """Return a mask of an input in the backend's layout, with an axis of examples."""
         return _turned(self.layouts.inputs, input, mask[None], "to_native")
 
     def error(self, why: str) -> amanda.UnsupportedError:
-        """The error for an operator through which no path can be followed."""
+        """Make the error for an operator through which no path can be followed."""
         return _error(self.operator.named, why)
 
 
 @dataclass
 class Pass:
-    """The executions of one pass, in order, with their inputs and outputs."""
+    """A pass has its executions in order, with their inputs and outputs."""
 
     ran: dict[str, tuple[Execution, Sequence[Array], Sequence[Array]]] = field(default_factory=dict)
 
@@ -93,7 +93,7 @@ class Pass:
     def paths(
         self, network: Network, scores: str | None, share: float, outside: Collection[str]
     ) -> tuple[int, Iterator[tuple[int, Sequence[Layer]]]]:
-        """How many examples there are, and for each its class and the layers on its path.
+        """Return the number of examples, and for each its class and the layers on its path.
 
         Args:
             network: what flows from where to where.
@@ -129,7 +129,7 @@ class Pass:
         return scores not in self.ran and self.ran.keys() <= set(outside) and not types & _LAYERS
 
     def _scores(self, network: Network, named: str | None) -> str:
-        """The operator that gives the scores of the classes."""
+        """Return the id of the operator that gives the scores of the classes."""
         if named is not None:
             if named not in self.ran:
                 raise amanda.UnsupportedError(
@@ -198,7 +198,7 @@ class Pass:
         example: int,
         share: float,
     ) -> Carried:
-        """What carries the active outputs of an execution, by the rule for its type."""
+        """Tell what carries the active outputs of an execution, by the rule for its type."""
         data = [i for i in execution.data if inputs[i].shape[:1] == outputs[0].shape[:1]]
         if execution.alike:  # what has fewer axes is a constant or a statistic
             data = [i for i in data if inputs[i].ndim == outputs[0].ndim]
@@ -239,7 +239,7 @@ class Pass:
 
 
 def _turned(layouts: Sequence[Any], index: int, mask: Array, to: str) -> Array:
-    """A mask in another layout."""
+    """Return a mask in another layout."""
     layout = layouts[index] if index < len(layouts) else None
     return mask if layout is None else np.asarray(getattr(layout, to)(mask, np), bool)
 

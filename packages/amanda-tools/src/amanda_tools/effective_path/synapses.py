@@ -1,4 +1,4 @@
-"""Which synapses carry the active outputs of an operator: one rule for each kind of operator.
+"""One rule for each kind of operator tells which synapses carry its active outputs.
 
 A synapse is one addend of an output: a weight times an input for a convolution or a linear layer,
 an input for a sum or an average. Those that carry an output are the fewest whose sum reaches a
@@ -23,7 +23,7 @@ _ROUNDING = 1e-12
 
 
 class Ran(NamedTuple):
-    """One example of one execution of an operator.
+    """This is one example of one execution of an operator.
 
     Attributes:
         inputs: its inputs; those that are no data (weights) are of all examples.
@@ -39,7 +39,7 @@ class Ran(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What carries the active outputs of an operator.
+    """This is what carries the active outputs of an operator.
 
     Attributes:
         inputs: for each input that flows through it, by index, which elements are active.
@@ -55,7 +55,7 @@ Rule: TypeAlias = "Callable[[Ran, Sequence[Array], float], Carried]"
 
 
 def carrying(addends: Array, share: float) -> Array:
-    """For each row of addends, the fewest whose sum reaches a share of the row's sum.
+    """Mark, in each row of addends, the fewest whose sum reaches a share of the row's sum.
 
     Where that is negative, the sum is to be as negative; where it is 0, none are needed.
     """
@@ -75,7 +75,7 @@ def carrying(addends: Array, share: float) -> Array:
 
 
 def linear(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """A product with a matrix (out, in)."""
+    """Follow a product with a matrix (out, in)."""
     x, weight = ran.inputs[0], ran.inputs[1].astype(np.float64)
     rows = x.reshape(-1, x.shape[-1]).astype(np.float64)
     outputs = active[0].reshape(len(rows), len(weight))
@@ -86,7 +86,7 @@ def linear(ran: Ran, active: Sequence[Array], share: float) -> Carried:
 
 
 def convolution(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """A convolution, with groups or without."""
+    """Follow a convolution, with groups or without."""
     weight, groups = ran.inputs[1].astype(np.float64), ran.attrs.get("group", 1)
     windows = _Windows(ran, weight.shape[2:])
     count, each = len(weight), weight.shape[1]
@@ -107,17 +107,17 @@ def convolution(ran: Ran, active: Sequence[Array], share: float) -> Carried:
 
 
 def largest(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """A maximum in windows: the first of the largest carries it."""
+    """Follow a maximum in windows: the first of the largest carries it."""
     return _pooled(ran, active, lambda values: _one_hot(values.argmax(axis=1), values), -np.inf)
 
 
 def average(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """An average in windows."""
+    """Follow an average in windows."""
     return _pooled(ran, active, lambda values: carrying(values, share), 0)
 
 
 def over_space(rule: Callable[[Array, float], Array]) -> Rule:
-    """A reduction over all axes of space."""
+    """Make the rule for a reduction over all axes of space."""
 
     def reduced(ran: Ran, active: Sequence[Array], share: float) -> Carried:
         axes = tuple(range(1, ran.inputs[0].ndim))
@@ -127,7 +127,7 @@ def over_space(rule: Callable[[Array, float], Array]) -> Rule:
 
 
 def over_axes(rule: Callable[[Array, float], Array]) -> Rule:
-    """A reduction over the axes that it says, or all; the first axis is that of examples."""
+    """Make the rule for a reduction over the axes given, or all; the first is that of examples."""
 
     def reduced(ran: Ran, active: Sequence[Array], share: float) -> Carried:
         x = ran.inputs[0]
@@ -139,7 +139,7 @@ def over_axes(rule: Callable[[Array, float], Array]) -> Rule:
 
 
 def first_largest(values: Array, share: float) -> Array:
-    """The first of the largest values of each row."""
+    """Mark the first of the largest values of each row."""
     return _one_hot(values.argmax(axis=1), values)
 
 
@@ -147,45 +147,45 @@ def first_largest(values: Array, share: float) -> Array:
 
 
 def one_to_one(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """An output comes from the element at the same place of the first input."""
+    """Follow an operator whose outputs come from the same places of its first input."""
     return Carried({0: active[0].reshape(ran.inputs[0].shape)})
 
 
 def product(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """A product: all factors that flow through it, of the shape of the output, carry it."""
+    """Follow a product: all factors that flow through it, of the shape of the output, carry it."""
     return Carried(dict.fromkeys(_of_shape(ran, ran.outputs[0]), active[0]))
 
 
 def addition(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """A sum of what flows through it, as at the end of a residual connection, or an offset."""
+    """Follow a sum of what flows through it, as in a residual connection, or of an offset."""
     return _sum(ran, active, share, 1)
 
 
 def subtraction(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """A difference, of which both sides may flow through it."""
+    """Follow a difference, of which both sides may flow through it."""
     return _sum(ran, active, share, -1)
 
 
 def transposed(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """Axes in another order; that of examples stays."""
+    """Follow a permutation of axes; that of examples stays."""
     order = [axis - 1 for axis in ran.attrs["perm"] if axis]
     return Carried({0: active[0].transpose(np.argsort(order))})
 
 
 def concatenated(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """Inputs one after the other."""
+    """Follow a concatenation."""
     axis = ran.attrs["axis"] - 1
     ends = np.cumsum([x.shape[axis] for x in ran.inputs])[:-1]
     return Carried(dict(enumerate(np.split(active[0], ends, axis=axis))))
 
 
 def divided(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """Outputs that one after the other are the input."""
+    """Follow a split, whose outputs one after the other are the input."""
     return Carried({0: np.concatenate(active, axis=ran.attrs["axis"] - 1)})
 
 
 def padded(ran: Ran, active: Sequence[Array], share: float) -> Carried:
-    """An input with something around it."""
+    """Follow padding: the input is the inner part of the output."""
     pads, shape = ran.attrs["pads"], ran.inputs[0].shape
     first = pads[1 : 1 + len(shape)]
     return Carried(
@@ -226,7 +226,7 @@ RULES: Mapping[str, Rule] = {
 
 
 class _Windows:
-    """Windows that slide over the axes of space of one example (channels, ...).
+    """These windows slide over the axes of space of one example (channels, ...).
 
     Attributes:
         outputs: how many there are along each axis.
@@ -266,7 +266,7 @@ class _Windows:
         self._marked[channels[which, channel], places[which, place]] = True
 
     def marked(self) -> Array:
-        """The active elements of the example."""
+        """Return the active elements of the example."""
         marked: Array = self._marked.reshape(self._shape)[self._inner]
         return marked
 
@@ -278,7 +278,7 @@ class _Windows:
         steps: Sequence[int],
         dilations: Sequence[int],
     ) -> list[int]:
-        """The padding ahead of each axis."""
+        """Return the padding ahead of each axis."""
         if attrs.get("pads") is not None:
             return list(attrs["pads"][: len(kernel)])
         totals = [
@@ -338,12 +338,12 @@ def _sum(ran: Ran, active: Sequence[Array], share: float, sign: int) -> Carried:
 
 
 def _of_shape(ran: Ran, shape: tuple[int, ...]) -> list[int]:
-    """The inputs that flow through an operator and have the shape of its output."""
+    """List the inputs that flow through an operator and have the shape of its output."""
     return [i for i in ran.data if ran.inputs[i].shape == shape]
 
 
 def _some(indices: tuple[Array, ...], addends: int) -> Any:
-    """Indices in parts that have not too many addends together."""
+    """Divide indices into parts that have not too many addends together."""
     number = max(1, _AT_ONCE // max(addends, 1))
     for start in range(0, len(indices[0]), number):
         yield [each[start : start + number] for each in indices]

@@ -1,4 +1,4 @@
-"""The tool that extracts effective paths of examples, and puts those of a class together."""
+"""The tool ``EffectivePath`` extracts the paths of examples, and unites those of a class."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SEVERAL = frozenset(["Add", "Sub", "Mul", "Div", "Concat"])
 
 @dataclass
 class LayerPath:
-    """What one layer has of the effective path of one example.
+    """A layer path is what one layer has of the effective path of one example.
 
     Attributes:
         example: which one it was, from 0.
@@ -58,7 +58,7 @@ class LayerPath:
 
     @property
     def density(self) -> float:
-        """The share of addends that are on the path."""
+        """Return the share of addends that are on the path."""
         return self.synapses / self.total
 
 
@@ -121,12 +121,12 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
     # What was found
 
     def rows(self) -> list[LayerPath]:
-        """What each layer has of the path of each example, from the scores back to the input."""
+        """Return each layer's part in each example's path, from the scores back to the input."""
         self._end_pass()
         return self._rows
 
     def found(self) -> str:
-        """How many examples there are, of how many classes."""
+        """Tell how many examples there are, of how many classes."""
         rows = self.rows()
         share = sum(row.synapses for row in rows) / max(1, sum(row.total for row in rows))
         count = sum(self._examples.values())
@@ -134,13 +134,13 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
 
     @property
     def partial(self) -> str | None:
-        """Why that is not all that there was to find; None if it is."""
+        """Tell why that is not all that there was to find; None if it is."""
         said = super().partial
         reasons = [*([] if said is None else [said]), *self._left_out]
         return "; ".join(reasons) or None
 
     def synapses(self, label: int) -> dict[str, Array]:
-        """By layer, which addends are on the path of a class, in the order of the outputs.
+        """Return by layer which addends are on the path of a class, in the order of the outputs.
 
         For a convolution, (channels of the output, places, channels of the input x places of the
         kernel), flattened.
@@ -158,7 +158,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         }
 
     def densities(self) -> dict[int, dict[str, float]]:
-        """For each class the share of each layer's synapses that are on its path."""
+        """Return, for each class, the share of each layer's synapses that are on its path."""
         self._end_pass()
         return {
             label: {id: _count(bits) / self._sizes[id] for id, bits in self._classes[label].items()}
@@ -166,7 +166,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         }
 
     def similarity(self) -> dict[int, dict[int, float]]:
-        """For each two classes how much of their paths is common (Jaccard): 1 for equal ones."""
+        """Return, for each two classes, the Jaccard similarity of their paths: 1 for equal ones."""
         self._end_pass()
         labels = sorted(self._classes)
         return {
@@ -175,7 +175,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """The layers of each example, and densities and similarity of the classes."""
+        """Return the layers of each example, and the classes' densities and similarity."""
         self._end_pass()
         found = super().to_dict()
         for row, known in zip(found[self.rows_name], self._rows, strict=True):
@@ -183,7 +183,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         return {**found, "densities": self.densities(), "similarity": self.similarity()}
 
     def report(self) -> list[RenderableType]:
-        """Tables of densities and of similarity."""
+        """Show tables of densities and of similarity."""
         densities, similarity = self.densities(), self.similarity()
         shown: list[RenderableType] = [f"effective path: {self.found()}"]
         if densities:
@@ -196,7 +196,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
         return shown
 
     def charts(self) -> list[Chart]:
-        """Densities by layer for each class, and the similarity of classes."""
+        """Draw the densities by layer for each class, and the similarity of classes."""
         return [
             bars("Density of the effective path", self.densities()),
             heatmap("Similarity of classes (Jaccard)", self.similarity()),
@@ -256,7 +256,7 @@ class EffectivePath(Pictured[LayerPath], Saving[LayerPath], amanda.Tool):
                 raise
 
     def _is_whole(self, ended: Pass) -> bool:
-        """Whether as much ran of a pass as of one that another pass followed."""
+        """Tell whether as much ran of a pass as of one that another pass followed."""
         return not ended.ran or (self._whole is not None and self._whole <= ended.ran.keys())
 
     def _add(self, label: int, layers: Sequence[Layer]) -> None:

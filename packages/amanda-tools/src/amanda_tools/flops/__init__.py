@@ -1,4 +1,4 @@
-"""FLOPs, multiply-adds, parameters and bytes moved, by operator and module."""
+"""FLOPs, multiply-adds, parameters and bytes moved are counted by operator and module."""
 
 from amanda_tools.flops.counter import OperatorFlops
 from amanda_tools.flops.registry import formula

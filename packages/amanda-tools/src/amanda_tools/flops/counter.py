@@ -1,4 +1,4 @@
-"""Counting at each execution of an operator, from what the driver tells of tensors there."""
+"""FLOPs are counted at each execution of an operator, from what the driver tells of tensors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEPT = 1024
 
 @dataclass
 class OperatorFlops:
-    """What one operator did in all its executions.
+    """This is what one operator did in all its executions.
 
     Attributes:
         id, type, scope: the operator.
@@ -64,7 +64,7 @@ class OperatorFlops:
 
 
 class Counted:
-    """What one execution counts, as what is more behind it than was ahead of it.
+    """This is what one execution counts: the difference of its operator's sums after and before it.
 
     Attributes:
         forward: FLOPs of the execution.
@@ -76,13 +76,13 @@ class Counted:
         self._ahead = forward, macs
 
     def end(self, row: OperatorFlops) -> None:
-        """It has ended."""
+        """Take the operator's sums after the execution."""
         forward, macs = self._ahead
         self.forward, self.macs = row.forward - forward, row.macs - macs
 
 
 class Work:
-    """What executions do whose tensors are described alike.
+    """This is the work that executions do whose tensors are described alike.
 
     Attributes:
         given, gave: the descriptions of the tensors.
@@ -107,7 +107,7 @@ class Work:
 
 
 class Works:
-    """The work of one operator's executions, most of which are like the one before.
+    """This has the work of one operator's executions, most of which are like the one before.
 
     What begins is kept until it ends. A graph may run what comes before an operator and what comes
     after it in different threads.
@@ -119,11 +119,11 @@ class Works:
         self._latest = Work([], [])
 
     def begin(self, inputs: Sequence[Any]) -> None:
-        """An execution begins in this thread."""
+        """Take note of an execution that begins in this thread."""
         self._begun[threading.get_ident()] = described(self._describe, inputs)
 
     def end(self, outputs: Sequence[Any]) -> Work:
-        """What the one did that ends now: if there are several, that of this thread."""
+        """Return the work of the execution that ends: if there are several, that of this thread."""
         given = self._begun.pop(threading.get_ident(), None)
         if given is None:
             given = self._begun.popitem()[1]
@@ -135,7 +135,7 @@ class Works:
 
 
 class Thread(threading.local):
-    """What is running in a thread.
+    """This tells what is running in a thread.
 
     Attributes:
         row: the operator that the program called, None between two of them.
@@ -149,7 +149,7 @@ class Thread(threading.local):
 
 
 class Counter:
-    """Counts one operator by its formula.
+    """A counter counts one operator's FLOPs by its formula.
 
     Its routines are for an operator inside of another one; for one that the program calls, a
     :class:`Call` has it count. ``describe`` is the driver's.
@@ -176,11 +176,11 @@ class Counter:
         self._grad_outputs: Shapes = ()
 
     def begin(self, *inputs: Any) -> None:
-        """Before an execution inside of another operator."""
+        """Take note of an execution that begins inside of another operator."""
         self._works.begin(inputs)
 
     def end(self, *outputs: Any) -> None:
-        """After it: it counts for the operator that it ran in."""
+        """Count an execution that has ended for the operator that it ran in."""
         work = self._works.end(outputs)
         thread = self._thread
         if thread.row is not None:
@@ -204,7 +204,7 @@ class Counter:
             self._row.macs += flops // 2
 
     def _flops(self, work: Work) -> int | None:
-        """What an execution takes, which is now the latest one; None if its shapes do not tell."""
+        """Count the FLOPs of an execution, the latest one now; None if its shapes do not tell."""
         execution = work.inputs, work.executions, work.outputs
         if execution in self._counts:
             self._counts.move_to_end(execution)
@@ -216,7 +216,7 @@ class Counter:
         return self._counts.get(execution)
 
     def on_grad_outputs(self, *grads: Any) -> None:
-        """The gradients of the outputs, which come ahead of those of the inputs."""
+        """Take the gradients of the outputs, which come ahead of those of the inputs."""
         self._grad_outputs = shapes_of(described(self._describe, grads))
 
     def on_grad_inputs(self, *grads: Any) -> None:
@@ -230,7 +230,7 @@ class Counter:
                 self._row.backward += flops
 
     def _backward(self, grad_inputs: Shapes, flows: Sequence[bool]) -> int | None:
-        """What the gradients that flow take; None if nobody can tell."""
+        """Count the FLOPs of the gradients that flow; None if nobody can tell."""
         for inputs, executions, outputs in reversed(self._counts):
             if _fit(grad_inputs, inputs) and _fit(self._grad_outputs, outputs):
                 flops = self._formula.backward(inputs, outputs, self._attrs, flows)
@@ -239,7 +239,7 @@ class Counter:
 
 
 class Call:
-    """Counts an operator that the program calls: its executions, its bytes and its FLOPs.
+    """A call counts an operator that the program calls: its executions, its bytes and its FLOPs.
 
     ``counter`` counts its FLOPs; None if it has none, or only those of what runs inside of it.
     ``describe`` is the driver's. ``ended`` is called after each execution, with the lock held.
@@ -266,7 +266,7 @@ class Call:
         self._works = Works(describe)
 
     def begin(self, *inputs: Any) -> None:
-        """Before an execution."""
+        """Take note of an execution that begins."""
         if not self._is_whole:
             thread = self._thread
             thread.row = self._row
@@ -274,7 +274,7 @@ class Call:
         self._works.begin(inputs)
 
     def end(self, *outputs: Any) -> None:
-        """After it."""
+        """Count the execution that has ended."""
         work, row = self._works.end(outputs), self._row
         with self._lock:
             row.calls += 1
@@ -295,12 +295,12 @@ class Call:
 
 
 def described(describe: Describe, tensors: Sequence[Any]) -> Described:
-    """What is told of tensors; None for what a backend cannot show, as a list, or there is not."""
+    """Describe tensors; None for those that a backend cannot show, as lists, or that are absent."""
     return [None if tensor is None else describe(tensor) for tensor in tensors]
 
 
 def shapes_of(given: Described) -> Shapes:
-    """Their shapes; None for one that does not tell the work, since elements are left out."""
+    """Return shapes; None for one that does not tell the work, since elements are left out."""
     return tuple([info.shape if info is not None and info.is_dense else None for info in given])
 
 
@@ -311,7 +311,7 @@ def _are_known(shapes: Shapes) -> bool:
 
 
 def _fit(grads: Shapes, shapes: Shapes) -> bool:
-    """Whether the gradients that flow are those of tensors of these shapes."""
+    """Tell whether the gradients that flow are those of tensors of these shapes."""
     return len(grads) == len(shapes) and all(
         grad is None or grad == shape for grad, shape in zip(grads, shapes, strict=True)
     )

@@ -1,4 +1,4 @@
-"""The tables that installed packages announce, and how a user adds to them.
+"""Installed packages announce tables of formulas, to which a user can add.
 
 A package announces a :class:`Table` by an entry point in the group ``amanda.flops`` whose name is
 the vocabulary of the table's operators. What several packages announce for one is put together.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def tables() -> dict[str, Table]:
-    """The tables by vocabulary, loaded when this is first asked.
+    """Return the tables by vocabulary, loaded when this is first asked.
 
     A table that cannot be loaded, and a formula for what has one already, are left out with a
     warning; the formulas of this package come first, then those of others by their names.

@@ -1,4 +1,4 @@
-"""Tables of formulas: how many FLOPs an operator takes, from shapes and attributes alone.
+"""A table has formulas, which tell an operator's FLOPs from shapes and attributes alone.
 
 There is one table for each vocabulary of operators (``torch``, ``tensorflow``, ...). A formula is
 a small function::
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Formula:
-    """The FLOPs of one kind of operator and of its gradient.
+    """A formula counts the FLOPs of one kind of operator and of its gradient.
 
     Attributes:
         forward: called with the shapes of inputs and outputs, and the attributes.
@@ -53,7 +53,7 @@ class Formula:
         return function
 
     def backward(self, inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int | None:
-        """FLOPs of the gradients that flow; None if nobody said how many."""
+        """Count the FLOPs of the gradients that flow; None if nobody said how many."""
         if self._gradient is not None:
             return self._gradient(inputs, outputs, attrs, flows)
         if not self.operands:
@@ -62,7 +62,7 @@ class Formula:
 
 
 class Table:
-    """What is known about the operators of one vocabulary.
+    """A table has what is known about the operators of one vocabulary.
 
     Args:
         views: types that give other views of their inputs, separated by blanks: no FLOPs and no
@@ -83,7 +83,7 @@ class Table:
 
     @property
     def closed(self) -> frozenset[str]:
-        """Types inside of which nothing can be that has a formula.
+        """Return the types inside of which nothing can be that has a formula.
 
         There are none if there is a formula for anything but contractions, which may be part of
         any other operator.
@@ -103,7 +103,7 @@ class Table:
         return register
 
     def add(self, other: Table) -> list[str]:
-        """Take what another table knows; the types of which this one knows already, and keeps."""
+        """Take what another table knows; return the types that were known here before, and stay."""
         taken = sorted(self.formulas.keys() & other.formulas.keys())
         self.formulas = {**other.formulas, **self.formulas}
         self.views |= other.views

@@ -1,4 +1,4 @@
-"""Formulas for the operators of TensorFlow graphs, by the conventions of those for PyTorch.
+"""These formulas for operators of TensorFlow graphs follow the conventions of those for PyTorch.
 
 Types are those of nodes. Weights of convolutions are (window..., input channels of a group,
 output channels).
@@ -38,7 +38,7 @@ def product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
 
 @formula("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", operands=(0, 1))
 def batch_product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """The same for each of a batch."""
+    """Each element of the output sums over the inner dimension, in each matrix of a batch."""
     return 2 * prod(outputs[0]) * inputs[0][-2 if attrs["adj_x"] else -1]
 
 
@@ -62,7 +62,7 @@ def einsum(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
 
 
 def _sizes(term: str, shape: Shape) -> dict[str, int]:
-    """The size of each named label; the dimensions of an ellipsis are in the output anyway."""
+    """Return the size of each named label; dimensions of an ellipsis are in the output anyway."""
     before, _, after = term.partition("...")
     named = [*zip(before, shape, strict=False), *zip(after[::-1], shape[::-1], strict=False)]
     return dict(named)

@@ -1,4 +1,4 @@
-"""Flops: how much a model computes and moves, by operator and module."""
+"""The tool ``Flops`` tells how much a model computes and moves, by operator and module."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TotalFlops:
-    """Sums over operators; see :class:`OperatorFlops`.
+    """This has sums over operators; see :class:`OperatorFlops`.
 
     Attributes:
         operators: how many there are.
@@ -48,12 +48,12 @@ class TotalFlops:
 
     @property
     def flops(self) -> int:
-        """FLOPs, forward and backward."""
+        """Return all FLOPs, forward and backward."""
         return self.forward + self.backward
 
 
 class _Calls(amanda.Tool):
-    """Sees all operators that the program calls."""
+    """This part of ``Flops`` sees all operators that the program calls."""
 
     def __init__(self, analyze: Callable[[amanda.OpContext], None]) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class _Calls(amanda.Tool):
 
     @property
     def name(self) -> str:
-        """It is a part of that tool."""
+        """Return the name of the tool that it is a part of."""
         return Flops.__name__
 
 
@@ -128,27 +128,27 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
     # What was counted
 
     def rows(self) -> list[OperatorFlops]:
-        """What each operator did, in the order in which they first ran."""
+        """Return what each operator did, in the order in which they first ran."""
         return [copy.copy(row) for row in self._rows.values()]
 
     def totals(self) -> Mapping[str, Any]:
-        """The sum over all operators, as plain values."""
+        """Return the sum over all operators, as plain values."""
         total = self.total()
         return {"flops": total.flops, **asdict(total)}
 
     def total(self) -> TotalFlops:
-        """The sum over all operators."""
+        """Return the sum over all operators."""
         return self._sum(self._rows)
 
     def by_type(self) -> dict[str, TotalFlops]:
-        """Sums over the operators of each type."""
+        """Return the sums over the operators of each type."""
         groups: dict[str, list[Place]] = {}
         for place in self._rows:
             groups.setdefault(place.type, []).append(place)
         return {type: self._sum(places) for type, places in groups.items()}
 
     def by_module(self) -> dict[str, TotalFlops]:
-        """Sums over what runs in each module, and in those inside of it, by the module's path.
+        """Sum over what runs in each module, and in those inside of it, by the module's path.
 
         The path of everything is ``""``. Where several models ran that modules alone do not tell
         apart, paths begin with the model: its class, with ``#2`` for the second one of it.
@@ -160,13 +160,13 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         return {path: self._sum(places) for path, places in groups.items()}
 
     def next_execution(self, place: Place) -> Counted:
-        """What the next execution of an operator will count, that is known when it has ended."""
+        """Return what the next execution of an operator counts; its end fills it in."""
         row = self._rows[place]
         counted = self._awaited[place] = Counted(row.forward, row.macs)
         return counted
 
     def columns(self) -> Sequence[Column]:
-        """FLOPs, parameters and bytes, for a table beside those of other tools.
+        """Return FLOPs, parameters and bytes, for a table beside those of other tools.
 
         A parameter that several operators share is shown at the first of them.
         """
@@ -182,12 +182,12 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         return [column for column in columns if any(column.values.values())]
 
     def found(self) -> str:
-        """The totals, and how many operators they are of."""
+        """Tell the totals, and how many operators they are of."""
         total = self.total()
         return f"{_found(total)}, in {total.calls:,} calls of {total.operators:,} operators"
 
     def report(self) -> str:
-        """The totals, and what is not in them."""
+        """Tell the totals, and what is not in them."""
         total = self.total()
         lines = [f"flops: {_found(total)}"]
         if self._saved is not None:
@@ -233,7 +233,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
     # Analysis
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
-        """An operator that the program calls."""
+        """Count an operator that the program calls."""
         state = ctx.state(self)
         if "counts" not in state:
             state["counts"] = self._call(ctx)
@@ -242,7 +242,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         ctx.insert_after_op(call.end)
 
     def _analyze_formula(self, ctx: amanda.OpContext) -> None:
-        """An operator that has a formula: one that the program calls, or one inside of another."""
+        """Count an operator that has a formula: the program calls it, or another operator does."""
         if ctx.op.opt_in:  # an optimizer's, which an analysis of all operators does not see
             self._analyze(ctx)
             return
@@ -256,7 +256,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         ctx.insert_after_op(counter.end)
 
     def _take_whole(self, ctx: amanda.OpContext) -> None:
-        """An operator that the program calls, inside of which nobody need look."""
+        """Have an operator that the program calls run whole: nobody need look inside of it."""
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
         known = ctx.state(self)["counts"]
@@ -303,7 +303,7 @@ _NOTHING = Table()
 
 
 def _elements(parameter: amanda.Parameter) -> int:
-    """How many elements a parameter has, as far as their number is known."""
+    """Count the elements of a parameter, as far as their number is known."""
     return prod(size or 0 for size in parameter.info.shape or (0,))
 
 

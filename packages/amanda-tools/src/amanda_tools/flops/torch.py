@@ -1,4 +1,4 @@
-"""Formulas for the operators of PyTorch, which count what ``torch.utils.flop_counter`` counts.
+"""These formulas for PyTorch's operators count what ``torch.utils.flop_counter`` counts.
 
 An operator that is made of others (``einsum``, ``lstm``, ``scaled_dot_product_attention``) needs
 no formula: what runs inside of it is counted. Those that have one here are the contractions, and
@@ -72,19 +72,19 @@ def product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
 
 @formula("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_", operands=(1, 2))
 def added_product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """A product that is added to the first input; that addition is not counted."""
+    """The product of two matrices is added to the first input; that addition is not counted."""
     return 2 * prod(outputs[0]) * inputs[1][-1]
 
 
 @formula("addbmm", "addbmm_", operands=(1, 2))
 def added_sum_of_products(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """(b, m, k) by (b, k, n), summed over the batch."""
+    """The products of (b, m, k) by (b, k, n) are summed over the batch."""
     return 2 * prod(inputs[1]) * inputs[2][-1]
 
 
 @formula("_grouped_mm", operands=(0, 1))
 def grouped_product(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """Products of groups of rows or columns, as in a mixture of experts.
+    """Groups of rows or columns are multiplied, as in a mixture of experts.
 
     Two matrices are split along the dimension that is summed over: each group has a share of it.
     """
@@ -114,14 +114,14 @@ def transposed_convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int
 
 @formula("convolution", "_convolution", "convolution_overrideable", operands=(0, 1))
 def any_convolution(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """Plain or transposed."""
+    """The convolution is plain or transposed."""
     kind = transposed_convolution if attrs["transposed"] else convolution
     return kind.forward(inputs, outputs, attrs)
 
 
 @formula("conv_tbc", operands=(0, 1))
 def convolution_of_sequence(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """(time, batch, channels) with a weight of (window, input channels, output channels)."""
+    """The input is (time, batch, channels), the weight (window, channels in, channels out)."""
     return 2 * prod(outputs[0]) * prod(inputs[1][:2])
 
 
@@ -131,7 +131,7 @@ def convolution_of_sequence(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> in
     "_scaled_dot_product_fused_attention_overrideable", operands=(0, 1, 2),
 )  # fmt: skip
 def attention(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """Scores and their product with the values; a mask, also a causal one, saves nothing."""
+    """Scores and their product with the values count; a mask, also a causal one, saves nothing."""
     query, key, value = inputs[:3]
     return 2 * prod(query[:-1]) * key[-2] * (query[-1] + value[-1])
 
@@ -145,7 +145,7 @@ def attention_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flo
 
 @formula("_euclidean_dist", operands=(0, 1))
 def distances(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """A product of the points, to which their squared norms and ones are appended."""
+    """The points, to which their squared norms and ones are appended, are multiplied."""
     return 2 * prod(outputs[0]) * (inputs[0][-1] + 2)
 
 
@@ -157,14 +157,14 @@ def distances_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flo
 
 @formula("bilinear", operands=(0, 1, 2))
 def bilinear(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """A product of the first input with the weight, and of that with the second input."""
+    """The first input is multiplied with the weight, and that with the second input."""
     _, right, (out, left, _) = inputs[:3]
     return 2 * prod(right) * out * (left + 1)
 
 
 @bilinear.gradient
 def bilinear_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flows) -> int:
-    """Two products for each gradient, in the order in which ATen's ``_trilinear`` takes them."""
+    """Each gradient takes two products, in the order in which ATen's ``_trilinear`` takes them."""
     _, _, (out, left, right) = inputs[:3]
     whole = out * left * right
     samples = prod(outputs[0][:-1])
@@ -174,7 +174,7 @@ def bilinear_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flows: Flow
 
 @formula("mkldnn_rnn_layer", operands=(0, 1, 2))
 def recurrent_layer(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """At each step, the products of input and state with the weights of all gates."""
+    """Each step multiplies input and state with the weights of all gates."""
     steps = prod(inputs[0][:-1])
     return 2 * steps * (prod(inputs[1]) + prod(inputs[2]))
 
@@ -187,7 +187,7 @@ def recurrent_layer_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flow
 
 @formula("_cudnn_rnn", operands=(0,))
 def recurrent_layers(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """At each step, a product with each weight matrix."""
+    """Each step multiplies with each weight matrix."""
     sequence, *rest = inputs
     return 2 * prod(sequence[:-1]) * sum(prod(shape) for shape in rest if len(shape) == 2)
 
@@ -201,7 +201,7 @@ def recurrent_layers_gradient(inputs: Shapes, outputs: Shapes, attrs: Attrs, flo
 
 @formula("_native_multi_head_attention", operands=(0,))
 def attention_module(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """Attention and its projections: the fast path of ``nn.MultiheadAttention``, for inference."""
+    """Attention and its projections count: ``nn.MultiheadAttention``'s fast path for inference."""
     query, key, _, into, _, out = inputs[:6]
     width = query[-1]
     projections = prod(query) * (width + out[0]) + prod(key) * (into[0] - width)
@@ -210,7 +210,7 @@ def attention_module(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
 
 @formula("_transformer_encoder_layer_fwd", operands=(0,))
 def encoder_layer(inputs: Shapes, outputs: Shapes, attrs: Attrs) -> int:
-    """The same and the two layers behind it: that of ``nn.TransformerEncoderLayer``."""
+    """Attention and the two layers behind it count: ``nn.TransformerEncoderLayer``'s fast path."""
     source, matrices = inputs[0], inputs[1:13:2]
     products = sum(prod(shape) for shape in matrices if len(shape) == 2)
     return 2 * (prod(source[:-1]) * products + 2 * prod(source) * source[-2])

@@ -1,4 +1,4 @@
-"""Graph: the operators of a model, and what flows from one to another."""
+"""A graph has the operators of a model, and what flows from one to another."""
 
 from amanda_tools.graph.network import PLUMBING as PLUMBING
 from amanda_tools.graph.network import Edge as Edge

@@ -1,4 +1,4 @@
-"""Graphs in the language of Graphviz."""
+"""Graphs are written in the language of Graphviz."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def dot(network: Network) -> str:
-    """A network as text, with modules or name scopes as clusters."""
+    """Write a network as text, with modules or name scopes as clusters."""
     lines = ["digraph amanda {", '  node [shape=box, fontname="sans-serif"];']
     clusters = _Clusters()
     for node in network.nodes.values():
@@ -27,14 +27,14 @@ def dot(network: Network) -> str:
 
 
 def label_of(edge: Edge) -> str:
-    """What is written beside an edge: its shape."""
+    """Return what is written beside an edge: its shape."""
     if edge.shape is None:
         return ""
     return "x".join("?" if size is None else str(size) for size in edge.shape)
 
 
 class _Clusters:
-    """Nodes by the modules around them."""
+    """This has nodes by the modules around them."""
 
     def __init__(self) -> None:
         self._nodes: list[Node] = []
@@ -48,7 +48,7 @@ class _Clusters:
         where._nodes.append(node)
 
     def lines(self, indent: str, path: tuple[str, ...]) -> Iterator[str]:
-        """The text of all that is in here."""
+        """Give the text of all that is in here."""
         for node in self._nodes:
             yield f"{indent}{_quoted(node.id)} [label={_quoted(node.type)}];"
         for name, inner in self._inner.items():

@@ -1,4 +1,4 @@
-"""Networks: operators and the edges between them, to ask and to export."""
+"""A network of operators and the edges between them can be asked, and exported."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TAKEN = {"TensorListSetItem": (0, 2), "TensorListPushBack": (0, 1)}
 
 @dataclass(frozen=True)
 class Node:
-    """An operator.
+    """A node is an operator.
 
     Attributes:
         id, type, scope: the operator.
@@ -56,7 +56,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """An output of an operator that is an input of another one, or of its next execution.
+    """An edge leads from an operator's output to an input of another one, or of its next execution.
 
     Attributes:
         producer: id of the operator that gives it.
@@ -77,7 +77,7 @@ class Edge:
 
 
 class Network:
-    """Operators and the edges between them.
+    """A network has operators and the edges between them.
 
     An operator is asked for by its id, by itself, or by its context.
     """
@@ -90,16 +90,16 @@ class Network:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """The operators, by their ids, in the order in which they were first seen."""
+        """Return the operators, by their ids, in the order in which they were first seen."""
         return self._nodes
 
     @property
     def edges(self) -> Sequence[Edge]:
-        """What flows between them; the same object as long as it is the same."""
+        """Return what flows between them; the same object as long as it is the same."""
         return self._edges
 
     def producers(self, op: AnOperator, input: int | str | None = None) -> list[Edge]:
-        """The edges into an operator, or into its input of that index or name.
+        """Return the edges into an operator, or into its input of that index or name.
 
         One input has several where it is another operator's output from time to time (a loop, a
         branch), or where several operators wrote parts of it in place. It has none where it is a
@@ -113,7 +113,7 @@ class Network:
         return [e for e in edges if input is None or input in (e.input, e.name)]
 
     def producer(self, op: AnOperator, input: int | str = 0) -> Edge | None:
-        """The one edge into an input of an operator; None if there is none.
+        """Return the one edge into an input of an operator; None if there is none.
 
         Raises:
             LookupError: there is no such operator.
@@ -128,7 +128,7 @@ class Network:
         return edges[0] if edges else None
 
     def consumers(self, op: AnOperator, output: int | None = None) -> list[Edge]:
-        """The edges out of an operator, or out of its output of that index.
+        """Return the edges out of an operator, or out of its output of that index.
 
         Raises:
             LookupError: there is no such operator.
@@ -137,15 +137,15 @@ class Network:
         return [e for e in out_of.get(self._id(op), ()) if output in (None, e.output)]
 
     def predecessors(self, op: AnOperator) -> list[str]:
-        """The ids of the operators that make what an operator takes."""
+        """Return the ids of the operators that make what an operator takes."""
         return list(dict.fromkeys(edge.producer for edge in self.producers(op)))
 
     def successors(self, op: AnOperator) -> list[str]:
-        """The ids of the operators that take what an operator makes."""
+        """Return the ids of the operators that take what an operator makes."""
         return list(dict.fromkeys(edge.consumer for edge in self.consumers(op)))
 
     def without(self, types: Iterable[str] = PLUMBING) -> Network:
-        """The network without operators of some types: edges lead past them.
+        """Return the network without operators of some types: edges lead past them.
 
         What comes out of one is taken to come from all that it is given.
         """
@@ -161,14 +161,14 @@ class Network:
         return Network(nodes, edges.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values."""
+        """Return nodes and edges as plain values."""
         return {
             "nodes": [asdict(node) for node in self.nodes.values()],
             "edges": [asdict(edge) for edge in self.edges],
         }
 
     def to_networkx(self) -> Any:
-        """A ``networkx.MultiDiGraph`` whose nodes are ids; nodes and edges have the fields as data.
+        """Make a ``networkx.MultiDiGraph`` of ids; nodes and edges have their fields as data.
 
         Raises:
             ModuleNotFoundError: networkx is not installed.
@@ -186,18 +186,18 @@ class Network:
         return graph
 
     def to_dot(self) -> str:
-        """The text of a graph in the language of Graphviz, with modules as clusters."""
+        """Write the graph in the language of Graphviz, with modules as clusters."""
         return dot(self)
 
     def to_svg(self) -> str:
-        """A picture, with what is computed first at the top."""
+        """Draw a picture as SVG, with what is computed first at the top."""
         return svg(self)
 
     def _repr_svg_(self) -> str:
         return self.to_svg()
 
     def _ends(self) -> tuple[_Edges, _Edges]:
-        """The edges by their consumers, and by their producers."""
+        """Return the edges by their consumers, and by their producers."""
         edges = self.edges
         if self._by_end[0] is not edges:
             into: _Edges = {}
@@ -209,7 +209,7 @@ class Network:
         return self._by_end[1:]
 
     def _made(self, edge: Edge, nodes: Mapping[str, Node]) -> Iterator[Edge]:
-        """The edges that stand for one once nodes are left out."""
+        """Give the edges that stand for one once nodes are left out."""
         waiting, seen = [edge], set()
         while waiting:
             passed = waiting.pop(0)
@@ -220,7 +220,7 @@ class Network:
                 waiting += self._passes(passed.producer, passed.output)
 
     def _passes(self, id: str, output: int) -> list[Edge]:
-        """The edges into a node that is left out from which an output of it comes."""
+        """List the edges into a node that is left out from which an output of it comes."""
         type = self.nodes[id].type
         for name in _names(type) & PLUMBING:  # what else it takes is a shape or an index
             taken = _TAKEN.get(name, (output if name == "IdentityN" else 0,))
@@ -237,5 +237,5 @@ class Network:
 
 
 def _names(type: str) -> set[str]:
-    """A type, also without the vocabulary in front that a portable one has of a backend."""
+    """Return a type, and also without the name of a backend's vocabulary ahead of it."""
     return {type, type.rpartition("::")[2]}

@@ -1,4 +1,4 @@
-"""Graphs as pictures: SVG, laid out in layers, from the inputs down.
+"""A graph's picture is SVG, laid out in layers, from the inputs down.
 
 An operator lies below all that it takes something from, except where that closes a loop. In a
 layer, operators are ordered by where their neighbours in the layers above and below lie.
@@ -36,7 +36,7 @@ _STYLE = (
 
 
 def svg(network: Network) -> str:
-    """A network as SVG. What closes a loop is dashed, and an operator that feeds itself too."""
+    """Draw a network as SVG. What closes a loop is dashed, and an operator that feeds itself."""
     shapes: dict[Link, str] = {}
     for edge in network.edges:
         shapes.setdefault((edge.producer, edge.consumer), label_of(edge))
@@ -59,7 +59,7 @@ def svg(network: Network) -> str:
 
 
 def _closing_loops(nodes: Iterable[str], links: Iterable[Link]) -> set[Link]:
-    """The links that lead back to where a way along others has come from."""
+    """List the links that lead back to a node from which other links lead to them."""
     outgoing = defaultdict(list)
     for link in links:
         outgoing[link[0]].append(link)
@@ -81,7 +81,7 @@ def _closing_loops(nodes: Iterable[str], links: Iterable[Link]) -> set[Link]:
 
 
 def _layers(nodes: Iterable[str], links: Sequence[Link]) -> dict[str, int]:
-    """The layer of each node: as far down as the longest way to it."""
+    """Return the layer of each node: as far down as the longest way to it."""
     above: dict[str, list[str]] = {node: [] for node in nodes}
     outgoing = defaultdict(list)
     for producer, consumer in links:
@@ -100,14 +100,14 @@ def _layers(nodes: Iterable[str], links: Sequence[Link]) -> dict[str, int]:
 
 
 def _way(link: Link, layers: Mapping[str, int]) -> list[Item]:
-    """The items that a link passes, one in each layer."""
+    """List the items that a link passes, one in each layer."""
     first, last = layers[link[0]], layers[link[1]]
     step = 1 if first < last else -1
     return [link[0], *((*link, layer) for layer in range(first + step, last, step)), link[1]]
 
 
 def _rows(layers: Mapping[str, int], ways: Iterable[Sequence[Item]]) -> list[list[Item]]:
-    """The items of each layer, from left to right."""
+    """Order the items of each layer from left to right."""
     rows: list[list[Item]] = [[] for _ in range(max(layers.values(), default=-1) + 1)]
     for node, layer in layers.items():
         rows[layer].append(node)
@@ -137,7 +137,7 @@ def _middle(
 
 
 def _places(rows: Sequence[Sequence[Item]], nodes: Mapping[str, Node]) -> dict[Item, Point]:
-    """The middle of each item; rows are centred."""
+    """Return the middle of each item; rows are centred."""
     widths = [[_width(nodes[i]) if isinstance(i, str) else 2 for i in row] for row in rows]
     totals = [sum(row) + _ACROSS * len(row) for row in widths]
     places: dict[Item, Point] = {}

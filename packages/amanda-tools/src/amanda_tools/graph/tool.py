@@ -1,4 +1,4 @@
-"""The tool that tells what flows from one operator to another."""
+"""The tool ``Graph`` tells what flows from one operator to another."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Graph(Network, Saving[Edge], amanda.Tool):
 
     @property
     def edges(self) -> Sequence[Edge]:
-        """What flows between them, so far."""
+        """Return what flows between the operators, so far."""
         inputs = list(self._inputs.values())  # another thread may add to it
         count = sum(len(producers) for _, producers in inputs)
         if count != self._count:
@@ -81,19 +81,19 @@ class Graph(Network, Saving[Edge], amanda.Tool):
         return self._edges
 
     def rows(self) -> Sequence[Edge]:
-        """The edges."""
+        """Return the edges."""
         return self.edges
 
     def found(self) -> str:
-        """How many operators there are, and edges."""
+        """Tell how many operators there are, and edges."""
         return f"{len(self._nodes):,} operators, {len(self.edges):,} edges"
 
     def report(self) -> str:
-        """The same, for the command."""
+        """Tell how many operators there are, and edges, with the tool's name ahead."""
         return f"graph: {self.found()}"
 
     def text(self, ending: str) -> str:
-        """All of it in the format of an ending, with or without plumbing."""
+        """Write the graph in the format of an ending, with or without plumbing."""
         shown: Network = self if self._plumbing else self.without()
         if ending == ".svg":
             return shown.to_svg()

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens offline: what tools found, to sort, expand and search."""
+"""A report is one HTML file that opens offline: what tools found, to sort, expand and search."""
 
 from amanda_tools.html_report.contents import Contents
 from amanda_tools.html_report.file import PageFile, write_page, write_report

@@ -1,4 +1,4 @@
-"""Executions as files have them: traces, and Chrome traces of profiles."""
+"""Executions are read from files: traces, and Chrome traces of profiles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_TENSORS = Tensors([], [])
 
 
 class Recorded(NamedTuple):
-    """An execution of a file, and the row, thread or process that it is of."""
+    """This is an execution of a file, with the row, thread or process that it is of."""
 
     execution: Execution
     track: str | None
@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
 
 
 def of_trace(rows: Iterable[Mapping[str, Any]]) -> list[Recorded]:
-    """The executions of a trace, in the order in which they ended."""
+    """Return the executions of a trace, in the order in which they ended."""
     found = [
         _recorded(row, row["type"], row["direction"], (row["start"], row["duration"]), rank)
         for row in rows
@@ -35,7 +35,7 @@ def of_trace(rows: Iterable[Mapping[str, Any]]) -> list[Recorded]:
 
 
 def of_chrome_trace(events: Sequence[Mapping[str, Any]]) -> list[Recorded]:
-    """The executions of a Chrome trace that a profile wrote, in the order in which they ended.
+    """Return the executions of a profile's Chrome trace, in the order in which they ended.
 
     Raises:
         KeyError, TypeError, ValueError: it is of something else.
@@ -84,7 +84,7 @@ def _recorded(
 
 
 def _with_own_times(found: Sequence[Recorded]) -> list[Recorded]:
-    """Executions less what ran inside of them, each forward operator as its own row has it.
+    """Leave out of executions what ran inside of them; take forward operators from their own rows.
 
     Files do not tell threads apart in all cases: one ran inside of another if it lies within it, in
     the same lane and module; a forward execution also if it lies within a backward one, which runs
@@ -117,7 +117,7 @@ def _with_own_times(found: Sequence[Recorded]) -> list[Recorded]:
 
 
 def _belonging(kind: Kind, places: Mapping[str, Place]) -> Kind:
-    """The same, with the forward operator that it belongs to as its own row has it."""
+    """Return the kind with the forward operator that it belongs to as that one's own row has it."""
     forward = places.get(kind.forward.id)
     return kind if forward in (None, kind.forward) else replace(kind, forward=forward)
 

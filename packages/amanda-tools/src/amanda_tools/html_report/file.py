@@ -1,4 +1,4 @@
-"""The file of a report on a run."""
+"""A report on a run goes to a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NOTHING = (
 
 
 class PageFile(Document):
-    """A file that gets a report on a run when it has ended.
+    """This file gets a report on a run when it has ended.
 
     Args:
         path: the file.
@@ -54,7 +54,7 @@ class PageFile(Document):
         self._recorder: Recorder | None = None
 
     def recorder_for(self, tools: Sequence[amanda.Tool]) -> Recorder | None:
-        """What records the executions, if some tool measures them anyway."""
+        """Return what records the executions, if some tool measures them anyway."""
         if any(isinstance(tool, Executions) for tool in tools):
             self._recorder = Recorder()
         return self._recorder
@@ -105,7 +105,7 @@ def write_report(path: str | os.PathLike[str], *tools: amanda.Tool, title: str =
 
 
 def _facts() -> list[tuple[str, str]]:
-    """When it ran, and on what."""
+    """Tell when it was written, and on which versions it ran."""
     facts = [("Written", time.strftime("%Y-%m-%d %H:%M"))]
     for name in (*(driver.backend for driver in known_drivers()), "amanda-tools"):
         try:

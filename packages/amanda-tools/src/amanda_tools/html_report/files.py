@@ -1,4 +1,4 @@
-"""What tools wrote to files, as the contents of a page."""
+"""What tools wrote to files is read as the contents of a page."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _add(contents: Contents, path: str, found: dict[str, Any] | list[Recorded]) 
 
 
 def _read(path: str) -> dict[str, Any] | list[Recorded]:
-    """Findings as a dict, or executions."""
+    """Read findings as a dict, or executions."""
     if ending_of(path, (".json", ".jsonl", ".csv")) != ".json":
         return of_trace(read_trace(path))
     try:
@@ -95,7 +95,7 @@ def _unknown(path: str) -> ValueError:
 
 
 def _tables(found: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """The lists of rows in findings, and their totals, which are one row."""
+    """Return the lists of rows in findings, and their totals, which are one row."""
     tables = {}
     for name, value in found.items():
         rows = [value] if name == "total" else value
@@ -132,7 +132,7 @@ def _add_findings(contents: Contents, name: str, found: Mapping[str, Any]) -> No
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], show: Mapping[str, Any]) -> list[Column]:
-    """The numbers of rows that modules have the sums of."""
+    """Make columns of the fields of rows that modules have the sums of."""
     columns = []
     for field, title in show.get("sums", {}).items():
         values: dict[Place, float] = {}

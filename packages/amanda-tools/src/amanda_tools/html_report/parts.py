@@ -1,4 +1,4 @@
-"""What rich prints on a terminal, as texts and tables of plain values for a page."""
+"""What rich prints on a terminal becomes texts and tables of plain values for a page."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TERMINAL = 120  # of what is no table
 
 
 def parts_of(renderable: RenderableType) -> list[Part]:
-    """A renderable as texts and tables; what is neither is as on a terminal."""
+    """Turn a renderable into texts and tables; what is neither is as on a terminal."""
     renderable = rich_cast(renderable)
     if isinstance(renderable, (str, Text)):
         return [{"kind": "text", "text": printable(str(renderable))}]
@@ -54,7 +54,7 @@ def table_part(
     number: int,
     units: Mapping[str, Unit],
 ) -> Part:
-    """A table of rows of plain values, which are ``number`` in all."""
+    """Make a table of rows of plain values, which are ``number`` in all."""
     kept = [[_cell(value) for value in row] for row, _ in zip(rows, range(_MOST), strict=False)]
     return {
         "kind": "table",
@@ -67,7 +67,7 @@ def table_part(
 
 
 def _table(table: Table) -> Part:
-    """A table of rich's; one whose first column is indented keeps its order."""
+    """Make a table of rich's one; one whose first column is indented keeps its order."""
     columns = [[_plain(cell) for cell in column.cells] for column in table.columns]
     titles = [" ".join(_plain(column.header).split()) for column in table.columns]
     rows = [list(cells) for cells in zip(*columns, strict=True)]
@@ -100,7 +100,7 @@ def _cell(value: object) -> object:
 
 
 def _rounded(value: object) -> object:
-    """The same with fewer digits, of numbers in lists."""
+    """Return a value with fewer digits, also within lists."""
     if isinstance(value, (list, tuple)):
         return [_rounded(each) for each in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
