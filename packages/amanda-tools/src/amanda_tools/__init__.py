@@ -1,4 +1,4 @@
-"""Tools for Amanda: where a model's operators, FLOPs and time go, and the ``amanda`` command."""
+"""These are Amanda's tools, which tell where operators, FLOPs and time go, and its command."""
 
 from amanda import __version__ as __version__
 

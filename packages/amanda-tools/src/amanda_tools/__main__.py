@@ -1,4 +1,4 @@
-"""``python -m amanda_tools`` is the ``amanda`` command."""
+"""``python -m amanda_tools`` runs the ``amanda`` command."""
 
 from amanda_tools.command import main
 

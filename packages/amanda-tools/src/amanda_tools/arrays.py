@@ -1,4 +1,4 @@
-"""Arrays of any library, given its namespace: ranges of tensors, types of data, and results."""
+"""These functions work on arrays of any library, given its array namespace."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ import numpy as np
 
 
 def like(x: Any, other: Any, xp: Any) -> Any:
-    """An array in the data type of another."""
+    """Return an array in the data type of another."""
     return x if x.dtype == other.dtype else xp.astype(x, other.dtype)
 
 
 def extent(x: Any, axes: tuple[int, ...] | None, xp: Any) -> tuple[Any, Any]:
-    """The least and the largest element, of the whole or along some axes, which are kept."""
+    """Return the least and the largest element, of the whole or along some axes, which are kept."""
     if axes is None:
         return xp.min(x), xp.max(x)
     return xp.min(x, axis=axes, keepdims=True), xp.max(x, axis=axes, keepdims=True)
 
 
 def all_but(axis: int | None, rank: int) -> tuple[int, ...] | None:
-    """The axes beside one; None, which stands for all, where there is none to leave out."""
+    """Return all axes but one; None, which stands for all, where there is none to leave out."""
     if axis is None:
         return None
     return tuple(other for other in range(rank) if other != axis % rank)
 
 
 def widened(x: Any, dtype: str, xp: Any) -> Any:
-    """An array whose type is wide enough to compute in: single precision for half.
+    """Return an array in a type wide enough to compute in: single precision for half.
 
     Args:
         x: an array of floating-point numbers.
@@ -39,12 +39,12 @@ def widened(x: Any, dtype: str, xp: Any) -> Any:
 
 
 def size_of(x: Any) -> int:
-    """How many elements there are."""
+    """Count the elements of an array."""
     return math.prod(int(length) for length in x.shape)
 
 
 def summed_like(x: Any, other: Any, xp: Any) -> Any:
-    """The sum over all axes that another array lacks, or has one index of."""
+    """Sum an array over all axes that another array lacks, or has one index of."""
     if len(other.shape) == 0:
         return xp.sum(x)
     others = tuple(axis for axis, length in enumerate(other.shape) if length == 1)
@@ -52,7 +52,7 @@ def summed_like(x: Any, other: Any, xp: Any) -> Any:
 
 
 def returned(value: Any, by: str) -> np.ndarray[Any, Any]:
-    """What a program returns, as an array of NumPy.
+    """Turn what a program returns into an array of NumPy.
 
     Args:
         value: that.

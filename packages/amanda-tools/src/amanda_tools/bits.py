@@ -1,4 +1,4 @@
-"""Bits of numbers: which there are in a type of data, and numbers with some of them flipped.
+"""Bits of numbers are told by the type of data, and flipped in some elements of an array.
 
 Bit 0 is the lowest. Types that NumPy lacks are held in larger ones: a bfloat16 as a float32.
 """
@@ -20,8 +20,8 @@ _BELOW_BFLOAT16 = 16  # bits of a float32 that a bfloat16 lacks
 
 
 def positions(bits: Iterable[int] | str | None, dtype: str) -> list[int]:
-    """The bits of a type that are meant: numbers, ``sign``, ``exponent``, ``mantissa``, or None
-    for all.
+    """List the bits of a type that numbers, ``sign``, ``exponent``, ``mantissa`` or None (all)
+    name.
 
     Raises:
         ValueError: the type has no such bits.
@@ -48,7 +48,7 @@ def positions(bits: Iterable[int] | str | None, dtype: str) -> list[int]:
 
 
 def flipped(array: Any, elements: Sequence[int], bits: Sequence[int], dtype: str) -> Any:
-    """A copy of an array in which a bit of each of some elements is flipped.
+    """Return a copy of an array in which a bit of each of some elements is flipped.
 
     Args:
         array: of any numbers.
@@ -90,7 +90,7 @@ def _width(dtype: str) -> int:
 
 
 def _rounded_to_bfloat16(values: Any) -> Any:
-    """The words of numbers that are rounded to the nearest bfloat16, ties to even."""
+    """Round numbers to the nearest bfloat16, ties to even, and return the words that hold them."""
     words = values.view(np.uint32)
     up = np.uint32(0x7FFF) + ((words >> _BELOW_BFLOAT16) & 1).astype(np.uint32)
     rounded = np.where(np.isnan(values), words, words + up)

@@ -1,4 +1,4 @@
-"""A campaign of faults: how often one of them changes what a model predicts, by layer and bit."""
+"""A campaign of faults tells how often one changes what a model predicts, by layer and bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Trial:
-    """A run with one fault.
+    """A trial is a run with one fault.
 
     Attributes:
         id, type, scope, target, iteration, element, bit, before, after: the fault; see
@@ -52,7 +52,7 @@ class Trial:
 
 @dataclass
 class Share:
-    """How many of some trials changed the predictions.
+    """A share tells how many of some trials changed the predictions.
 
     Attributes:
         trials: how many there were.
@@ -66,12 +66,12 @@ class Share:
 
     @property
     def rate(self) -> float:
-        """The share of trials that changed a prediction or failed."""
+        """Return the share of trials that changed a prediction or failed."""
         return (self.changed + self.failed) / self.trials if self.trials else 0.0
 
 
 class Campaign(Pictured[Trial]):
-    """The trials of a campaign, and how often they changed the predictions.
+    """A campaign has trials, and tells how often they changed the predictions.
 
     Args:
         trials: those that were made.
@@ -86,35 +86,35 @@ class Campaign(Pictured[Trial]):
         self._planned = len(self._trials) if planned is None else planned
 
     def rows(self) -> list[Trial]:
-        """The trials."""
+        """Return the trials."""
         return list(self._trials)
 
     def totals(self) -> dict[str, Any]:
-        """How many there were, and how many changed a prediction or failed."""
+        """Count the trials, and those that changed a prediction or failed."""
         total = self._shares(lambda _: "")[""] if self._trials else Share()
         return {**vars(total), "rate": total.rate}
 
     @property
     def partial(self) -> str | None:
-        """How many trials there are of those that were planned; None if all of them are there."""
+        """Tell how many of the planned trials were made; None if all of them were."""
         made = len(self._trials)
         return None if made == self._planned else f"{made:,} of {self._planned:,} trials"
 
     def by_layer(self) -> dict[str, Share]:
-        """How often predictions changed, by the operator that had the fault."""
+        """Tell how often predictions changed, by the operator that had the fault."""
         return self._shares(lambda trial: trial.id)
 
     def by_bit(self) -> dict[int | None, Share]:
-        """The same by the bit that was flipped, 0 for the lowest; None for values."""
+        """Tell how often predictions changed, by the bit that was flipped; None for values."""
         shares = self._shares(lambda trial: trial.bit)
         return dict(sorted(shares.items(), key=lambda item: -1 if item[0] is None else item[0]))
 
     def by_layer_and_bit(self) -> dict[tuple[str, int | None], Share]:
-        """The same by both."""
+        """Tell how often predictions changed, by the operator and the flipped bit."""
         return self._shares(lambda trial: (trial.id, trial.bit))
 
     def found(self) -> str:
-        """How many trials changed a prediction."""
+        """Tell how many faults there were, and what share of them changed a prediction."""
         total = self.totals()
         rate = f"{total['rate']:.1%}"
         return f"{total['trials']:,} faults, of which {rate} changed a prediction"
@@ -129,7 +129,7 @@ class Campaign(Pictured[Trial]):
         return [*tables, f"campaign: {self.found()}{said}"]
 
     def charts(self) -> list[Chart]:
-        """How often a prediction changed, by layer and by bit."""
+        """Draw how often a prediction changed, by layer and by bit."""
         layers = {layer: share.rate for layer, share in self.by_layer().items()}
         bits = {str(bit): share.rate for bit, share in self.by_bit().items()}
         return [
@@ -259,7 +259,7 @@ def _nothing(site: Site, iteration: int, size: int, positions: Sequence[int]) ->
 
 
 class _Seen:
-    """The sites that a run without faults has."""
+    """This takes note of the sites that a run without faults has."""
 
     def __init__(self, target: Target) -> None:
         self._stays = target == "weights"
@@ -273,7 +273,7 @@ class _Seen:
 
 @dataclass
 class _Hittable:
-    """A site, with the size of its tensor at each execution."""
+    """A hittable site has the size of its tensor at each execution."""
 
     key: str
     positions: Sequence[int]
@@ -284,7 +284,7 @@ class _Hittable:
         return sum(self.sizes)
 
     def plan(self, random: np.random.Generator) -> Callable[..., Hits | None]:
-        """One fault, at an element of an execution."""
+        """Draw one fault, at an element of an execution; return what injects it."""
         element = int(random.integers(self.elements))
         bit = int(random.choice(list(self.positions)))
         execution = 0

@@ -1,4 +1,4 @@
-"""What ``amanda tools`` shows: the tools that have a name, with what their docstrings say."""
+"""``amanda tools`` shows the tools that have a name, with what their docstrings say."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _INDENT = 4  # of options below their tool
 
 
 def catalogue() -> RenderableType:
-    """All tools that have a name, each with its options below it; columns are aligned."""
+    """List all tools that have a name, each with its options below it; columns are aligned."""
     named = [(name, list(_described(name, entries))) for name, entries in named_tools().items()]
     names = max((len(name) for name, _ in named), default=0)
     options = max(
@@ -44,7 +44,7 @@ def catalogue() -> RenderableType:
 
 
 def _described(name: str, entries: list[EntryPoint]) -> Iterator[tuple[Text, list[Option]]]:
-    """What each tool of a name does, and its options; what is wrong with it in the place of it."""
+    """Give what each tool of a name does, and its options; or what is wrong with it instead."""
     if len(entries) > 1:
         yield Text(printable(ambiguity(name, entries)), style="yellow"), []
     for entry in entries:
@@ -56,7 +56,7 @@ def _described(name: str, entries: list[EntryPoint]) -> Iterator[tuple[Text, lis
 
 
 def _grid(rows: list[tuple[str, Text]], width: int) -> Table:
-    """Two columns, of which the first one has so many characters."""
+    """Make two columns, of which the first one has so many characters."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(min_width=width, no_wrap=True)
     grid.add_column()
@@ -77,7 +77,7 @@ def _about(option: Option) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Text of a docstring as a sentence without markup."""
+    """Make text of a docstring a sentence without markup."""
     text = re.sub(r":meth:`([^`]*)`", r"\1()", inspect.cleandoc(text))
     text = re.sub(r":\w+:`([^`]*)`", r"\1", text).replace("``", "'")
     text = printable(" ".join(text.split()))

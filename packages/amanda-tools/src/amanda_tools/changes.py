@@ -1,4 +1,4 @@
-"""Tools that change what a place of a model returns: steer adds to it, patch puts another there."""
+"""Two tools change what an operator or module returns: steer adds to it, patch replaces it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Changed:
-    """An operator or module whose first output is changed.
+    """A changed output is the first one of an operator or module.
 
     Attributes:
         id, type, scope: the operator, or the module as one.
@@ -81,15 +81,15 @@ class Change(Saving[Changed], amanda.Tool):
         raise NotImplementedError
 
     def rows(self) -> list[Changed]:
-        """What is changed, in the order in which it first ran: one for each call of a module."""
+        """List what is changed, in the order in which it first ran: one row a call of a module."""
         return list(self._changed.values())
 
     def found(self) -> str:
-        """How many outputs are changed, and where."""
+        """Tell how many outputs are changed, and where."""
         return f"{len(self._changed):,} outputs changed at {self.place!r}"
 
     def report(self) -> str:
-        """The same, for the command."""
+        """Tell how many outputs are changed, and in which file that is written."""
         saved = "" if self._saved is None else f"; {self._saved.state}"
         return f"{type(self).__name__.lower()}: {self.found()}{saved}"
 
@@ -117,7 +117,7 @@ class Change(Saving[Changed], amanda.Tool):
         self.insert(ctx)
 
     def at_tokens(self, xp: Any, output: Any, change: Callable[[Any, Any], Any]) -> Any:
-        """The output with a change at the chosen places.
+        """Return the output with a change at the chosen places.
 
         ``change`` is given a part of the output, and the slice of the second axis that it is.
         """

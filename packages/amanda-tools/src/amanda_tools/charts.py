@@ -1,4 +1,4 @@
-"""Charts of what tools found: SVG, which needs no library."""
+"""Charts of what tools found are drawn as SVG, which needs no library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STYLE = (
 
 
 def page(*charts: Chart) -> str:
-    """A picture of charts below one another."""
+    """Make an SVG picture of charts below one another."""
     width = max((w for w, _, _ in charts), default=0) + 20
     lines, y = [], 10.0
     for _, height, drawn in charts:
@@ -33,7 +33,7 @@ def page(*charts: Chart) -> str:
 
 
 def bars(title: str, numbers: Numbers) -> Chart:
-    """For each of several names a bar for each key, as shares of the largest number."""
+    """Draw, for each of several names, a bar for each key, relative to the largest number."""
     names = list(dict.fromkeys(name for row in numbers.values() for name in row))
     values = [value for row in numbers.values() for value in row.values()]
     largest = max(filter(math.isfinite, values), default=0) or 1
@@ -55,7 +55,7 @@ def bars(title: str, numbers: Numbers) -> Chart:
 
 
 def heatmap(title: str, numbers: Numbers) -> Chart:
-    """A cell for each two keys, from nothing for 0 to blue for 1."""
+    """Draw a cell for each two keys, from no color for 0 to blue for 1."""
     drawn = [_text(0, 12, title, "title")]
     for column, key in enumerate(numbers):
         drawn.append(_text(40 + (column + 0.5) * _CELL, _TITLE + 8, key, "middle"))
@@ -72,7 +72,7 @@ def heatmap(title: str, numbers: Numbers) -> Chart:
 
 
 def note(text: str) -> Chart:
-    """A line of text."""
+    """Draw a line of text."""
     return len(text) * _LABEL, _ROW, [_text(0, 10, text)]
 
 

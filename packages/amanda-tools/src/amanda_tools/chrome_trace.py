@@ -1,4 +1,4 @@
-"""A Chrome trace of executions: rows of operators, nested in the modules that they are in.
+"""A Chrome trace shows executions in rows of operators, nested in the modules that they are in.
 
 Arrows lead from a forward execution to those of its backward, and a row has a slice for each step.
 
@@ -55,7 +55,7 @@ class ChromeTrace:
 
     @property
     def state(self) -> str:
-        """Where it is written, and why that is not all."""
+        """Tell where the trace is written, and why that is not all."""
         return self._log.state
 
     def open(self) -> None:
@@ -114,7 +114,7 @@ class ChromeTrace:
         return self._rows[key]
 
     def _name_row(self, name: str) -> int:
-        """The number of a new row."""
+        """Name a new row, and return its number."""
         number = 1 + len(self._rows) + (self._step_row is not None)
         self._write(
             _metadata("thread_name", number, name=name),
@@ -153,18 +153,18 @@ class _Row:
         self._waiting: list[Execution] = []
 
     def add(self, execution: Execution) -> bool:
-        """Take an execution; whether it is time to place what was taken."""
+        """Take an execution, and tell whether it is time to place what was taken."""
         self._waiting.append(execution)
         return len(self._waiting) >= (_WAITING if execution.depth else _BATCH)
 
     def place(self) -> list[str]:
-        """Place what was taken; the events that can be written now."""
+        """Place what was taken, and return the events that can be written now."""
         self._place(sorted(self._waiting, key=lambda e: e.start), self._modules)
         self._waiting.clear()
         return self._modules.take()
 
     def close(self) -> list[str]:
-        """End the modules that are open; their events."""
+        """End the modules that are open, and return their events."""
         self._modules.leave(0)
         return self._modules.take()
 
@@ -188,7 +188,7 @@ class _Row:
 
 
 class _Arrows:
-    """Arrows from forward executions to the executions of their backward operators.
+    """These arrows lead from forward executions to those of their backward operators.
 
     A backward operator belongs to the latest forward execution that it has not run for.
     """
@@ -198,7 +198,7 @@ class _Arrows:
         self._drawn = 0
 
     def add(self, execution: Execution, row: int) -> Sequence[str]:
-        """The events of the arrow that ends at an execution, if one does."""
+        """Return the events of the arrow that ends at an execution, if one does."""
         kind, at = execution.kind, execution.start / 1000
         waiting = self._forward.get(kind.forward)
         if kind.direction == "forward":
@@ -222,7 +222,7 @@ class _Arrows:
 
 
 class _Begun:
-    """Where a forward execution began, and the backward operators that have run for it."""
+    """This is where a forward execution began, with the backward operators that have run for it."""
 
     __slots__ = ("at", "done", "row")
 
@@ -233,7 +233,7 @@ class _Begun:
 
 
 class _Module:
-    """A module that is running; its time is that from its first operator to its last."""
+    """This module is running; its time is that from its first operator to its last."""
 
     __slots__ = ("end", "events", "name", "start")
 
@@ -245,7 +245,7 @@ class _Module:
 
 
 class _Modules:
-    """The modules around executions that run one after the other.
+    """This has the modules around executions that run one after the other.
 
     What is in a module waits until it has ended, so that it follows the module itself: of two
     slices that take the same time, readers nest the second one in the first.
@@ -290,7 +290,7 @@ class _Modules:
             self._emit([event, *module.events])
 
     def take(self) -> list[str]:
-        """The events of what has ended since the last time."""
+        """Return the events of what has ended since the last call."""
         events, self._ended = self._ended, []
         return events
 
@@ -306,7 +306,7 @@ def _operator(row: int, execution: Execution) -> str:
 
 
 def _said(kind: Kind) -> tuple[str, str]:
-    """What is said of an operator ahead of the number of the execution, and behind it."""
+    """Tell of an operator what stands ahead of the number of the execution, and after it."""
     before = {"id": kind.place.id, "scope": kind.place.scope}
     after: dict[str, Any] = {"operator": kind.forward.id, "source": kind.source}
     if kind.forward.purpose != "model":
@@ -335,7 +335,7 @@ _quoted = functools.lru_cache(maxsize=4096)(json.dumps)
 
 
 def _signature(tensors: Tensors) -> list[str]:
-    """Tensors as ``float32[8, 128]``."""
+    """Write tensors as ``float32[8, 128]``."""
     return [
         "none" if shape is None else f"{dtype}{shape}"
         for shape, dtype in zip(tensors.shapes, tensors.dtypes, strict=True)

@@ -1,4 +1,4 @@
-"""The ``amanda`` command."""
+"""This module is the ``amanda`` command."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def doctor() -> Outcome:
 
 
 def _types(ops: Sequence[str]) -> frozenset[str] | None:
-    """The operator types that ``--ops`` names; None without the option."""
+    """Return the operator types that ``--ops`` names; None without the option."""
     if not ops:
         return None
     types = frozenset("".join(",".join(ops).split()).split(",")) - {""}

@@ -1,4 +1,4 @@
-"""Comparing two runs of a program: the first operator whose result differs, and by how much."""
+"""Two runs of a program are compared: the first operator whose result differs, and by how much."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OUTSIDE = ("(own operators)", _RESULT)  # of what is in no layer
 
 @dataclass
 class Difference:
-    """A tensor of one run, and the one of the other run that it was compared with.
+    """A difference is between a tensor of one run and its counterpart in the other run.
 
     Attributes:
         id, type, scope, source: the operator in the first run.
@@ -68,7 +68,7 @@ class Difference:
 
 
 class Comparison(Pictured[Difference]):
-    """Two runs, tensor by tensor, in the order of the first one.
+    """A comparison goes through two runs tensor by tensor, in the order of the first one.
 
     Attributes:
         only_first, only_second: the ids of operators that the other run has no counterpart of.
@@ -134,21 +134,21 @@ class Comparison(Pictured[Difference]):
         self._differences.append(result)
 
     def rows(self) -> list[Difference]:
-        """The tensors that were compared."""
+        """Return the tensors that were compared."""
         return list(self._differences)
 
     def first(self) -> Difference | None:
-        """The first tensor that differs; None if none does."""
+        """Return the first tensor that differs; None if none does."""
         return next((row for row in self._differences if row.differs), None)
 
     def totals(self) -> dict[str, Any]:
-        """How many tensors were compared, and how many differ."""
+        """Count the tensors that were compared, and those that differ."""
         differ = sum(row.differs for row in self._differences)
         lone = {"only_first": len(self.only_first), "only_second": len(self.only_second)}
         return {"compared": len(self._differences), "differ": differ, **lone}
 
     def by_layer(self) -> dict[str, list[Difference]]:
-        """The tensors by the scope of their operators, in the order of the first run.
+        """Return the tensors by the scope of their operators, in the order of the first run.
 
         Those in no scope are under ``(own operators)``, what programs return under ``(result)``.
         """
@@ -158,7 +158,7 @@ class Comparison(Pictured[Difference]):
         return layers
 
     def found(self) -> str:
-        """The first operator that differs, or that none does."""
+        """Tell the first operator that differs, or that none does."""
         total = self.totals()
         first = self.first()
         if not self._differences:
@@ -174,14 +174,14 @@ class Comparison(Pictured[Difference]):
         )
 
     def charts(self) -> list[Chart]:
-        """The largest relative error in each layer."""
+        """Draw the largest relative error in each layer."""
         errors = {
             layer: max(row.relative for row in rows) for layer, rows in self.by_layer().items()
         }
         return [bars("Relative error of each layer", {"error": errors})]
 
     def report(self) -> list[Any]:
-        """The first operator that differs, and a table of the layers with errors."""
+        """Show the layers with errors as a table, and tell the first operator that differs."""
         layers = self.by_layer()
         wrong = [(name, rows) for name, rows in layers.items() if any(r.relative for r in rows)]
         titles = ("Layer", "Tensors", "Differ", "Relative", "Absolute", "First that differs")
@@ -199,7 +199,7 @@ class Comparison(Pictured[Difference]):
 
 
 def _errors_of(name: str, rows: Sequence[Difference]) -> tuple[object, ...]:
-    """A layer's line in the table."""
+    """Return a layer's row of the table."""
     return (
         *(name, len(rows), sum(row.differs for row in rows)),
         *(max(row.relative for row in rows), max(row.absolute for row in rows)),
@@ -334,7 +334,7 @@ def _difference(
 def _error(
     row: Recorded, sample: Any, other: Recorded, other_sample: Any
 ) -> tuple[float, float, str]:
-    """The absolute and relative error of two tensors, and what of them was compared."""
+    """Return the absolute and relative error of two tensors, and what of them was compared."""
     if (row.digest, row.dtype, row.shape) == (other.digest, other.dtype, other.shape):
         return 0.0, 0.0, "digest"
     if prod(row.shape) != prod(other.shape):
@@ -345,7 +345,7 @@ def _error(
 
 
 def _same_order(shape: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether one is the other with neighbouring axes as one, so that elements have one order."""
+    """Tell whether one shape is the other with neighbouring axes merged, so that orders agree."""
     sizes, other_sizes = (set(accumulate(each, mul)) - {1} for each in (shape, other))
     return sizes <= other_sizes or other_sizes <= sizes
 
@@ -356,7 +356,7 @@ def _moments(row: Recorded) -> Any:
 
 
 def _allowed(row: Recorded, other: Recorded) -> float:
-    """The relative difference that is none between types and backends."""
+    """Return the relative difference that these types and backends allow."""
     if (row.backend, row.dtype) == (other.backend, other.dtype):
         return 0.0
     return rounding(row.dtype, other.dtype)

@@ -1,4 +1,4 @@
-"""Compiled: what compiled code computes otherwise than its operators do one by one."""
+"""The tool ``Compiled`` tells what compiled code computes otherwise than its operators do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = 30
 
 @dataclass
 class CompiledCode:
-    """A piece of compiled code, and what of it differs.
+    """A piece of compiled code is reported with the first operator in it that differs.
 
     Attributes:
         id, type, scope: the first operator whose result differs; the last one if none does.
@@ -89,21 +89,21 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
         self._holding = contextlib.ExitStack()
 
     def rows(self) -> list[CompiledCode]:
-        """The pieces of compiled code, in the order in which they first ran."""
+        """Return the pieces of compiled code, in the order in which they first ran."""
         return list(self._rows)
 
     def first(self) -> CompiledCode | None:
-        """The first piece in which an operator differs; None if there is none."""
+        """Return the first piece in which an operator differs; None if there is none."""
         return next((row for row in self._rows if row.differs), None)
 
     def totals(self) -> dict[str, Any]:
-        """How many pieces there were, of how many operators, and how many differ."""
+        """Count the pieces, the operators in them, and the pieces that differ."""
         operators = sum(row.operators for row in self._rows)
         differ = sum(row.differs for row in self._rows)
         return {"pieces": len(self._rows), "operators": operators, "differ": differ}
 
     def found(self) -> str:
-        """The first operator that differs, or that none does."""
+        """Tell the first operator that differs, or that none does."""
         total, first = self.totals(), self.first()
         if not self._rows:
             return "no compiled code ran"
@@ -118,11 +118,11 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
         )
 
     def charts(self) -> list[Chart]:
-        """The relative error of each piece."""
+        """Draw the relative error of each piece."""
         return [bars("Relative error", {"error": {row.id: row.relative for row in self._rows}})]
 
     def report(self) -> list[RenderableType]:
-        """The first operator that differs, and a table where several pieces differ."""
+        """Tell the first operator that differs, with a table where several pieces differ."""
         differ = [row for row in self._rows if row.differs]
         shown: list[RenderableType] = []
         if len(differ) > 1:
@@ -135,11 +135,11 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
         return [*shown, said if self._saved is None else f"{said}; {self._saved.state}"]
 
     def on_enter(self, driver: amanda.Driver) -> None:
-        """Have compiled code held to its operators from now on."""
+        """Have compiled code compared with its operators from now on."""
         self._holding.enter_context(driver.hold_compiled(self._alike, self._tell))
 
     def on_exit(self) -> None:
-        """Hold it no longer, and write what was found."""
+        """Stop comparing, and write what was found."""
         self._holding.close()
         super().on_exit()
 

@@ -1,4 +1,4 @@
-"""What a shell may complete a word of the command line with; click makes the shells' scripts."""
+"""Words of the command line are completed in a shell by scripts that click makes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def tool_names(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The names of tools that begin like the word."""
+    """List the names of tools that begin like the word."""
     return [CompletionItem(name) for name in named_tools() if name.startswith(begun)]
 
 
 def files(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-    """The names of files, which the shell itself finds."""
+    """Leave it to the shell to find names of files."""
     return [CompletionItem(begun, type="file")]

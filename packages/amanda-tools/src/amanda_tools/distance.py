@@ -1,4 +1,4 @@
-"""How far two tensors are apart, and how much of that is rounding."""
+"""Two tensors are some distance apart, and some of that is rounding."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LEAST_ROUNDING = 1e-5  # at least, are no difference between ways to compute one
 
 
 def rounding(*dtypes: str) -> float:
-    """The relative difference that is none between two ways to compute tensors of these types."""
+    """Return the relative difference that rounding may make between tensors of these types."""
     return max(LEAST_ROUNDING, *(_ROUNDINGS * _EPSILONS.get(dtype, 0.0) for dtype in dtypes))
 
 
 def distance(one: Any, other: Any) -> tuple[float, float]:
-    """The largest difference, and the norm of all by that of the first."""
+    """Return the largest difference, and the norm of all by that of the first tensor."""
     kind = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64
     one, other = one.astype(kind), other.astype(kind)
     alike = (one == other) | (np.isnan(one) & np.isnan(other))
@@ -33,5 +33,5 @@ def distance(one: Any, other: Any) -> tuple[float, float]:
 
 
 def is_over(relative: float, allowed: float) -> bool:
-    """Whether tensors whose bytes differ do so by more than is allowed."""
+    """Tell whether tensors whose bytes differ do so by more than is allowed."""
     return relative > allowed or allowed == 0

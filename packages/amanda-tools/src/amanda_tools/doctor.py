@@ -1,4 +1,4 @@
-"""What is installed, what works together, and what is missing; loads what it reports on."""
+"""``amanda doctor`` tells what is installed, works together, or is missing; it loads all that."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _PACKAGES = ("amanda-core", "amanda-contextmap", "amanda-tools")
 
 
 def examine() -> tuple[RenderableType, bool]:
-    """A report, and whether all is well: tools can see the operators of a framework that is
-    installed, and nothing that is installed fails."""
+    """Return a report, and whether all is well: tools see an installed framework's operators, and
+    nothing that is installed fails.
+    """
     table = Table.grid(padding=(0, 3))
     table.add_row("[bold]Python[/]", f"{platform.python_version()} at {sys.executable}")
     table.add_row("[bold]System[/]", platform.platform())
@@ -67,7 +68,7 @@ def examine() -> tuple[RenderableType, bool]:
 
 
 def what_next(usable: list[str], missing: list[str], failures: list[str]) -> Iterator[str]:
-    """What to do next, in sentences."""
+    """Tell what to do next, in sentences."""
     hints = [
         f"{framework}: {escape(hint)}" for framework in missing if (hint := install_hint(framework))
     ]
@@ -87,7 +88,7 @@ def what_next(usable: list[str], missing: list[str], failures: list[str]) -> Ite
 
 
 def _failure(driver: Announcement) -> str | None:
-    """What keeps a driver from working."""
+    """Tell what keeps a driver from working; None if nothing does."""
     try:
         driver.load()
     except amanda.AmandaError as error:
@@ -96,7 +97,7 @@ def _failure(driver: Announcement) -> str | None:
 
 
 def _broken_maps() -> Iterator[tuple[str, str]]:
-    """Context maps that cannot be loaded, and why."""
+    """Give the context maps that cannot be loaded, and why."""
     for entry in entry_points_of("amanda.context_maps"):
         try:
             entry.load()
@@ -105,7 +106,7 @@ def _broken_maps() -> Iterator[tuple[str, str]]:
 
 
 def _driver_packages() -> list[str]:
-    """The packages that the extras of amanda-core install."""
+    """List the packages that the extras of amanda-core install."""
     try:
         required = requires("amanda-core") or ()
     except PackageNotFoundError:  # its sources are on the path, and nothing was installed
@@ -115,7 +116,7 @@ def _driver_packages() -> list[str]:
 
 
 def _untested(driver: Announcement, installed: str) -> str:
-    """What to add where the framework is newer than any that the driver was tested with."""
+    """Warn where the framework is newer than any that the driver was tested with."""
     tested = versions_tested(driver.package)
     if tested is None or not is_newer(installed, tested):
         return ""
@@ -123,7 +124,7 @@ def _untested(driver: Announcement, installed: str) -> str:
 
 
 def is_newer(version: str, requirement: str) -> bool:
-    """Whether a version is newer than all that a requirement allows, as ``frame<1.5,>=1.2``."""
+    """Tell whether a version is newer than all that is required, as by ``frame<1.5,>=1.2``."""
     bound = re.search(r"<(=?)\s*([\d.]+)", requirement)
     if bound is None:
         return False
@@ -133,7 +134,7 @@ def is_newer(version: str, requirement: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version: ``2.15.0+cpu`` is ``(2, 15, 0)``."""
+    """Return the numbers of a version: ``2.15.0+cpu`` is ``(2, 15, 0)``."""
     return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0]))
 
 
@@ -145,7 +146,7 @@ def _version(package: str) -> str | None:
 
 
 def _framework_version(name: str) -> str | None:
-    """The version of an importable module, which may come in a package of another name."""
+    """Return the version of an importable module, which a package of another name may provide."""
     if importlib.util.find_spec(name) is None:
         return None
     for package in packages_distributions().get(name, ()):

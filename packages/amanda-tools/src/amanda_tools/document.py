@@ -1,4 +1,4 @@
-"""Files that are written as a whole, and whole whenever one looks."""
+"""Some files are written as a whole, so that whoever reads one never finds a part of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Document(Kept):
-    """A file that holds one text at a time, and nothing worth reading in between.
+    """A document is a file that holds one text at a time, and nothing worth reading in between.
 
     Args:
         path: the file, overwritten if it exists, by :meth:`open` or the first text.

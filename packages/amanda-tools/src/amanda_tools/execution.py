@@ -1,4 +1,4 @@
-"""What is told of one execution of an operator."""
+"""Tools are told of an execution of an operator by these classes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class Tensors(NamedTuple):
-    """Shapes and dtypes of tensors; None for a gradient that does not flow.
+    """These are shapes and dtypes of tensors; None for a gradient that does not flow.
 
     A size is None where it is not one number, as that of the ragged dimension of a nested tensor.
     """
@@ -27,7 +27,7 @@ class Tensors(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
-    """What executions have in common: the operator, and the shapes and dtypes of its tensors.
+    """A kind is what executions have in common: the operator, and its tensors' shapes and dtypes.
 
     Those that follow each other share it, so that what follows from it is worked out once.
 
@@ -50,7 +50,7 @@ class Kind:
     _made: dict[Callable[[Kind], Any], Any] = field(init=False, default_factory=dict, repr=False)
 
     def once(self, make: Callable[[Kind], _T]) -> _T:
-        """What a function makes of it, which is called once."""
+        """Return what a function makes of this kind; it is called once, and its result is kept."""
         made: _T | None = self._made.get(make)
         if made is None:
             made = self._made[make] = make(self)
@@ -58,7 +58,7 @@ class Kind:
 
 
 class Execution(NamedTuple):
-    """One execution of a forward or backward operator; times are in nanoseconds.
+    """This is one execution of a forward or backward operator; times are in nanoseconds.
 
     Attributes:
         kind: what it has in common with others, whose attributes it has too.
@@ -82,30 +82,30 @@ class Execution(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The operator that ran."""
+        """Return the operator that ran."""
         return self.kind.place
 
     @property
     def forward(self) -> Place:
-        """The forward operator that it belongs to."""
+        """Return the forward operator that it belongs to."""
         return self.kind.forward
 
     @property
     def direction(self) -> Direction:
-        """Whether it is a forward or a backward operator."""
+        """Tell whether it is a forward or a backward operator."""
         return self.kind.direction
 
     @property
     def source(self) -> str | None:
-        """File and line of the program's code that runs the forward operator."""
+        """Return file and line of the program's code that runs the forward operator."""
         return self.kind.source
 
     @property
     def inputs(self) -> Tensors:
-        """What it was given."""
+        """Return the shapes and dtypes of what it was given."""
         return self.kind.inputs
 
     @property
     def outputs(self) -> Tensors:
-        """What it gave."""
+        """Return the shapes and dtypes of what it gave."""
         return self.kind.outputs

@@ -1,4 +1,4 @@
-"""Every execution, measured once for all tools that show time."""
+"""Every execution is measured once for all tools that show time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _new = tuple.__new__  # a NamedTuple's own constructor takes twice as long
 
 
 class _Seen:
-    """Tensors as the driver described them, and what follows from that.
+    """These are tensors as the driver described them, and what follows from that.
 
     Attributes:
         infos: what it said.
@@ -46,7 +46,7 @@ class _Seen:
 
 
 class _Running:
-    """An execution that has begun; ``inside`` is the time spent on those inside it.
+    """This execution has begun; ``inside`` is the time spent on those inside it.
 
     It is filled in where it begins: to be given all that takes as long as the rest of the work.
     """
@@ -60,7 +60,7 @@ class _Running:
 
 
 class _Site:
-    """What is known of an operator at all its executions, and what was seen at the last ones.
+    """A site is what is known of an operator at all its executions, and was seen at the last ones.
 
     Most executions are like the one before, of which all that shapes tell is known.
     """
@@ -81,7 +81,7 @@ class _Site:
         self._like = self._kind(self.inputs, self.outputs)
 
     def kind(self, inputs: _Seen, outputs: _Seen) -> Kind:
-        """What an execution has in common with others that saw the same."""
+        """Return the kind of an execution: what it has in common with others that saw the same."""
         like = self._like
         if like[0] is not inputs or like[1] is not outputs:
             like = self._like = self._kind(inputs, outputs)
@@ -255,6 +255,6 @@ class Executions(amanda.Tool):
 
 
 def _leave(around: deque[_Running], execution: _Running) -> None:
-    """An execution has ended or failed, with all that has failed inside of it."""
+    """End an execution that has ended or failed, with all that has failed inside of it."""
     while around.pop() is not execution:
         pass

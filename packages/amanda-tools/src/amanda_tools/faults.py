@@ -1,4 +1,4 @@
-"""Faults: bits that flip, and values that go wrong, in weights, activations and gradients."""
+"""Faults are bits that flip, and values that go wrong, in weights, activations and gradients."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SHOWN = 10
 
 
 class Hits(NamedTuple):
-    """Which elements of a tensor are hit, by their places in the flat tensor, and which bits."""
+    """Hits are the elements of a tensor that are hit, by flat index, with the bits to flip."""
 
     elements: Sequence[int]
     bits: Sequence[int]
@@ -45,7 +45,7 @@ class Hits(NamedTuple):
 
 @dataclass
 class Fault:
-    """A fault that was injected.
+    """This is a fault that was injected.
 
     Attributes:
         id, type, scope: the operator.
@@ -69,7 +69,7 @@ class Fault:
 
 
 class Site(NamedTuple):
-    """A tensor of an operator that faults may hit.
+    """A site is a tensor of an operator that faults may hit.
 
     Attributes:
         ctx: of the operator.
@@ -88,7 +88,7 @@ Choose = Callable[[Site, int, int, Sequence[int]], "Hits | None"]
 
 
 def random_hits(rate: float | None, count: int, seed: int) -> Choose:
-    """Hits that are drawn anew for each execution of each operator, from a seed."""
+    """Make a function that draws hits anew for each execution of each operator, from a seed."""
 
     def choose(site: Site, iteration: int, size: int, positions: Sequence[int]) -> Hits | None:
         random = np.random.default_rng([seed, zlib.crc32(site.key.encode()), iteration])
@@ -172,7 +172,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         refuse_hidden(self, ops or LAYERS, scopes)
 
     def rows(self) -> list[Fault]:
-        """The faults that were injected, the first 10,000 of them."""
+        """Return the faults that were injected, the first 10,000 of them."""
         return list(self._faults)
 
     def start_anew(self) -> None:
@@ -183,15 +183,15 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
             site.ctx.state(self)["executions"] = 0
 
     def totals(self) -> dict[str, Any]:
-        """How many there were."""
+        """Return how many faults were injected."""
         return {"injected": self.injected}
 
     def found(self) -> str:
-        """How many faults were injected, and into what."""
+        """Tell how many faults were injected, and into what."""
         return f"{self.injected:,} faults in {self.target}"
 
     def charts(self) -> list[Chart]:
-        """How many faults each operator had, and each bit."""
+        """Draw how many faults each operator had, and each bit."""
         hit = Counter(row.id for row in self._faults)
         flipped = Counter(f"bit {row.bit}" for row in self._faults if row.bit is not None)
         return [
@@ -200,7 +200,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         ]
 
     def report(self) -> list[RenderableType]:
-        """How many faults were injected, and the first of them."""
+        """Show the first faults as a table, and tell how many were injected."""
         said = f"faults: {self.found()}"
         if self._saved is not None:
             said += f"; {self._saved.state}"
@@ -227,7 +227,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
             ctx.insert_on_grad_inputs(self._hit, inputs=[weight], site=site)
 
     def _hit(self, tensor: Any, site: Site) -> Any:
-        """The tensor with its faults; None for none."""
+        """Return the tensor with its faults; None for none."""
         if tensor is None:
             return None
         ctx = site.ctx

@@ -1,4 +1,4 @@
-"""What a tool found, as data: rows of plain values, for programs, files and notebooks."""
+"""What a tool found is data: rows of plain values, for programs, files and notebooks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ How = Literal["sum", "mean", "least", "most"]
 
 
 class Findings(abc.ABC, Generic[_Row]):
-    """What a tool has that found rows of a dataclass whose fields are plain values.
+    """A tool with findings has rows of a dataclass whose fields are plain values.
 
     A tool takes it as a second base. It is then shown in a notebook as a table.
 
@@ -52,26 +52,26 @@ class Findings(abc.ABC, Generic[_Row]):
 
     @abc.abstractmethod
     def rows(self) -> Sequence[_Row]:
-        """What was found, a row for each operator."""
+        """Return what was found, a row for each operator."""
 
     @abc.abstractmethod
     def found(self) -> str:
-        """What was found, in a few words."""
+        """Tell what was found, in a few words."""
 
     def totals(self) -> Mapping[str, Any]:
-        """What is to be said of all rows together, as plain values."""
+        """Return what is to be said of all rows together, as plain values."""
         return {}
 
     @property
     def partial(self) -> str | None:
-        """Why this is not all that there was to find; None if it is all."""
+        """Tell why this is not all that there was to find; None if it is all."""
         if isinstance(self, amanda.Tool) and self.cut_short:
             return f"ended by {', '.join(dict.fromkeys(self.cut_short))}"
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values: ``total``, the rows under their name, and what is to be done
-        with these: how they merge, and how they are shown.
+        """Return all of it as plain values: ``total``, the rows under their name, and what is to be
+        done with these: how they merge, and how they are shown.
 
         What is not all that there was to find says so ahead of them, under ``partial``.
         """
@@ -92,7 +92,7 @@ class Findings(abc.ABC, Generic[_Row]):
         return found
 
     def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame`` with a row for each row, and a column for each field.
+        """Make a ``pandas.DataFrame`` with a row for each row, and a column for each field.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -113,7 +113,7 @@ class Findings(abc.ABC, Generic[_Row]):
         return f"{type(self).__name__}: {self.found()}{said}"
 
     def _repr_html_(self) -> str:
-        """A table of the first rows, for a notebook, without fields of which nothing is known."""
+        """Show the first rows as a table in a notebook, without fields that no row knows."""
         rows, names = self.rows(), field_names(self.row_type)
         known = [n for n in names if any(getattr(row, n) is not None for row in rows)] or names
         head = "".join(f"<th>{html.escape(name)}</th>" for name in known)
@@ -132,12 +132,12 @@ class Findings(abc.ABC, Generic[_Row]):
 
 
 def field_names(row_type: type) -> list[str]:
-    """The names of a dataclass's fields, in their order."""
+    """List the names of a dataclass's fields, in their order."""
     return [field.name for field in fields(row_type)]
 
 
 def _cell(value: object, unit: Unit | None) -> str:
-    """A cell of a table, with what it shows as on a terminal."""
+    """Make a cell of a table, which shows a value as a terminal does."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return f"<td>{html.escape(_text(value))}</td>"
     shown = cell_text(value) if unit is None else in_unit(value, unit)

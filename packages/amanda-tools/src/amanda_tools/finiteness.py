@@ -1,4 +1,4 @@
-"""Whether numbers are finite: elements of tensors on any backend, and arguments of operators."""
+"""Elements of tensors, on any backend, and arguments of operators may be finite or not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FLOATS = ("float", "bfloat", "complex")
 
 
 def is_float(ctx: OpContext, tensor: Any) -> bool:
-    """Whether a tensor is one of floating-point or complex numbers."""
+    """Tell whether a tensor is one of floating-point or complex numbers."""
     return tensor is not None and ctx.describe(tensor).dtype.startswith(_FLOATS)
 
 
 def worst_number(value: Any) -> int:
-    """The worst of the numbers in an operator's attributes."""
+    """Return the worst of the numbers in an operator's attributes, of FINITE, INF and NAN."""
     if isinstance(value, (float, complex)):
         return _worst_of(np.asarray(value))
     if isinstance(value, Mapping):
@@ -32,7 +32,7 @@ def worst_number(value: Any) -> int:
 
 
 class Look:
-    """A look at the tensors of one execution.
+    """A look is at the tensors of one execution.
 
     Attributes:
         unseen: why a tensor could not be looked at; None if all could.
@@ -43,7 +43,7 @@ class Look:
         self.unseen: str | None = None
 
     def worst(self, tensor: Any) -> int:
-        """The worst of a tensor's elements."""
+        """Return the worst of a tensor's elements, of FINITE, INF and NAN."""
         if tensor is None:
             return FINITE
         info = self._ctx.describe(tensor)
@@ -60,14 +60,14 @@ class Look:
         return NAN if bool(xp.any(xp.isnan(tensor))) else INF
 
     def count(self, tensor: Any, kind: int) -> int:
-        """How many elements of a tensor are NaN, or infinite."""
+        """Count the elements of a tensor that are NaN, or infinite."""
         array = None if not is_float(self._ctx, tensor) else self._array(tensor)
         if array is None:
             return 0
         return int((np.isnan(array) if kind == NAN else np.isinf(array)).sum())
 
     def ranges(self, names: Sequence[str], tensors: Sequence[Any]) -> list[str]:
-        """What each tensor holds, in a few words; those without names go by their place."""
+        """Tell in a few words what each tensor holds; those without names go by their place."""
         named = list(names) or [f"grad {i}" for i in range(len(tensors))]
         pairs = zip(named, tensors, strict=True)
         return [f"{name} {self._range(tensor)}" for name, tensor in pairs if tensor is not None]
@@ -96,7 +96,7 @@ class Look:
         return self.unseen is None
 
     def _array(self, tensor: Any) -> Any:
-        """A tensor's elements; None if they cannot be told."""
+        """Return a tensor's elements as an array; None if they cannot be told."""
         try:
             return self._ctx.numpy(tensor)
         except amanda.ValueUnavailableError as error:

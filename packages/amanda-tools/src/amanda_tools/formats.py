@@ -1,4 +1,4 @@
-"""How what tools found is written to files: as JSON or CSV, by the ending of the name."""
+"""What tools found is written to files as JSON, CSV or a picture, by the ending of the name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLAIN = (".json", ".csv")
 
 
 def ending_of(path: str | os.PathLike[str], known: Sequence[str]) -> str:
-    """The ending of a file's name, one of those that are known; what is thrown away has the first.
+    """Return the ending of a file's name, which has to be known; for the null device the first.
 
     Raises:
         ValueError: it has another one, or none, or the name is empty.
@@ -45,7 +45,7 @@ def ending_of(path: str | os.PathLike[str], known: Sequence[str]) -> str:
 
 
 class Saved(Document):
-    """A file that holds what a tool found, in the format that its ending says.
+    """A saved file holds what a tool found, in the format that its ending says.
 
     Args:
         path: the file.
@@ -67,7 +67,7 @@ class Saved(Document):
 
 
 class Saving(Findings[_Row]):
-    """A base of tools whose findings go into a file, if one is named, when a scope is left.
+    """This is a base of tools whose findings go into a file, if one is named, when a scope is left.
 
     It stands ahead of :class:`amanda.Tool` among the bases.
 
@@ -102,12 +102,12 @@ class Saving(Findings[_Row]):
             self._saved.write(self.text(self._saved.ending))
 
     def text(self, ending: str) -> str | bytes:
-        """What was found, in the format of an ending."""
+        """Return what was found, in the format of an ending."""
         return text_of(self, ending)
 
 
 def text_of(findings: Findings[Any], ending: str) -> str:
-    """What was found as JSON, CSV or a picture, by the ending of a file.
+    """Return what was found as JSON, CSV or a picture, by the ending of a file.
 
     JSON is what :meth:`Findings.to_dict` gives; CSV has a line for each row, in which what is
     neither text nor a number is JSON.
@@ -132,12 +132,12 @@ def save(findings: Findings[Any], path: str | os.PathLike[str]) -> None:
 
 
 def csv_of(names: Sequence[str], rows: Iterable[object]) -> str:
-    """Lines of comma-separated values, the names first."""
+    """Write rows as lines of comma-separated values, the names first."""
     return csv_line(names) + "".join(csv_line(getattr(row, n) for n in names) for row in rows)
 
 
 def csv_line(values: Iterable[object]) -> str:
-    """One line of comma-separated values."""
+    """Write one line of comma-separated values."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(map(_plain, values))
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""Gradients: the norm of each parameter's gradient, step by step, and of each layer's."""
+"""The tool ``Gradients`` tells the norm of each parameter's and layer's gradient, step by step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOVES = frozenset(["Cast", "Identity", "Transpose", "Reshape", "Flatten", "Sque
 
 @dataclass
 class Gradient:
-    """The gradient of one parameter, over all steps.
+    """This is the gradient of one parameter, over all steps.
 
     Attributes:
         id, type, scope: the operator that takes it first.
@@ -64,7 +64,7 @@ class Gradient:
 
 @dataclass
 class _Parameter:
-    """A parameter, with what is known of its gradients.
+    """This is a parameter, with what is known of its gradients.
 
     Attributes:
         id, type, scope, input: the operator that takes it first, and its role there.
@@ -160,7 +160,7 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
         self.add_inst_for_gradient(self._watch)
 
     def rows(self) -> list[Gradient]:
-        """The parameters that had a gradient, in the order in which they are first used."""
+        """Return the parameters that had a gradient, in the order in which they are first used."""
         with self._lock:
             for parameter in self._parameters.values():
                 parameter.end()
@@ -174,27 +174,27 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
             ]
 
     def layers(self) -> dict[str, float]:
-        """By scope, the norm of the last gradients of all parameters together."""
+        """Return by scope the norm of the last gradients of all parameters together."""
         squares: dict[str, float] = {}
         for row in self.rows():
             squares[row.scope] = squares.get(row.scope, 0) + row.norm**2
         return {scope: math.sqrt(square) for scope, square in squares.items()}
 
     def totals(self) -> dict[str, Any]:
-        """The norm of the last gradients of all parameters together."""
+        """Return the norm of the last gradients of all parameters together."""
         norm = math.sqrt(sum(row.norm**2 for row in self.rows()))
         return {"norm": norm, "not_finite": sum(row.not_finite for row in self.rows())}
 
     def to_dict(self) -> dict[str, Any]:
-        """The parameters, the layers and the whole."""
+        """Return the parameters, the layers and the whole."""
         return {**super().to_dict(), "layers": self.layers()}
 
     def found(self) -> str:
-        """How many parameters there are, and the norm of all."""
+        """Tell how many parameters there are, and the norm of all."""
         return f"{len(self.rows()):,} parameters, norm {self.totals()['norm']:.4g}"
 
     def charts(self) -> list[Chart]:
-        """The norm of each parameter's gradient, and of each layer's."""
+        """Draw the norm of each parameter's gradient, and of each layer's."""
         norms = {f"{row.id} {row.input}": row.norm for row in self.rows()}
         layers = {layer or "(own operators)": norm for layer, norm in self.layers().items()}
         return [
@@ -203,7 +203,7 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
         ]
 
     def report(self) -> list[RenderableType]:
-        """Those with the largest norms and the smallest."""
+        """Show the gradients with the largest norms and the smallest."""
         ranked = sorted(self.rows(), key=lambda row: -row.norm)
         shown = ranked if len(ranked) <= 2 * _SHOWN else ranked[:_SHOWN] + ranked[-_SHOWN:]
         titles = ("Gradient", "Steps", "Norm", "Mean", "Least", "Most", "Zeros", "Not finite")
@@ -245,7 +245,7 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
 
 
 def _square(gradient: Array) -> tuple[float, int]:
-    """The sum of the squares of what is finite, and how many elements are not."""
+    """Return the sum of the squares of what is finite, and how many elements are not."""
     if gradient.dtype.kind == "f":
         values = gradient.reshape(-1).astype(np.float64)
         with np.errstate(all="ignore"):
@@ -259,6 +259,6 @@ def _square(gradient: Array) -> tuple[float, int]:
 
 
 def _elements(info: amanda.TensorInfo) -> int | None:
-    """How many elements a tensor has; None where that is not known."""
+    """Count the elements of a tensor; None where that is not known."""
     shape = info.shape
     return None if shape is None or None in shape else math.prod(n for n in shape if n is not None)

@@ -1,4 +1,4 @@
-"""Operators that hide what a tool would change: they compute several steps as one."""
+"""Some operators compute several steps as one, and so hide what a tool would change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that end a program: Ctrl-C at the wrong moment, and those that would leave no time."""
+"""Signals that end a program are held back, or made exceptions, so that what was found is kept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FATAL = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(sig
 
 
 class Terminated(SystemExit):
-    """A signal asked the program to end.
+    """This is raised when a signal asks the program to end.
 
     Attributes:
         signal: its number.
@@ -106,7 +106,7 @@ def _restore(number: int) -> None:
 
 
 class _Fork(threading.local):
-    """A fork in this thread: signals wait from before it until the child has restored them.
+    """This is a fork in this thread: signals wait from before it until the child has restored them.
 
     One that came in between would be handled in the child, where Python forgets it.
     """

@@ -1,4 +1,4 @@
-"""What all files that tools keep have in common: who writes them, and what becomes of trouble."""
+"""All files that tools keep are written by one process, and trouble with one stops no program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """A file that only the process that made it writes: a forked worker leaves it alone.
+    """A kept file is written only by the process that made it: a forked worker leaves it alone.
 
     When it can no longer be written (a full disk), that is said once, and the program that is
     looked at goes on.
@@ -32,12 +32,12 @@ class Kept:
 
     @property
     def path(self) -> Path:
-        """Where it is."""
+        """Return where the file is."""
         return self._output.path
 
     @property
     def state(self) -> str:
-        """Where it is, and why that is not all."""
+        """Tell where the file is, and why that is not all."""
         return str(self.path) + (f" (incomplete: {self.trouble})" if self.trouble else "")
 
     @property
@@ -45,6 +45,6 @@ class Kept:
         return self.trouble is None and os.getpid() == self._process
 
     def _give_up(self, error: OSError, consequence: str) -> None:
-        """Write it no more, and say why and what that means."""
+        """Write the file no more, and say why and what that means."""
         self.trouble = error.strerror or described(error)
         say(f"{self.path}: {self.trouble}; {consequence}, the program goes on")

@@ -1,4 +1,4 @@
-"""Kernels: what each operator had its devices do, as the framework's own profiler records it."""
+"""The tool ``Kernels`` tells what each operator had its devices do, by the framework's profiler."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 10
 
 @dataclass
 class OperatorKernel:
-    """A kernel of an operator.
+    """This is a kernel of an operator.
 
     Attributes:
         id, type, scope: the operator; a backward operator if the direction is ``backward``.
@@ -87,23 +87,23 @@ class Kernels(Pictured[OperatorKernel], Saving[OperatorKernel], amanda.Tool):
         self.add_inst_for_op(self._watch, backward=True)
 
     def rows(self) -> list[OperatorKernel]:
-        """The kernels of each operator; there are none before the scope is left."""
+        """Return the kernels of each operator; there are none before the scope is left."""
         return list(self._rows.values())
 
     def totals(self) -> Mapping[str, Any]:
-        """How many launches there were, and what they took."""
+        """Count the launches, and add up what they took."""
         rows = self._rows.values()
         return {"launches": sum(row.launches for row in rows), "time": sum(r.time for r in rows)}
 
     def found(self) -> str:
-        """How many launches there were, of how many operators."""
+        """Tell how many launches there were, of how many operators."""
         total = self.totals()
         operators = {row.id for row in self._rows.values()}
         took = nanoseconds(total["time"])
         return f"{total['launches']:,} launches by {len(operators):,} operators, {took}"
 
     def columns(self) -> Sequence[Column]:
-        """Times and launches by forward operator, for a table beside those of other tools."""
+        """Return times and launches by forward operator, to show beside those of other tools."""
         times: dict[Place, int] = {}
         launches: dict[Place, int] = {}
         for key, row in self._rows.items():
@@ -114,14 +114,14 @@ class Kernels(Pictured[OperatorKernel], Saving[OperatorKernel], amanda.Tool):
         return columns if times else []
 
     def charts(self) -> list[Chart]:
-        """What the kernels of each operator took."""
+        """Draw what the kernels of each operator took."""
         times: dict[str, float] = {}
         for row in self._rows.values():
             times[row.id] = times.get(row.id, 0) + row.time / 1e6
         return [bars("Milliseconds", {"ms": times})]
 
     def report(self) -> list[RenderableType]:
-        """The kernels that took most, and how many there were."""
+        """Show the kernels that took most, and tell how many there were."""
         said = f"kernels: {self.found()}"
         if self._saved is not None:
             said += f"; {self._saved.state}"
@@ -158,7 +158,7 @@ class Kernels(Pictured[OperatorKernel], Saving[OperatorKernel], amanda.Tool):
     def _add(
         self, place: Place, forward: Place, direction: str, kernel: str, device: str
     ) -> OperatorKernel:
-        """The row of a kernel that was launched once more."""
+        """Return the row of a kernel that was launched once more."""
         key = place, kernel, device
         if key not in self._rows:
             self._forward[key] = forward

@@ -1,4 +1,4 @@
-"""Running a program under tools, as Python itself would run it without."""
+"""A program runs under tools as Python itself would run it without."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(NamedTuple):
-    """How a program ended.
+    """An outcome tells how a program ended.
 
     Attributes:
         code: its exit code.
@@ -99,14 +99,14 @@ def show(error: BaseException) -> None:
 
 
 def how(ended_by: BaseException) -> str:
-    """What ended a program early: the name of an exception or of a signal."""
+    """Return what ended a program early: the name of an exception or of a signal."""
     if isinstance(ended_by, Terminated):
         return signal.Signals(ended_by.signal).name
     return type(ended_by).__name__
 
 
 def _is_exit(error: BaseException) -> TypeGuard[SystemExit]:
-    """Whether it is the program's own way to end."""
+    """Tell whether it is the program's own way to end."""
     return isinstance(error, SystemExit) and not isinstance(error, Terminated)
 
 
@@ -116,7 +116,7 @@ def _trim(error: BaseException) -> None:
 
 
 def _code(exit: SystemExit) -> int:
-    """The exit code that Python makes of the exception; what is no number is shown."""
+    """Return the exit code that Python makes of the exception; what is no number is shown."""
     if exit.code is None or isinstance(exit.code, int):
         return exit.code or 0
     with contextlib.suppress(Exception):
@@ -126,7 +126,7 @@ def _code(exit: SystemExit) -> int:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, and all that is shown with it: causes, and members of groups."""
+    """Give an error, and all that is shown with it: causes, and members of groups."""
     known: set[int] = set()
     waiting = [error]
     while waiting:
@@ -142,7 +142,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _of_program(error: BaseException) -> TracebackType | None:
-    """The traceback of an error from the program's own frame on, without frames of ours.
+    """Return an error's traceback from the program's own frame on, without frames of ours.
 
     Those of an error of a tool stay, and those of an error that is our own fault.
     """
@@ -170,13 +170,13 @@ def _is_ours(traceback: TracebackType) -> bool:
 
 @functools.cache
 def _our_packages() -> frozenset[str]:
-    """Packages whose frames a traceback of the program leaves out, drivers among them."""
+    """List packages whose frames a traceback of the program leaves out, drivers among them."""
     drivers = {driver.module.partition(".")[0] for driver in announced()}
     return frozenset({"amanda", "amanda_contextmap", "amanda_tools", "runpy", *drivers})
 
 
 def _calls(traceback: TracebackType) -> bool:
-    """Whether the last frame was calling what is not Python, as the operator itself is."""
+    """Tell whether the last frame was calling what is not Python, as the operator itself is."""
     code = dis.get_instructions(traceback.tb_frame.f_code)
     name = next(step.opname for step in code if step.offset == traceback.tb_lasti)
     return name.startswith("CALL")

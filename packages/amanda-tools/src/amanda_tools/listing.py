@@ -1,4 +1,4 @@
-"""A list of operators that fits: a line for each where there is room, else its shapes below it."""
+"""A list of operators has a line for each where there is room, else its shapes below it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECTIONS = {
 
 
 class Listing(JupyterMixin):
-    """Operators with their types, scopes and shapes, those of a model first."""
+    """A listing shows operators with their types, scopes and shapes, those of a model first."""
 
     def __init__(self, rows: Sequence[OperatorRow]) -> None:
         self._rows = rows
@@ -64,7 +64,7 @@ def _table(title: str, rows: Sequence[OperatorRow]) -> Table:
 
 
 def _signature(row: OperatorRow) -> str:
-    """``float32[2, 3], float32[4, 3] -> float32[2, 4]``."""
+    """Write an operator's tensors as ``float32[2, 3], float32[4, 3] -> float32[2, 4]``."""
     inputs = ", ".join(map(_tensor, row.input_shapes, row.input_dtypes))
     outputs = ", ".join(map(_tensor, row.output_shapes, row.output_dtypes))
     return f"{inputs} -> {outputs}".strip()

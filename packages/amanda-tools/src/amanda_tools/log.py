@@ -1,4 +1,4 @@
-"""Files that grow while a model runs and can be read at any moment."""
+"""A log is a file that grows while a model runs and can be read at any moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Entry = TypeVar("_Entry")
 
 
 class Log(Kept, Generic[_Entry]):
-    """A file written in batches of entries; what is in it is complete after each one.
+    """A log is a file written in batches of entries; what is in it is complete after each one.
 
     Entries are formatted when a batch is written: all at once costs half of one by one, between
     operators that fill the caches.
@@ -64,7 +64,7 @@ class Log(Kept, Generic[_Entry]):
 
     @property
     def added(self) -> int:
-        """How many entries it has, also those that wait to be written with others."""
+        """Return how many entries it has, also those that wait to be written with others."""
         with self._lock:
             return self.written + (len(self._pending) if self._writable else 0)
 

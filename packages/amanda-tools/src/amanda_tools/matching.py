@@ -1,4 +1,4 @@
-"""Which operators of two runs are the same one: by their ids, or by layer, type and order."""
+"""Operators of two runs are matched by their ids, or by layer, type and order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOVES = frozenset(
 
 
 class Matched(NamedTuple):
-    """The operators of two runs.
+    """This tells which operators of two runs are the same.
 
     Attributes:
         pairs: the id in the second run for one in the first.
@@ -32,7 +32,7 @@ class Matched(NamedTuple):
 
 
 def matched(first: Sequence[Recorded], second: Sequence[Recorded]) -> Matched:
-    """The operators of two runs, each by its first tensor."""
+    """Match the operators of two runs, each of which goes by its first tensor."""
     operators = [_operators(rows) for rows in (first, second)]
     one, other = operators
     pairs: dict[str, str] = {}
@@ -66,7 +66,7 @@ def _operators(rows: Sequence[Recorded]) -> dict[str, Recorded]:
 def _grouped(
     operators: Mapping[str, Recorded], layers: Collection[str]
 ) -> dict[tuple[str, str], list[str]]:
-    """Ids by the nearest scope that both runs have, and type."""
+    """Return ids by type and the nearest scope that both runs have."""
     groups: dict[tuple[str, str], list[str]] = {}
     for id, row in operators.items():
         scope = row.scope
@@ -82,7 +82,7 @@ def _in_order(
     one: Mapping[str, Recorded],
     other: Mapping[str, Recorded],
 ) -> list[tuple[str, str]]:
-    """Those of one layer and type, in order; one of a size that the other run lacks is alone."""
+    """Pair ids of one layer and type, in order, but for those whose size one run lacks."""
     sizes = [prod(one[id].shape) for id in ids]
     other_sizes = [prod(other[id].shape) for id in others]
     blocks = SequenceMatcher(None, sizes, other_sizes, autojunk=False).get_matching_blocks()

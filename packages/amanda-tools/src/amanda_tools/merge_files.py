@@ -1,4 +1,4 @@
-"""Files that the processes of one program wrote, as one."""
+"""Files that the processes of one program wrote are merged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def merge_files(paths: Sequence[str], out: str | os.PathLike[str] | None = None)
 def _merged(
     found: Mapping[int, Any], out: str | os.PathLike[str] | None, missing: str | None = None
 ) -> Merged | str:
-    """What was read, as one, and in a file; what is ``missing`` in it is said."""
+    """Merge what was read, and write it to a file; the report tells what is ``missing`` in it."""
     if all(isinstance(each, dict) for each in found.values()):
         merged = Merged(found, missing)
         if out is not None:
@@ -86,7 +86,7 @@ def _ranked(paths: Sequence[str]) -> dict[int, str]:
 
 
 def _read(path: str, rank: int) -> Any:
-    """Findings as a dict, the rows of a trace as lines of JSON."""
+    """Read findings as a dict, the rows of a trace as lines of JSON."""
     ending = ending_of(path, (".json", ".jsonl", ".csv"))
     if ending == ".jsonl":
         return _lines(rank, list(read_trace(path)))

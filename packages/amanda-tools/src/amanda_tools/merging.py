@@ -1,4 +1,4 @@
-"""What several processes of one program found, as one: sums, means, and the spread over ranks."""
+"""What several processes of one program found is merged: sums, means, and the spread over ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 10  # operators in the table, those with most of the first number that 
 
 @dataclass
 class RankNumber:
-    """A number that each rank found.
+    """This is a number that each rank found.
 
     Attributes:
         what: the row that it is of; ``total`` for one of all rows together.
@@ -45,7 +45,7 @@ class RankNumber:
 
     @classmethod
     def over(cls, what: str, field: str, numbers: Numbers) -> RankNumber:
-        """That of some ranks."""
+        """Return the number over some ranks."""
         total = sum(numbers.values())
         ranks = sorted(numbers)
         least, most = min(ranks, key=numbers.__getitem__), max(ranks, key=numbers.__getitem__)
@@ -56,7 +56,7 @@ class RankNumber:
 
 
 class Merged(Findings[RankNumber]):
-    """What the ranks of a program found, merged as their tool says (:attr:`Findings.merges`).
+    """This is what the ranks of a program found, merged as their tool says.
 
     Its rows are the numbers with their spread. ``to_dict()`` has what one process has too, merged;
     rows that do not merge are listed with their ranks.
@@ -90,31 +90,31 @@ class Merged(Findings[RankNumber]):
 
     @property
     def name(self) -> str:
-        """The name of the tool."""
+        """Return the name of the tool."""
         return str(self._way["tool"])
 
     def rows(self) -> list[RankNumber]:
-        """The numbers that the ranks found, and their spread."""
+        """Return the numbers that the ranks found, and their spread."""
         return list(self._numbers)
 
     def found(self) -> str:
-        """Of how many ranks."""
+        """Tell of which tool and of how many ranks it is."""
         return f"{self.name} of {len(self.ranks)} ranks"
 
     @property
     def partial(self) -> str | None:
-        """Which ranks are missing or partial; None if none is."""
+        """Tell which ranks are missing or partial; None if none is."""
         return self._partial
 
     def to_dict(self) -> dict[str, Any]:
-        """The ranks, what one process has, merged, and the spread."""
+        """Return the ranks, what one process has, merged, and the spread."""
         spread = [asdict(number) for number in self._numbers]
         said = {} if self.partial is None else {"partial": self.partial}
         kept = {"ranks": self.ranks, "total": self._total, self._way["rows"]: self._rows}
         return {**said, **kept, self.rows_name: spread}
 
     def report(self) -> RenderableType:
-        """A table of the totals and of the operators with most."""
+        """Show a table of the totals and of the operators with most."""
         totals = [number for number in self._numbers if number.what == "total"]
         others = [number for number in self._numbers if number.what != "total" and number.sum]
         first = next((f for f in self._way["fields"] if any(n.field == f for n in others)), None)
@@ -141,7 +141,7 @@ class Merged(Findings[RankNumber]):
         return [self._merged(_label(key[:-1]), rows) for key, rows in same.items()]
 
     def _merged(self, what: str, rows: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-        """One row, or the totals, of all ranks."""
+        """Merge one row, or the totals, of all ranks."""
         merged = dict(next(iter(rows.values())))
         for name, how in self._way["fields"].items():
             numbers = {r: row[name] for r, row in rows.items() if isinstance(row.get(name), Real)}
@@ -161,7 +161,7 @@ def _label(key: Sequence[Any]) -> str:
 
 
 def gathered(tools: Iterable[object]) -> list[Merged] | None:
-    """What the tools found in all processes of the program, in the first one of these.
+    """Return what the tools found in all processes of the program, in the first one of these.
 
     It is to be called in every process, with like tools, while the framework's group of processes
     exists (``torch.distributed``), or under ``torchrun``. Those that list what they found are left

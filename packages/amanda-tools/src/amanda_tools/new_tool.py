@@ -1,4 +1,4 @@
-"""What ``amanda new-tool`` writes: a package with a tool, its test, and the tool's name."""
+"""``amanda new-tool`` writes a package with a tool, its test, and the tool's name."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def _check_free(module: str) -> None:
 
 
 def _installed() -> str:
-    """The first framework that is installed."""
+    """Return the first framework that is installed."""
     for framework in _TESTS:
         if importlib.util.find_spec(framework) is not None:
             return framework

@@ -1,4 +1,4 @@
-"""NanWatch: which operator made the first NaN or infinity."""
+"""The tool ``NanWatch`` tells which operator made the first NaN or infinity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEEPEST = 16  # backward executions of one operator inside each other; those th
 
 @dataclass
 class NonFinite:
-    """An operator that made NaNs or infinities of what was less than that.
+    """This is an operator that made NaNs or infinities of what was less than that.
 
     Attributes:
         id, type, scope: the operator; a backward operator if the direction is ``backward``.
@@ -63,7 +63,7 @@ class NonFinite:
     executions: int = 0
 
     def told(self) -> str:
-        """What happened, in a sentence."""
+        """Tell what happened, in a sentence."""
         where = f" ({self.source})" if self.source else ""
         verb = "is given" if self.of == "nan" else "makes"
         of = "" if self.of == "nan" else f" of {_INPUTS[self.of]}"
@@ -116,27 +116,27 @@ class NanWatch(Pictured[NonFinite], Saving[NonFinite], amanda.Tool):
         self.add_inst_for_op(self._backward, backward=True)
 
     def rows(self) -> list[NonFinite]:
-        """The operators that made one, in the order in which they first did."""
+        """Return the operators that made one, in the order in which they first did."""
         return list(self._rows.values())
 
     def first(self) -> NonFinite | None:
-        """The operator that made the first one; None if there is none."""
+        """Return the operator that made the first one; None if there is none."""
         return next(iter(self._rows.values()), None)
 
     def found(self) -> str:
-        """The first one, or that there is none."""
+        """Tell the first one, or that there is none."""
         first = self.first()
         what = "NaN or Inf" if self.infinities else "NaN"
         none = f"no {what} was made in {self.executions:,} executions"
         return none if first is None else first.told()
 
     def charts(self) -> list[Chart]:
-        """How many elements of each operator's results were so when it first made one."""
+        """Draw how many elements of each operator's results were so when it first made one."""
         made = {f"{row.direction} {row.id}": float(row.elements) for row in self.rows()}
         return [bars("Elements that are NaN or infinite", {"elements": made})]
 
     def report(self) -> list[RenderableType]:
-        """What was found, and a table of all operators that made one."""
+        """Tell what was found, with a table of all operators that made one."""
         shown: list[RenderableType] = [f"nan: {self.found()}"]
         if len(self._rows) > 1:
             titles = ("Makes NaN or Inf", "Direction", "Made", "Of", "Elements", "Times", "Source")
@@ -200,7 +200,7 @@ class NanWatch(Pictured[NonFinite], Saving[NonFinite], amanda.Tool):
         given: Sequence[Any],
         made: Sequence[Any],
     ) -> NonFinite | None:
-        """The row of an operator, if it made what its inputs had not; None for what hands it on."""
+        """Return the row of an operator, if it made what its inputs had not; else None."""
         from_outside = before == after == NAN and not self._has_nan()
         if before >= after and not from_outside:
             return None
@@ -223,7 +223,7 @@ class NanWatch(Pictured[NonFinite], Saving[NonFinite], amanda.Tool):
 
 
 class _Site:
-    """What is known of an operator at all its executions, and its routines."""
+    """A site is what is known of an operator at all its executions, with its routines."""
 
     def __init__(
         self, tool: NanWatch, ctx: amanda.OpContext, operator: amanda.Operator, names: list[str]
@@ -243,8 +243,9 @@ class _Site:
         self._waiting: deque[Sequence[Any]] = deque(maxlen=_DEEPEST)
 
     def known(self) -> int:
-        """The worst of what an execution takes beside its inputs: attributes, and for a backward
-        operator what the forward operator gave."""
+        """Return the worst of what an execution takes beside its inputs: attributes, and for a
+        backward operator what the forward operator gave.
+        """
         return self.constants if self.of is None else max(self.constants, self.of.latest)
 
     def after_op(self, *tensors: Any) -> None:

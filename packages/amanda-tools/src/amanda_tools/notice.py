@@ -1,4 +1,4 @@
-"""What Amanda itself says: one plain line, which no name in it can make misbehave."""
+"""Amanda itself speaks in plain lines, which no name in them can make misbehave."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def emit(text: str) -> None:
 
 
 def on_terminal() -> bool:
-    """Whether a person looks at the standard error on a terminal."""
+    """Tell whether a person looks at the standard error on a terminal."""
     try:
         return sys.stderr.isatty()
     except Exception:  # closed, or something of the program's own in its place
@@ -78,19 +78,19 @@ def on_terminal() -> bool:
 
 
 def printable(text: str) -> str:
-    """``text`` with what a terminal would obey or hide spelled out: ``\\x1b`` for an escape."""
+    """Spell out what a terminal would obey or hide in ``text``: ``\\x1b`` for an escape."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else _spelled(c) for c in text)
 
 
 def one_line(text: str) -> str:
-    """``text`` in one line, and printable."""
+    """Write ``text`` in one line, and printable."""
     return printable(" ".join(text.split()))
 
 
 def described(error: BaseException) -> str:
-    """An error in one line: what it says, and where it comes from if that is not plain."""
+    """Describe an error in one line: what it says, and where it comes from if that is not plain."""
     try:
         text = one_line(_text(error))
     except Exception:

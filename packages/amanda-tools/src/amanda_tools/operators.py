@@ -1,4 +1,4 @@
-"""Operators: what there is in a model, the first thing that the author of a tool needs."""
+"""The tool ``Operators`` lists what there is in a model, as the author of a tool needs it first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class OperatorRow:
-    """One operator.
+    """This is one operator.
 
     Attributes:
         id, type, scope: the operator.
@@ -61,20 +61,20 @@ class Operators(Saving[OperatorRow], amanda.Tool):
         self.add_inst_for_op(self._complete, opt_in=True, require_outputs=True)
 
     def rows(self) -> list[OperatorRow]:
-        """The operators."""
+        """Return the operators."""
         return list(self._rows.values())
 
     def found(self) -> str:
-        """How many operators there are, and of how many types."""
+        """Tell how many operators there are, and of how many types."""
         types = {row.type for row in self._rows.values()}
         return f"{len(self._rows):,} operators of {len(types):,} types"
 
     def report(self) -> Listing:
-        """The list."""
+        """Show the list of operators."""
         return Listing(self.rows())
 
     def _meet(self, ctx: amanda.OpContext) -> None:
-        """Before an operator first runs, and in this order they are listed."""
+        """Add an operator before it first runs, so that the list has that order."""
         place = Place.at(ctx)
         if place in self._rows or (ctx.op.opt_in and place.purpose == "model"):
             return  # what is hidden in a model is no operator of its own

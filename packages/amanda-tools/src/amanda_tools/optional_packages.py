@@ -1,4 +1,4 @@
-"""Packages that some results need, and nothing else does."""
+"""Some results need packages, and nothing else does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def needed(module: str, message: str) -> Any:
-    """A module of a package that is needed now.
+    """Import a module of a package that is needed now.
 
     Raises:
         ModuleNotFoundError: with the message; it is not installed.

@@ -1,4 +1,4 @@
-"""Options of tools that go with others."""
+"""Some options of tools go with others alone."""
 
 from __future__ import annotations
 

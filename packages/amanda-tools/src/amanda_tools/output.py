@@ -1,4 +1,4 @@
-"""Files that tools write, each by one tool of one process."""
+"""Each file that tools write is written by one tool of one process."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _RANKS = (
 
 @runtime_checkable
 class HasFile(Protocol):
-    """A tool that writes a file."""
+    """This is a tool that writes a file."""
 
     def open(self) -> None:
         """Make the file; called once all tools are built and the program is known to compile."""
 
 
 class Output:
-    """A file that a tool writes; nothing of it is touched before :meth:`open`.
+    """An output is a file that a tool writes; nothing of it is touched before :meth:`open`.
 
     Where several processes run one program, each has its rank in the name of its file.
 
@@ -110,7 +110,7 @@ class Output:
         os.ftruncate(self._opened_file(), at)
 
     def size(self) -> int:
-        """How many bytes are in it.
+        """Return how many bytes are in it.
 
         Raises:
             OSError: it is not at its path any more.
@@ -162,7 +162,7 @@ def all_or_none() -> Iterator[None]:
 
 
 def same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether two paths are of one file, which need not be there yet."""
+    """Tell whether two paths are of one file, which need not be there yet."""
     paths = [os.path.realpath(os.path.expanduser(path)) for path in (one, other)]
     if os.path.normcase(paths[0]) == os.path.normcase(paths[1]):
         return True
@@ -194,7 +194,7 @@ def _of_this_process(path: Path) -> Path:
 
 
 def _rank(environment: Mapping[str, str]) -> str | None:
-    """What tells this process from the others that a launcher started with it."""
+    """Return what tells this process from the others that a launcher started with it."""
     for rank, size in _RANKS:
         if environment.get(rank, "").isdecimal() and environment.get(size) != "1":
             return f"rank{environment[rank]}"
@@ -256,7 +256,7 @@ def _lock(file: int, path: Path) -> None:
 
 
 def _beyond_standard(file: int) -> int:
-    """The same file under a number that no standard stream has, also where some are closed."""
+    """Move a file to a number that no standard stream has, also where some are closed."""
     if file > 2 or fcntl is None:
         return file
     moved = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 3)

@@ -1,4 +1,4 @@
-"""Findings that are a picture too."""
+"""Some findings are a picture too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Row = TypeVar("_Row")
 
 
 class Pictured(Findings[_Row]):
-    """A base of what found rows that are shown as charts, in a file that ends in ``.svg``.
+    """This is a base of what has rows to show as charts, in a file that ends in ``.svg``.
 
     It stands ahead of :class:`amanda_tools.formats.Saving` among the bases.
     """
@@ -26,9 +26,9 @@ class Pictured(Findings[_Row]):
 
     @abc.abstractmethod
     def charts(self) -> Sequence[Chart]:
-        """What the picture shows, from top to bottom."""
+        """Return what the picture shows, from top to bottom."""
 
     def to_svg(self) -> str:
-        """The picture."""
+        """Draw the picture."""
         said = [] if self.partial is None else [note(f"partial: {self.partial}")]
         return page(*said, *self.charts())

@@ -1,4 +1,4 @@
-"""Operators as reports name them."""
+"""A report names an operator by its place, which outlives the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _models = Numbering()  # one for all tools, whose tables meet
 
 
 class Model(NamedTuple):
-    """A model, by what a report keeps of it when it is gone.
+    """This is a model, by what a report keeps of it when it is gone.
 
     Attributes:
         number: another one for each model of the process.
@@ -31,7 +31,7 @@ class Model(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An operator, by what a report keeps of it when the model is gone.
+    """A place is an operator, by what a report keeps of it when the model is gone.
 
     Attributes:
         purpose: what it is there for: ``model``, ``optimizer``, ``data`` or ``initialization``.
@@ -46,18 +46,18 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, operator: Operator) -> Place:
-        """The place of an operator of a model."""
+        """Return the place of an operator of a model."""
         return cls(operator.id, operator.type, operator.scope)
 
     @classmethod
     def at(cls, ctx: OpContext) -> Place:
-        """The place of the operator under analysis, by which tables tell what it is there for."""
+        """Return the place of the operator under analysis, with what it is there for."""
         purpose = ctx.driver.purpose(ctx.op)
         return cls.in_model(ctx) if purpose == "model" else cls.of(ctx.op)._replace(purpose=purpose)
 
     @classmethod
     def in_model(cls, ctx: OpContext) -> Place:
-        """The same where nobody can tell any more what it is there for: its backward runs."""
+        """Return the place of an operator under analysis that is a model's, as in backward."""
         model = ctx.driver.model(ctx.op)
         if model is None:
             return cls.of(ctx.op)
@@ -65,12 +65,12 @@ class Place(NamedTuple):
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """Names along the scope, outermost first; frameworks write ``a.b`` or ``a/b``."""
+        """List the names along the scope, outermost first; frameworks write ``a.b`` or ``a/b``."""
         return _split(self.scope)
 
 
 def labels(models: Iterable[Model | None]) -> dict[Model, str]:
-    """What each model is called: its class, with a number for the second one of it."""
+    """Return what each model is called: its class, with a number for the second one of it."""
     called: dict[Model, str] = {}
     numbers: dict[str, int] = {}
     for model in models:
@@ -81,7 +81,7 @@ def labels(models: Iterable[Model | None]) -> dict[Model, str]:
 
 
 def paths(places: Iterable[Place]) -> dict[Place, tuple[str, ...]]:
-    """The modules around each operator, outermost first.
+    """Return the modules around each operator, outermost first.
 
     The model is the first of them where several models ran that modules alone do not tell apart:
     two have modules of one name, or some operators are in no module of their model.

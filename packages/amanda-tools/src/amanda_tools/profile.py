@@ -1,4 +1,4 @@
-"""Profile: where the time goes, and the memory."""
+"""The tool ``Profile`` tells where the time goes, and the memory."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class OperatorProfile:
-    """The time that one operator took; all times are nanoseconds.
+    """This is the time that one operator took; all times are nanoseconds.
 
     Attributes:
         id, type, scope: the operator.
@@ -86,7 +86,7 @@ def _slow(row: OperatorProfile) -> tuple[Text, list[float]]:
 
 
 class _Measured:
-    """What was measured at one operator."""
+    """This is what was measured at one operator."""
 
     def __init__(self, source: str | None) -> None:
         self.source = source
@@ -157,41 +157,41 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
 
     @property
     def forward(self) -> dict[Place, int]:
-        """Nanoseconds spent in forward executions, by operator."""
+        """Return the nanoseconds spent in forward executions, by operator."""
         return {p: m.forward.total for p, m in self._measured.items() if m.forward.count}
 
     @property
     def backward(self) -> dict[Place, int]:
-        """Nanoseconds spent in backward executions, by forward operator."""
+        """Return the nanoseconds spent in backward executions, by forward operator."""
         return {p: m.backward.total for p, m in self._measured.items() if m.backward.count}
 
     @property
     def warmup(self) -> dict[Place, int]:
-        """Nanoseconds spent in the executions of the warm-up, by forward operator."""
+        """Return the nanoseconds spent in the executions of the warm-up, by forward operator."""
         return {p: m.warmup for p, m in self._measured.items() if m.warmup}
 
     @property
     def memory(self) -> dict[Place, int]:
-        """Bytes of accelerator memory that forward executions left allocated, by operator."""
+        """Return the bytes of accelerator memory that forward executions left, by operator."""
         return {p: m.memory for p, m in self._measured.items() if m.memory is not None}
 
     @property
     def executions(self) -> dict[Place, int]:
-        """How many forward executions there were, by operator."""
+        """Return how many forward executions there were, by operator."""
         return {p: m.forward.count for p, m in self._measured.items() if m.forward.count}
 
     @property
     def executed(self) -> int:
-        """How many executions there were, forward and backward, without those of the warm-up."""
+        """Count the executions, forward and backward, without those of the warm-up."""
         return sum(m.forward.count + m.backward.count for m in self._measured.values())
 
     @property
     def time(self) -> int:
-        """Nanoseconds spent in operators, without the warm-up."""
+        """Return the nanoseconds spent in operators, without the warm-up."""
         return sum(self.forward.values()) + sum(self.backward.values())
 
     def rows(self) -> list[OperatorProfile]:
-        """What each operator took, in the order in which they first ran."""
+        """Return what each operator took, in the order in which they first ran."""
         return [
             OperatorProfile(
                 *place[:4],
@@ -215,11 +215,11 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         ]
 
     def slowest(self, number: int = 5) -> list[OperatorProfile]:
-        """The operators that took most time, forward and backward."""
+        """Return the operators that took most time, forward and backward."""
         return sorted(self.rows(), key=lambda row: -row.forward - row.backward)[:number]
 
     def totals(self) -> Mapping[str, Any]:
-        """The times of all operators, as plain values."""
+        """Return the times of all operators, as plain values."""
         return {
             "time": self.time,
             "executions": self.executed,
@@ -228,7 +228,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         }
 
     def found(self) -> str:
-        """The time of all operators."""
+        """Tell the time of all operators, and of how many executions."""
         return f"{nanoseconds(self.time)} in {self.executed:,} executions"
 
     # What is written and shown
@@ -252,7 +252,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
             self._chrome.flush()
 
     def columns(self) -> Sequence[Column]:
-        """Time, and memory where the device told."""
+        """Return time, and memory where the device told."""
         forward, backward = self.forward, self.backward
         total = self.time or 1
         share = {
@@ -269,8 +269,9 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         return [column for column in columns if column.values]
 
     def report(self) -> list[RenderableType]:
-        """The slowest operators, where they are in the program, how much was measured, and where it
-        was written."""
+        """Show the slowest operators, where they are in the program, how much was measured, and
+        where it was written.
+        """
         summary = f"profile: {self.found()}"
         if self.executed:
             summary += f", and {nanoseconds(self._overhead)} for measuring them"
@@ -290,7 +291,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
 
     @property
     def _overhead(self) -> int:
-        """Nanoseconds that measuring took; before the first scope nothing was measured."""
+        """Return the nanoseconds that measuring took: none before the first scope."""
         return sum(
             tool.overhead for tool in self.direct_dependencies() if isinstance(tool, Executions)
         )

@@ -1,4 +1,4 @@
-"""How far long work is: a bar on a terminal or in a notebook, and nothing anywhere else."""
+"""Long work shows how far it is: a bar on a terminal or in a notebook, and nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def _bar(what: str, total: int) -> _Terminal | _Notebook | None:
-    """One for where the program runs; None where nobody looks."""
+    """Make a bar for where the program runs; None where nobody looks."""
     if Console().is_jupyter:
         return _Notebook(what, total)
     return _Terminal(what, total) if on_terminal() else None
 
 
 class _Terminal:
-    """A bar in the last line of the terminal."""
+    """This bar is in the last line of the terminal."""
 
     def __init__(self, what: str, total: int) -> None:
         self._progress = Progress(
@@ -78,7 +78,7 @@ class _Terminal:
 
 
 class _Notebook:
-    """A bar below the cell that runs; rich's own needs ipywidgets, which few notebooks have."""
+    """This bar is below the cell that runs; rich's own needs ipywidgets, which few have."""
 
     def __init__(self, what: str, total: int) -> None:
         self._shown = importlib.import_module("IPython.display")

@@ -1,4 +1,4 @@
-"""Record: what each operator of a run gave, small enough to keep, and to compare with another."""
+"""The tool ``Record`` keeps what each operator gave, small enough to compare with another run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _META, _PARTIAL = "recorded", "partial"
 
 @dataclass
 class Recorded:
-    """A tensor that an operator gave at one execution.
+    """This is a tensor that an operator gave at one execution.
 
     Attributes:
         id, type, scope: the operator, as ONNX calls it where it has a name there.
@@ -67,7 +67,7 @@ class Recorded:
 
 
 class Run(NamedTuple):
-    """What was recorded of a run.
+    """This is what was recorded of a run.
 
     Attributes:
         rows: the tensors, in the order in which they were given.
@@ -128,20 +128,20 @@ class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
             self.add_inst_for_gradient(self._backward, ops=ops, scopes=scopes)
 
     def run(self) -> Run:
-        """What was recorded."""
+        """Return what was recorded."""
         return Run(list(self._rows), list(self._samples), self.partial)
 
     def rows(self) -> list[Recorded]:
-        """The tensors, in the order in which they were given."""
+        """Return the tensors, in the order in which they were given."""
         return list(self._rows)
 
     def found(self) -> str:
-        """How many tensors were recorded, of how many operators."""
+        """Tell how many tensors were recorded, of how many operators."""
         operators = {row.id for row in self._rows}
         return f"{len(self._rows):,} tensors of {len(operators):,} operators"
 
     def charts(self) -> list[Chart]:
-        """How far each tensor's elements are spread, at the first execution of its operator."""
+        """Draw the spread of each tensor's elements, at the first execution of its operator."""
         spread = {
             f"{row.id} {row.tensor}": row.std
             for row in self._rows
@@ -150,7 +150,7 @@ class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
         return [bars("Standard deviation", {"std": spread})]
 
     def report(self) -> list[RenderableType]:
-        """How much was recorded, and where it is."""
+        """Tell how much was recorded, and where it is."""
         said = f"record: {self.found()}"
         if self._saved is not None:
             said += f"; {self._saved.state}"
@@ -159,7 +159,7 @@ class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
         return [said]
 
     def text(self, ending: str) -> str | bytes:
-        """What was recorded, in the format of an ending."""
+        """Return what was recorded, in the format of an ending."""
         return packed(self.run()) if ending == ".npz" else text_of(self, ending)
 
     def _forward(self, ctx: amanda.OpContext) -> None:
@@ -193,7 +193,7 @@ class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
 
 
 class _Site:
-    """An operator on one side, and the routine there."""
+    """A site is an operator in one direction, forward or backward, with the routine there."""
 
     def __init__(
         self, tool: Record, ctx: amanda.OpContext, direction: str, names: Sequence[str] | None
@@ -235,7 +235,7 @@ class _Site:
 
 
 def packed(run: Run) -> bytes:
-    """A run as the bytes of a file that :func:`unpacked` reads."""
+    """Return a run as the bytes of a file that :func:`unpacked` reads."""
     arrays = {f"{index}": sample for index, sample in enumerate(run.samples)}
     arrays[_META] = np.frombuffer(json.dumps([asdict(row) for row in run.rows]).encode(), np.uint8)
     if run.partial is not None:
@@ -246,7 +246,7 @@ def packed(run: Run) -> bytes:
 
 
 def unpacked(path: str | os.PathLike[str]) -> Run:
-    """The run that was recorded in a file.
+    """Return the run that was recorded in a file.
 
     Raises:
         OSError: it cannot be read.
@@ -264,7 +264,7 @@ def unpacked(path: str | os.PathLike[str]) -> Run:
 
 
 def positions(size: int, values: int | Literal["all"]) -> Any:
-    """The places in a flat tensor of which values are kept, alike for tensors of one size."""
+    """Choose the places in a flat tensor of which values are kept, by its size alone."""
     if values == "all" or size <= values:
         return np.arange(size)
     return np.linspace(0, size - 1, values).astype(np.int64)
@@ -279,7 +279,7 @@ def _digest(array: Any) -> str:
 
 
 def _statistics(array: Any) -> tuple[float | None, float | None, float | None, float | None, int]:
-    """Mean, standard deviation, least and most of what is finite, and how much is not."""
+    """Return mean, standard deviation, least and most of what is finite, and how much is not."""
     finite = np.isfinite(array)
     numbers = np.abs(array) if array.dtype.kind == "c" else array
     numbers = numbers[finite].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Tools by name: where they are found, which options they take, and how a line builds one.
+"""Tools have names: here is where they are found, their options, and how a line builds one.
 
 A line is ``NAME`` or ``package.module:Class``, with options behind it if there are any:
 ``NAME:key=value,key=value``. A comma belongs to a value unless ``key=`` follows it. Packages add
@@ -40,7 +40,7 @@ _LINE = re.compile(
 
 
 class Option(NamedTuple):
-    """An option of a tool: an argument of its class."""
+    """An option of a tool is an argument of its class."""
 
     name: str
     annotation: Any
@@ -49,12 +49,12 @@ class Option(NamedTuple):
 
     @property
     def required(self) -> bool:
-        """Whether it must be given."""
+        """Tell whether it must be given."""
         return self.default is inspect.Parameter.empty
 
 
 class Request(NamedTuple):
-    """A tool that a line asks for, not yet built.
+    """A request is for a tool that a line asks for, not yet built.
 
     Attributes:
         label: how messages name it.
@@ -68,12 +68,12 @@ class Request(NamedTuple):
 
     @property
     def out(self) -> str | os.PathLike[str] | None:
-        """The file that it is to write, which by convention is its option ``out``."""
+        """Return the file that it is to write, which by convention is its option ``out``."""
         out = self.arguments.get("out")
         return out if isinstance(out, (str, os.PathLike)) else None
 
     def build(self) -> amanda.Tool:
-        """The tool.
+        """Build the tool.
 
         Raises:
             click.UsageError: it does not take the options, or cannot be built.
@@ -85,7 +85,7 @@ class Request(NamedTuple):
 
 
 def named_tools() -> dict[str, list[EntryPoint]]:
-    """The tools that have a name, by name; several packages may use one for different tools."""
+    """Return all tools that have a name, by name, which packages may use for different tools."""
     named: dict[str, dict[str, EntryPoint]] = {}
     for entry in sorted(
         entry_points_of("amanda.tools"), key=lambda entry: (entry.name, entry.value)
@@ -95,7 +95,7 @@ def named_tools() -> dict[str, list[EntryPoint]]:
 
 
 def loaded(entry: EntryPoint) -> type[amanda.Tool]:
-    """The class of a tool that has a name.
+    """Return the class of a tool that has a name.
 
     Raises:
         click.UsageError: it cannot be loaded, or is no tool.
@@ -108,13 +108,13 @@ def loaded(entry: EntryPoint) -> type[amanda.Tool]:
 
 
 def ambiguity(name: str, entries: list[EntryPoint]) -> str:
-    """What to say of a name that several packages use."""
+    """Return what to say of a name that several packages use."""
     which = " and ".join(_announced(entry) for entry in entries)
     return f"several tools are named {name!r}: {which}; write {entries[0].value} for the first"
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What to add to the complaint that ``word`` is unknown."""
+    """Return what to add to the complaint that ``word`` is unknown."""
     known = list(known)
     if matches := difflib.get_close_matches(word, known, n=1):
         return f"; did you mean {matches[0]!r}?"
@@ -122,7 +122,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def build(line: str) -> amanda.Tool:
-    """The tool that a line describes.
+    """Build the tool that a line describes.
 
     Raises:
         click.UsageError: there is no such tool or option, or a value does not fit.
@@ -131,7 +131,7 @@ def build(line: str) -> amanda.Tool:
 
 
 def request(line: str) -> Request:
-    """What a line asks for.
+    """Return what a line asks for.
 
     Raises:
         click.UsageError: there is no such tool or option, or a value does not fit.
@@ -177,7 +177,7 @@ def check_outputs(
 
 
 def options_of(cls: type[amanda.Tool]) -> list[Option]:
-    """The options of a tool: what its class takes, explained in its docstring."""
+    """Return the options of a tool: what its class takes, explained in its docstring."""
     helps = _argument_docs(inspect.getdoc(cls) or "")
     return [
         Option(
@@ -192,13 +192,13 @@ def options_of(cls: type[amanda.Tool]) -> list[Option]:
 
 
 def _announced(entry: EntryPoint) -> str:
-    """Where the name of a tool comes from."""
+    """Tell where the name of a tool comes from."""
     package = entry.dist.name if entry.dist is not None else "an unknown package"
     return f"{entry.value} of {package}"
 
 
 def _is_code(path: str | os.PathLike[str]) -> bool:
-    """Whether there is Python code at a path, which no tool is meant to write."""
+    """Tell whether there is Python code at a path, which no tool is meant to write."""
     path = os.path.expanduser(path)
     return os.path.realpath(path).endswith(tuple(SOURCE_SUFFIXES)) and os.path.isfile(path)
 
@@ -247,7 +247,7 @@ def _arguments(label: str, options: list[Option], text: str) -> Mapping[str, Any
 
 
 def _converted(text: str, annotation: Any) -> Any:
-    """An option's text as the type that its annotation says; text if it says nothing."""
+    """Return an option's text as the type that its annotation says; text if it says nothing."""
     origin, inner = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return _first_that_fits(text, inner)
@@ -272,7 +272,7 @@ def _converted(text: str, annotation: Any) -> Any:
 
 
 def _first_that_fits(text: str, annotations: Iterable[Any]) -> Any:
-    """Converted as the first alternative that takes it; text takes anything and comes last."""
+    """Convert as the first alternative that takes it; text takes anything and comes last."""
     errors = []
     for annotation in sorted(annotations, key=lambda a: a is str):
         try:
@@ -283,7 +283,7 @@ def _first_that_fits(text: str, annotations: Iterable[Any]) -> Any:
 
 
 def _type_of(parameter: inspect.Parameter, cls: type) -> Any:
-    """What a parameter's annotation says, or else its default; text if neither says anything."""
+    """Return what a parameter's annotation says, or else its default's type; else text."""
     annotation, default = parameter.annotation, parameter.default
     if annotation is parameter.empty:
         return str if default is None or default is parameter.empty else type(default)
@@ -297,7 +297,7 @@ def _type_of(parameter: inspect.Parameter, cls: type) -> Any:
 
 
 def _argument_docs(doc: str) -> dict[str, str]:
-    """The section ``Args:`` of a docstring."""
+    """Return the entries of the section ``Args:`` of a docstring, by name."""
     section = re.search(r"^Args:\n((?:[ ]+.*\n?|\n)*)", doc, re.MULTILINE)
     if section is None:
         return {}

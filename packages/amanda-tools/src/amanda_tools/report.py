@@ -1,4 +1,4 @@
-"""Tables of what tools found, by module and by operator type.
+"""Tables show what tools found, by module and by operator type.
 
 A tool contributes by having one or both of these methods:
 
@@ -41,7 +41,7 @@ _LABEL = 24  # characters of a label that are worth more than a column of detail
 
 
 class Column(NamedTuple):
-    """Numbers by operator, which can be added up: a module has the sum of what is in it.
+    """A column has numbers by operator, which add up: a module has the sum of what is in it.
 
     Attributes:
         title: heading, short; it is broken at spaces.
@@ -58,27 +58,27 @@ class Column(NamedTuple):
 
 @runtime_checkable
 class HasColumns(Protocol):
-    """A tool that contributes to the tables."""
+    """This is a tool that contributes to the tables."""
 
     def columns(self) -> Sequence[Column]:
-        """Numbers by operator."""
+        """Return numbers by operator."""
 
 
 @runtime_checkable
 class HasReport(Protocol):
-    """A tool that has something to say at the end."""
+    """This is a tool that has something to say at the end."""
 
     def report(self) -> RenderableType | list[RenderableType] | None:
-        """What to print, or several things one after the other."""
+        """Return what to print, or several things one after the other."""
 
 
 def columns_of(tools: Iterable[object]) -> list[Column]:
-    """The columns of all the tools that have some, in the order of the tools."""
+    """Return the columns of all the tools that have some, in the order of the tools."""
     return [c for tool in tools if isinstance(tool, HasColumns) for c in tool.columns()]
 
 
 def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
-    """A row for each module down to ``depth`` levels, indented as they nest.
+    """Make a row for each module down to ``depth`` levels, indented as they nest.
 
     Modules around the whole model are no level, nor are models, which have rows where modules
     alone do not tell them apart. What is no part of it, as the loading of data,
@@ -105,7 +105,7 @@ def by_module(columns: Sequence[Column], depth: int = 2) -> Report:
 
 
 def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
-    """A row for each of the ``limit`` operator types with the largest share.
+    """Make a row for each of the ``limit`` operator types with the largest share.
 
     Where no column is a share, those with the largest number in the first column.
     """
@@ -124,7 +124,7 @@ def by_type(columns: Sequence[Column], limit: int = 10) -> Report:
 
 
 def told_once(columns: Sequence[Column]) -> list[Column]:
-    """One column for a number that several tools tell, as the first that knows an operator does."""
+    """Merge columns of one number; of those that know an operator, the first one counts."""
     told: dict[tuple[str, str], Column] = {}
     for column in columns:
         key = column.title, column.unit
@@ -134,7 +134,7 @@ def told_once(columns: Sequence[Column]) -> list[Column]:
 
 
 class Report(JupyterMixin):
-    """A table of numbers that fits: columns of details go first, then the ends of labels."""
+    """This table of numbers fits: columns of details go first, then the ends of labels."""
 
     def __init__(self, title: str, columns: Sequence[Column], rows: Sequence[_Row]) -> None:
         self._title = title
@@ -169,7 +169,7 @@ class Report(JupyterMixin):
 
 
 class _Module:
-    """A node of the tree: what is in a module, and in the modules in it."""
+    """A node of the tree has what is in a module, and in the modules in it."""
 
     def __init__(self, name: str, width: int) -> None:
         self.name = name
@@ -188,7 +188,7 @@ class _Module:
         module.own[column] += value
 
     def rows(self, depth: int, level: int = 0) -> Iterator[_Row]:
-        """Rows for this module and those in it; a module with one child alone shares its row."""
+        """Give rows for this module and those in it; one with a single child shares its row."""
         indent, names, module = "  " * level, [self.name], self
         while level and len(module.children) == 1 and not any(module.own):
             (module,) = module.children.values()
@@ -213,22 +213,22 @@ def _added(rows: Iterable[Sequence[float]]) -> list[float]:
 
 
 def count(number: float) -> str:
-    """A number in three digits: ``1.23 G``."""
+    """Write a number in three digits: ``1.23 G``."""
     return _scaled(number, 1000, ("", " k", " M", " G", " T", " P", " E"))
 
 
 def size(number: float) -> str:
-    """Bytes in three digits: ``1.23 MiB``."""
+    """Write bytes in three digits: ``1.23 MiB``."""
     return _scaled(number, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
 
 
 def nanoseconds(number: float) -> str:
-    """A time in three digits: ``1.23 ms``."""
+    """Write a time in three digits: ``1.23 ms``."""
     return _scaled(number, 1000, (" ns", " µs", " ms", " s"))
 
 
 def share(number: float) -> str:
-    """A fraction as a percentage: ``12.3%``."""
+    """Write a fraction as a percentage: ``12.3%``."""
     return f"{number:.1%}"
 
 
@@ -244,7 +244,7 @@ UNITS = tuple(_SHOWN)
 
 
 def in_unit(number: float, unit: Unit) -> str:
-    """A number as tables show it."""
+    """Write a number as tables show it."""
     return _SHOWN[unit](number)
 
 

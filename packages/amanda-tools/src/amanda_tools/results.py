@@ -1,4 +1,4 @@
-"""What the command shows at the end: tables of what the tools found, and their reports."""
+"""The command shows at the end tables of what the tools found, and their reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WIDE = 10_000  # characters of a line that is not for a terminal: as many as nee
 
 @dataclass
 class Contribution:
-    """What a tool contributes to tables, and what else it has to say.
+    """This is what a tool contributes to tables, and what else it has to say.
 
     Attributes:
         tool: the tool, or what several processes' tools found as one.
@@ -47,7 +47,7 @@ class Contribution:
 
 
 class Results:
-    """Shows what tools found on the standard error, unless it is to be silent.
+    """Results show what tools found on the standard error, unless they are to be silent.
 
     A tool that fails at it is said, and the others are shown all the same. Nothing is shown where
     the program, or its reader, has closed the standard error.
@@ -120,7 +120,7 @@ class Results:
 
 
 def _checked(columns: Sequence[Column]) -> Sequence[Column]:
-    """Columns that can be added up and shown, or else an error."""
+    """Return the columns if they can be added up and shown, or raise an error."""
     for column in columns:
         if not isinstance(column, Column) or column.unit not in UNITS:
             raise TypeError(f"{column!r} is no amanda_tools.Column with one of the units {UNITS}")
@@ -152,21 +152,21 @@ def _print(*what: RenderableType, width: int | None) -> None:
 
 
 def without_trailing_blanks(text: str) -> str:
-    """``text`` with no blanks at the ends of its lines."""
+    """Return ``text`` with no blanks at the ends of its lines."""
     return re.sub(r"[^\S\n]+$", "", text, flags=re.MULTILINE)
 
 
 class _Page(io.StringIO):
-    """What is to be written on the standard error, in characters that it has."""
+    """A page is to be written on the standard error, in characters that it has."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the standard error."""
+        """Return the encoding of the standard error."""
         return str(getattr(sys.stderr, "encoding", None) or "utf-8")
 
 
 class _Spelled(RenderHook):
-    """Spells out what a terminal would obey in whatever rich prints, but for rich's own styles."""
+    """This spells out what a terminal would obey in whatever rich prints, but for rich's styles."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         return [_SpelledOut(renderable) for renderable in renderables]

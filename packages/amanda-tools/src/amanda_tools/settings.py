@@ -1,4 +1,4 @@
-"""What ``amanda run`` works with: flags, or else the settings of the project, or else defaults.
+"""``amanda run`` goes by flags, or else by the settings of the project, or else by defaults.
 
 The settings of a project are the table ``[tool.amanda]`` of its pyproject.toml, or the file
 amanda.toml, in the current folder or the nearest one above it that has either file.
@@ -32,7 +32,7 @@ _FLAGS = "the command line"
 
 
 class Settings(NamedTuple):
-    """What a run works with.
+    """Settings are what a run works with.
 
     Attributes:
         tools: lines that name tools with their options; none for the default ones.
@@ -53,7 +53,7 @@ class Settings(NamedTuple):
     origins: Mapping[str, str]
 
     def requests(self, default: Sequence[Request]) -> Sequence[Request]:
-        """The tools to run under, which are the default ones if no other is named.
+        """Return the tools to run under, which are the default ones if no other is named.
 
         Raises:
             click.UsageError: a line names none, and which file it stands in.
@@ -69,7 +69,7 @@ class Settings(NamedTuple):
             raise click.UsageError(f"tools of {origin}: {error.message}") from error
 
     def described(self, default: Sequence[Request]) -> Iterator[str]:
-        """A line for each setting: what it is, and where it comes from."""
+        """Give a line for each setting: what it is, and where it comes from."""
         yield f"the project's settings: {self.file or 'none'}"
         tools = self.tools or [wanted.label for wanted in default]
         shown = {
@@ -84,7 +84,7 @@ class Settings(NamedTuple):
 
 
 def settings_of(flags: Mapping[str, Any]) -> Settings:
-    """What a run in this folder works with; a flag that is given replaces the project's setting.
+    """Return what a run in this folder works with; a flag replaces the project's setting.
 
     Args:
         flags: settings that the command line may give, by name; None or nothing where it does not.
@@ -108,7 +108,7 @@ def settings_of(flags: Mapping[str, Any]) -> Settings:
 
 
 def _of_project() -> tuple[Path | None, Mapping[str, Any]]:
-    """The file of the project's settings, and what it holds."""
+    """Return the file of the project's settings, and what it holds."""
     for place in _folders():
         own, shared = place / "amanda.toml", place / "pyproject.toml"
         found = _table(shared) if os.path.isfile(shared) else None
@@ -124,7 +124,7 @@ def _of_project() -> tuple[Path | None, Mapping[str, Any]]:
 
 
 def _folders() -> Sequence[Path]:
-    """The current folder, and those above it; none if it was removed."""
+    """List the current folder, and those above it; none if it was removed."""
     try:
         folder = Path.cwd()
     except OSError:
@@ -133,7 +133,7 @@ def _folders() -> Sequence[Path]:
 
 
 def _table(pyproject: Path) -> Mapping[str, Any] | None:
-    """The table ``[tool.amanda]``, if there is one."""
+    """Return the table ``[tool.amanda]``, if there is one."""
     tools = _read(pyproject).get("tool")
     table = tools.get("amanda") if isinstance(tools, dict) else None
     if table is not None and not isinstance(table, dict):

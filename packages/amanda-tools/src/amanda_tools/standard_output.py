@@ -1,4 +1,4 @@
-"""What commands print on the standard output."""
+"""Commands print on the standard output."""
 
 from __future__ import annotations
 

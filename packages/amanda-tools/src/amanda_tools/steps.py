@@ -1,4 +1,4 @@
-"""Steps of a program, told from the executions of its operators alone."""
+"""Steps of a program are told from the executions of its operators alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Step:
-    """One step: a pass through the model, with its backward and what the optimizer does.
+    """A step is a pass through the model, with its backward and what the optimizer does.
 
     Attributes:
         number: how many there were before it.
@@ -24,7 +24,7 @@ class Step:
 
 
 class Steps:
-    """Tells the steps of executions that are added as they end.
+    """This tells the steps of executions that are added as they end.
 
     A step begins whenever the operator runs that was the first one to run in a module. What runs
     again within a backward operator, as in activation checkpointing, begins none.
@@ -36,7 +36,7 @@ class Steps:
         self._first: str | None = None  # the operator that begins a step
 
     def add(self, execution: Execution) -> list[Step]:
-        """Take an execution; the steps that are known to have ended by now."""
+        """Take an execution, and return the steps that are known to have ended by now."""
         kind = execution.kind
         place = kind.forward
         if place.purpose in ("data", "initialization") or execution.depth:
@@ -54,7 +54,7 @@ class Steps:
         return ended
 
     def close(self) -> list[Step]:
-        """End those that are open."""
+        """End the steps that are open, and return them."""
         ended, self._open = self._open, []
         return ended
 
@@ -65,7 +65,7 @@ class Steps:
         self._begun += 1
 
     def _go_on_if_around(self, start: int) -> None:
-        """A backward operator has ended that began at ``start``: in it no step began."""
+        """Merge steps that began since ``start``, when a backward operator did that has ended."""
         while len(self._open) > 1 and start < self._open[-1].start:
             inner = self._open.pop()
             self._open[-1].end = max(self._open[-1].end, inner.end)

@@ -1,4 +1,4 @@
-"""Summary: a model module by module, with shapes, parameters, FLOPs and memory."""
+"""The tool ``Summary`` tells a model module by module, with shapes, parameters, FLOPs, memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ModuleSummary:
-    """One module, with all that is in it.
+    """This is one module, with all that is in it.
 
     Attributes:
         model: the model that it is in: its class, with ``#2`` for the second one of it.
@@ -63,7 +63,7 @@ class ModuleSummary:
 
 
 class _Parameter(NamedTuple):
-    """What is kept of a parameter when the model is gone."""
+    """This is what is kept of a parameter when the model is gone."""
 
     elements: int
     nbytes: int
@@ -71,21 +71,21 @@ class _Parameter(NamedTuple):
 
     @classmethod
     def of(cls, parameter: amanda.Parameter) -> _Parameter:
-        """What there is to keep."""
+        """Take from a parameter what there is to keep."""
         info = parameter.info
         elements = prod(size or 0 for size in info.shape or (0,))
         return cls(elements, info.nbytes or 0, parameter.trainable is not False)
 
 
 class _Shapes(NamedTuple):
-    """Shapes of the first tensor that a module is given, and of the first that it gives."""
+    """These are shapes of the first tensor that a module is given, and the first that it gives."""
 
     given: list[int | None] | None
     gave: list[int | None] | None
 
 
 class _Module:
-    """What was seen of a module."""
+    """This is what was seen of a module."""
 
     def __init__(self, model: Model | None, path: str, type: str, depth: int) -> None:
         self.model = model
@@ -143,7 +143,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         self.add_inst_for_module(self._call, require_outputs=True, optional=True)
 
     def rows(self) -> list[ModuleSummary]:
-        """The modules, each ahead of those in it, one model after the other."""
+        """Return the modules, each ahead of those in it, one model after the other."""
         called = labels(model for model, _ in self._modules)
         return [
             ModuleSummary(
@@ -160,12 +160,12 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         ]
 
     def totals(self) -> Mapping[str, Any]:
-        """The numbers of all models together; a parameter that they share counts once."""
+        """Return the numbers of all models together; a parameter that they share counts once."""
         wholes = [module for module in self._in_order() if not module.depth]
         return _numbers(wholes) if wholes else {}
 
     def found(self) -> str:
-        """The numbers of modules, parameters and FLOPs."""
+        """Tell the numbers of modules, parameters and FLOPs."""
         total = self.totals()
         shown = str if self._exact else count
         return (
@@ -174,7 +174,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
         )
 
     def report(self) -> SummaryTable | str:
-        """The table."""
+        """Show the table."""
         rows = [row for row in self.rows() if row.depth <= self._depth]
         return (
             SummaryTable(rows, self.totals(), exact=self._exact)
@@ -185,7 +185,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
     # Analysis
 
     def _call(self, ctx: amanda.OpContext) -> None:
-        """After the first call of a module: what its caller gave, and what it gave back."""
+        """Take note, after a module's first call, of what it was given, and gave back."""
         place = Place.at(ctx)
         key = place.model, ".".join(place.modules)
         if key not in self._called:
@@ -193,7 +193,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             self._called[key] = _Shapes(_first(given), _first(gave))
 
     def _meet(self, ctx: amanda.OpContext) -> None:
-        """Before an operator runs: what it is given."""
+        """Take note, before an operator runs, of what it is given."""
         place = Place.at(ctx)
         if place.purpose != "model" or place in self._met:  # in another scope, or analyzed anew
             return
@@ -213,7 +213,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
                 module.parameters[self._numbers.of(parameter.source)] = _Parameter.of(parameter)
 
     def _complete(self, ctx: amanda.OpContext) -> None:
-        """After it ran: what it gave, as the modules around it do if it is their last one."""
+        """Take note, after it ran, of what it gave, as do modules around it if it is their last."""
         place = Place.at(ctx)
         if place not in self._met or place in self._completed:
             return
@@ -225,7 +225,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             module.output_bytes += sum(info.nbytes or 0 for info in described)
 
     def _around(self, ctx: amanda.OpContext, place: Place) -> Iterator[_Module]:
-        """The modules around an operator, the model as a whole first."""
+        """Return the modules around an operator, the model as a whole first."""
         classes = {path.replace("/", "."): cls for path, cls in ctx.driver.modules(ctx.op)}
         if place.model is None and not place.modules:
             yield self._outside
@@ -240,7 +240,7 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
             yield self._modules[key]
 
     def _in_order(self) -> Iterator[_Module]:
-        """Each module ahead of those in it, and these in the order in which they first ran."""
+        """Give each module ahead of those in it, and these in the order in which they first ran."""
         if not self._modules:
             yield from [self._outside] if self._outside.counted else []
             return
@@ -257,17 +257,17 @@ class Summary(Saving[ModuleSummary], amanda.Tool):
 
 
 def _described(ctx: amanda.OpContext, tensors: Sequence[Any]) -> list[amanda.TensorInfo]:
-    """What is told of tensors, but for those that there are not."""
+    """Describe tensors, but for those that are absent."""
     return [ctx.describe(tensor) for tensor in tensors if tensor is not None]
 
 
 def _first(infos: Iterable[amanda.TensorInfo]) -> list[int | None] | None:
-    """The shape of the first tensor of which it is known."""
+    """Return the shape of the first tensor of which it is known."""
     return next((list(info.shape) for info in infos if info.shape is not None), None)
 
 
 def _numbers(modules: Sequence[_Module]) -> dict[str, int]:
-    """What adds up of modules none of which is in another one."""
+    """Add up numbers of modules none of which is in another one."""
     shared = {key: value for module in modules for key, value in module.parameters.items()}
     parameters = shared.values()
     counted = [counted for module in modules for counted in module.counted]

@@ -1,4 +1,4 @@
-"""The table of a summary: modules as they nest, with what fits beside them."""
+"""The table of a summary shows modules as they nest, with what fits beside them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST = 16  # characters of a module's name that are worth more than a column
 
 
 class SummaryTable(JupyterMixin):
-    """A row for each module; columns go from the last on where there is no room for all.
+    """Each module has a row; columns go from the last on where there is no room for all.
 
     Args:
         rows: each module ahead of those in it, the model as a whole first.
@@ -84,7 +84,7 @@ class SummaryTable(JupyterMixin):
 
 
 def _label(row: ModuleSummary) -> str:
-    """``self_attention: SelfAttention``, indented as it nests."""
+    """Return a module's name and class, ``self_attention: SelfAttention``, indented as it nests."""
     name = row.path.rpartition(".")[2]
     if not row.depth:
         return printable(row.type if row.model == "model" else row.model)

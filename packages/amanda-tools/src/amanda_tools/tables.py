@@ -1,4 +1,4 @@
-"""Plain tables of rows that tools found."""
+"""Plain tables show rows that tools found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def table_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table with a line for each row; numbers stand at the right, and None is left out."""
+    """Make a table with a line for each row; numbers stand at the right, and None is left out."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     rows = list(rows)
     for index, title in enumerate(titles):
@@ -27,7 +27,7 @@ def table_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def cell_text(cell: object) -> str:
-    """What a table shows for a value: nothing for None, and four digits of a fraction."""
+    """Write a value as a table shows it: nothing for None, and four digits of a fraction."""
     if cell is None:
         return ""
     if isinstance(cell, float):

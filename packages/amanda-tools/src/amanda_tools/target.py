@@ -1,4 +1,4 @@
-"""The program to run: found, and compiled, before anything else is touched."""
+"""The program to run is found, and compiled, before anything else is touched."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LONGEST = 200  # characters of a name that a message shows
 
 
 class Program(NamedTuple):
-    """A program that can be run.
+    """This is a program that can be run.
 
     Attributes:
         name: as it was given.
@@ -41,7 +41,7 @@ class Program(NamedTuple):
 
 
 class CompileError(click.ClickException):
-    """The program does not compile.
+    """This is raised where the program does not compile.
 
     Attributes:
         error: why, as the compiler has it.
@@ -55,7 +55,7 @@ class CompileError(click.ClickException):
 
 
 def find(target: str, *, module: bool) -> Program:
-    """The script of that name, or the module.
+    """Find the script of that name, or the module.
 
     Raises:
         click.UsageError: there is none, or it cannot be run.
@@ -132,7 +132,7 @@ def _module(target: str) -> Program:
 
 
 def _spec(name: str) -> ModuleSpec:
-    """Where a module is; the packages around it are imported."""
+    """Find where a module is, which imports the packages around it."""
     parent, _, last = name.rpartition(".")
     if not last or name.startswith(".") or name == "__main__":
         raise click.UsageError(f"no module {_quoted(name)}")

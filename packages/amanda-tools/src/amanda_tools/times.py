@@ -1,4 +1,4 @@
-"""Numbers about the times of one operator."""
+"""These are statistics of the times of one operator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _lock = threading.RLock()  # a signal may come while results are read, and read 
 
 
 class Times:
-    """How long the executions of an operator took, in nanoseconds.
+    """This keeps how long the executions of an operator took, in nanoseconds.
 
     To :meth:`add` one is done between operators of the program, and has to cost next to nothing:
     they are added up many at a time.
@@ -36,7 +36,7 @@ class Times:
             self._add_up()
 
     def _add_up(self) -> Times:
-        """These, when all are in the sums. Other threads may add some meanwhile."""
+        """Add new times to the sums, and return these. Other threads may add some meanwhile."""
         with _lock:
             new = self._new[:]
             del self._new[: len(new)]
@@ -51,31 +51,31 @@ class Times:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """Count the times."""
         return self._add_up()._count
 
     @property
     def total(self) -> int:
-        """All of them together."""
+        """Return the sum of all times."""
         return self._add_up()._total
 
     @property
     def least(self) -> int | None:
-        """The shortest; None if there are none."""
+        """Return the shortest time; None if there are none."""
         return self._add_up()._least
 
     @property
     def most(self) -> int | None:
-        """The longest; None if there are none."""
+        """Return the longest time; None if there are none."""
         return self._add_up()._most
 
     @property
     def mean(self) -> float | None:
-        """Their mean; None if there are none."""
+        """Return the mean; None if there are none."""
         return self.total / self.count if self.count else None
 
     @property
     def median(self) -> float | None:
-        """The median of the latest 10,000; None if there are none."""
+        """Return the median of the latest 10,000; None if there are none."""
         self._add_up()
         return median(self._latest) if self._latest else None

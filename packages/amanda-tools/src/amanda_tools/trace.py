@@ -1,4 +1,4 @@
-"""Trace: a row for each execution."""
+"""The tool ``Trace`` writes a row for each execution."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class Trace(amanda.Tool, Findings[TraceRow]):
         self._file.flush()
 
     def rows(self) -> Sequence[TraceRow]:
-        """The executions, as they are in the file."""
+        """Return the executions, as they are in the file."""
         self._file.flush()
         return [TraceRow(**row) for row in read_trace(self._file.path)]
 
     def found(self) -> str:
-        """How many executions were recorded, and where."""
+        """Tell how many executions were recorded, and where."""
         return f"{self._file.added:,} executions in {self._file.state}"
 
     def report(self) -> str:
-        """What was written, and where."""
+        """Tell what was written, and where."""
         return f"trace: {self.found()}"
 
     def _analyze(self, ctx: amanda.OpContext) -> None:

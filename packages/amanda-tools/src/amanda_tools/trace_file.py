@@ -1,4 +1,4 @@
-"""Files of executions: JSON Lines, JSON or CSV, which can be read while they grow."""
+"""Executions go to files of JSON Lines, JSON or CSV, which can be read while they grow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class TraceRow:
-    """One execution.
+    """This is one execution, as a row of a file.
 
     Attributes:
         id, type, scope: the operator.
@@ -59,7 +59,7 @@ _KINDS: dict[str, Any] = {
 
 
 def trace_file(path: str | os.PathLike[str]) -> Log[Execution]:
-    """A file to write executions to.
+    """Return a file to write executions to.
 
     Raises:
         OSError: it cannot be written there.
@@ -86,7 +86,7 @@ def _csv(execution: Execution) -> str:
 
 
 def _json_around(kind: Kind) -> tuple[str, str]:
-    """The fields of a row ahead of those that are different at each execution, and behind them."""
+    """Return the fields of a row ahead of those that differ between executions, and behind them."""
     before, after = _fields(kind)
     return json.dumps(before)[:-1], json.dumps(after)[1:]
 
@@ -116,7 +116,7 @@ def _fields(kind: Kind) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
-    """The rows of a trace, one dict per execution, read as they are asked for.
+    """Read the rows of a trace, one dict per execution, as they are asked for.
 
     ``pandas.DataFrame(read_trace(path))`` makes a table of them.
 
@@ -148,7 +148,7 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[dict[str, Any]]:
 
 
 def _json_row(line: str) -> dict[str, Any] | None:
-    """What is in a line, behind which a comma may stand; None if it is no row."""
+    """Return what is in a line, behind which a comma may stand; None if it is no row."""
     try:
         row = json.loads(line.rstrip().removesuffix(","))
     except (ValueError, RecursionError):
@@ -157,7 +157,7 @@ def _json_row(line: str) -> dict[str, Any] | None:
 
 
 def _csv_row(line: str) -> dict[str, Any] | None:
-    """What is in a line; None if it is no row."""
+    """Return what is in a line; None if it is no row."""
     try:
         (cells,) = csv.reader([line])
         return {
@@ -169,6 +169,6 @@ def _csv_row(line: str) -> dict[str, Any] | None:
 
 
 def _is_beginning(line: str, ending: str) -> bool:
-    """Whether a line that ends too early may be one of a trace: its first field is the same."""
+    """Tell whether a line that ends too early may be a trace's: its first field is the same."""
     first = '{"id": "'
     return ending == ".csv" or line.startswith(first) or first.startswith(line)

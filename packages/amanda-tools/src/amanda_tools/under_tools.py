@@ -1,4 +1,4 @@
-"""What the commands that run a program do: run it under tools, and report what these found."""
+"""Commands that run a program run it under tools, and report what these found."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def show_results(
 
 
 def why_nothing(types: frozenset[str] | None) -> str:
-    """What may have kept the tools from seeing any operator."""
+    """Tell what may have kept the tools from seeing any operator."""
     for driver in known_drivers():
         try:
             reason = driver.unseen()
