@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Group(NamedTuple):
-    """The nodes of a composite in one frame.
+    """A group is the nodes of a composite in one frame.
 
     Attributes:
         root: the node that gives the result.
@@ -42,7 +42,7 @@ class Group(NamedTuple):
 
 
 class GradientGroup(NamedTuple):
-    """What computes the gradient of a composite in one frame.
+    """A gradient group is the calls that compute the gradient of a composite in one frame.
 
     Attributes:
         root: number of the call for the operator that gives the result.
@@ -54,7 +54,7 @@ class GradientGroup(NamedTuple):
     uses: tuple[tuple[tuple[int, int], ...], ...]
 
     def calls(self) -> set[int]:
-        """The numbers of the calls."""
+        """Return the numbers of the calls."""
         return {self.root, *(number for uses in self.uses for number, _ in uses)}
 
 
@@ -63,12 +63,12 @@ Anchor = str | int | Group | GradientGroup | LayerAnchor | LayerGradient
 
 
 def root_of(anchor: str | int | Group | GradientGroup) -> str | int:
-    """The node or the number of the call that gives the result at an anchor."""
+    """Return the node, or the number of the call, that gives the result at an anchor."""
     return anchor if isinstance(anchor, (str, int)) else anchor.root
 
 
 class Whole(NamedTuple):
-    """A composite of one graph.
+    """A whole is a composite in one graph.
 
     Attributes:
         composite: what the context map found.
@@ -79,7 +79,7 @@ class Whole(NamedTuple):
     operator: TensorFlowOperator
 
     def uses(self, graph: Any) -> tuple[tuple[tuple[str, int], ...], ...]:
-        """For each input, the operations that take it and at which positions."""
+        """List for each input the operations that take it, and at which positions."""
         operations = [graph.get_operation_by_name(part) for part in self.composite.parts]
         return tuple(
             tuple(
@@ -93,7 +93,7 @@ class Whole(NamedTuple):
 
 
 def wholes_of(graph: Any, engine: Engine) -> list[Whole]:
-    """The composites of a graph for the active tools."""
+    """List the composites of a graph for the active tools."""
     known = notes_of(graph).composites
     operators = operators_of(graph)
     for vocabulary, context_map in engine.context_maps.items():
@@ -105,7 +105,7 @@ def wholes_of(graph: Any, engine: Engine) -> list[Whole]:
 
 
 def parts_of(wholes: Iterable[Whole]) -> dict[str, frozenset[str]]:
-    """For each operation that is a part of a composite, in which vocabularies."""
+    """Tell for each operation that is a part of a composite in which vocabularies it is one."""
     found: dict[str, frozenset[str]] = {}
     for whole in wholes:
         assert whole.operator.only_in is not None
@@ -115,7 +115,7 @@ def parts_of(wholes: Iterable[Whole]) -> dict[str, frozenset[str]]:
 
 
 def group_in(frame: Frame, whole: Whole) -> Group | None:
-    """A composite as nodes of a frame; None where it does not run as a whole."""
+    """Find the nodes of a composite in a frame; None where it does not run as a whole."""
     nodes = {part: frame.node(part) for part in whole.composite.parts}
     found = tuple(node for node in nodes.values() if node in frame.running)
     if len(found) < len(nodes):
@@ -128,7 +128,7 @@ def group_in(frame: Frame, whole: Whole) -> Group | None:
 
 
 def gradient_group(frame: Frame, root: int, whole: Whole, graph: Any) -> GradientGroup:
-    """The calls of a frame that compute the gradient of a composite.
+    """Find the calls of a frame that compute the gradient of a composite.
 
     Args:
         frame: the frame.
@@ -168,7 +168,7 @@ def check_taken_as_a_whole(frame: Frame, whole: Whole, graph: Any) -> None:
 
 
 def _calls(frame: Frame, whole: Whole, graph: Any) -> dict[str, list[int]]:
-    """For each part, the numbers of the calls that compute its gradient."""
+    """List for each part the numbers of the calls that compute its gradient."""
     numbers: dict[str, list[int]] = {part: [] for part in whole.composite.parts}
     for number, call in enumerate(frame.gradients.calls):
         if call.forward in numbers and call.forward_graph() is graph:
@@ -177,7 +177,7 @@ def _calls(frame: Frame, whole: Whole, graph: Any) -> dict[str, list[int]]:
 
 
 class _ForwardGraph:
-    """The forward operators of a graph, as context maps look at them."""
+    """Context maps look at the forward operators of a graph through this."""
 
     def __init__(self, graph: Any) -> None:
         self._graph = graph

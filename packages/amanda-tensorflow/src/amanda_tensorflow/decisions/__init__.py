@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
-    """Ask the tools about all operators behind one call; the stages, in a stable order.
+    """Ask the tools about all operators behind one call, and return the stages in a stable order.
 
     Args:
         root: the outermost frame, whose operators are identified. It takes note of what it has to

@@ -1,4 +1,4 @@
-"""Routines ask for tensors of the forward side; this tells which those are in a graph."""
+"""Routines ask for tensors of the forward side; this finds those in a graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ForwardSide(NamedTuple):
-    """The forward side of an operator.
+    """A forward side is what routines may ask for of an operator: what it takes and gives.
 
     Attributes:
         graph: the graph that it is in.
@@ -44,7 +44,7 @@ class ForwardSide(NamedTuple):
 
     @classmethod
     def of_operation(cls, operation: Any) -> ForwardSide:
-        """That of an operation."""
+        """Make the forward side of an operation."""
         inputs, outputs = list(operation.inputs), list(operation.outputs)
         return cls(
             operation.graph,
@@ -57,7 +57,7 @@ class ForwardSide(NamedTuple):
 
     @classmethod
     def of_whole(cls, whole: Whole, graph: Any) -> ForwardSide:
-        """That of a composite."""
+        """Make the forward side of a composite."""
         composite = whole.composite
         root = graph.get_operation_by_name(composite.parts[-1])
         return cls(
@@ -70,7 +70,7 @@ class ForwardSide(NamedTuple):
         )
 
     def asked(self, asks: Iterable[Ask]) -> dict[Ask, Asked]:
-        """What is known of what is asked for, and where it is."""
+        """Describe each tensor that is asked for, and where it is."""
         number = notes_of(self.graph).number
         found = {}
         for ask in asks:
@@ -82,20 +82,20 @@ class ForwardSide(NamedTuple):
         return found
 
     def rerun(self, action: Action, named: str) -> Rerun:
-        """Runs the operator itself for a routine that replaces it."""
+        """Make a callable that runs the operator itself for a routine that replaces it."""
         operations = [self.graph.get_operation_by_name(part) for part in self.parts]
         operations.sort(key=lambda operation: operation._id)
         return Rerun(action, named, operations, self.inputs)
 
 
 class LayerSide(NamedTuple):
-    """The forward side of a layer in a frame."""
+    """A layer's forward side is what routines may ask for of a call of a layer in a frame."""
 
     frame: Frame
     layer: Layer
 
     def asked(self, asks: Iterable[Ask]) -> dict[Ask, Asked]:
-        """What is known of what is asked for, and where it is."""
+        """Describe each tensor that is asked for, and where it is."""
         frame, layer = self.frame, self.layer
         number = notes_of(frame.graph).number
         nodes = [node for node in layer.nodes if frame.operations[node].type not in STRUCTURE]
@@ -109,5 +109,5 @@ class LayerSide(NamedTuple):
         return found
 
     def rerun(self, action: Action, named: str) -> LayerRerun:
-        """Runs the layer's own operators for a routine that replaces it."""
+        """Make a callable that runs the layer's own operators for a routine that replaces it."""
         return LayerRerun(action, named, self.frame, self.layer)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Asking:
-    """The frames behind one call, and what the active tools have decided about them so far.
+    """This asks tools about the frames behind one call, and holds what they have decided so far.
 
     Attributes:
         frames: the outermost frame and all below it, whose operators are identified.
@@ -39,15 +39,15 @@ class Asking:
         self._first_of = {frame.graph: frame for frame in reversed(self.frames)}
 
     def number(self, frame: Frame) -> int:
-        """Which of the frames it is."""
+        """Return the number of a frame among those behind the call."""
         return self._numbers[frame]
 
     def looking_at(self, frame: Frame) -> contextlib.AbstractContextManager[None]:
-        """A block in which tools look at an operator of a frame."""
+        """Open a block in which tools look at an operator of a frame."""
         return looking_at(Shown(self._values, frame))
 
     def looking_back_at(self, graph: Any) -> contextlib.AbstractContextManager[None]:
-        """A block in which tools look at the gradient of an operator of a graph."""
+        """Open a block in which tools look at the gradient of an operator of a graph."""
         return looking_at(Shown(self._values, self._first_of.get(graph, graph)))
 
     def plan(
@@ -58,7 +58,7 @@ class Asking:
         outputs: Sequence[Any],
         output_names: Sequence[str] = (),
     ) -> Plan:
-        """What the tools decide about an operator of a frame.
+        """Return what the tools decide about an operator of a frame.
 
         Args:
             frame: where it is.
@@ -87,7 +87,7 @@ class Asking:
         fixed: Sequence[int] = (),
         forward: ForwardSide | LayerSide | None = None,
     ) -> Inserting:
-        """What makes the stages at an operator or gradient.
+        """Return what makes the stages at an operator or gradient.
 
         Args:
             frame: where it is.

@@ -87,7 +87,7 @@ def _keep(stage: Stage, positions: Sequence[int], operator: str) -> None:
 
 
 class _ForwardPart:
-    """The nodes that a custom gradient stands for."""
+    """A forward part is the nodes whose gradient a custom gradient gives."""
 
     def __init__(self, frame: Frame, nodes: Sequence[str]) -> None:
         self._frame = frame
@@ -100,13 +100,13 @@ class _ForwardPart:
                     self._readers.setdefault(self._taken(*place), set()).add(place)
 
     def called(self) -> Iterator[Frame]:
-        """The frames of the functions that they call."""
+        """List the frames of the functions that these nodes call."""
         for node in self._nodes:
             for child in self._frame.children.get(node, ()):
                 yield from child.walk()
 
     def parted(self, stage: Stage) -> Iterator[int]:
-        """Positions of the tensors that a stage may replace, and that must stay what they are."""
+        """List positions of tensors that a stage may replace, but that must stay what they are."""
         anchor = stage.anchor
         if isinstance(anchor, LayerAnchor):
             yield from self._parted_by_layer(stage, self._frame.layers.calls[anchor.layer])
@@ -129,7 +129,7 @@ class _ForwardPart:
                 yield position
 
     def _parted_by_layer(self, stage: Stage, layer: Layer) -> Iterator[int]:
-        """The same at a layer: those that are made here, or that some nodes read as they were."""
+        """List such positions at a layer: tensors made here, or that some nodes read unchanged."""
         before, inside = stage.point is Point.BEFORE_OP, set(layer.nodes)
         for position in stage.changed:
             tensor = self._frame.tensor((layer.inputs if before else layer.outputs)[position])

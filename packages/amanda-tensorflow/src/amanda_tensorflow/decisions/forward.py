@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ForwardDecisions:
-    """Asks the tools about the forward operators of frames.
+    """This asks the tools about the forward operators of frames.
 
     Attributes:
         producing: what makes the inputs of these.
@@ -40,7 +40,7 @@ class ForwardDecisions:
         self.producing = Producing()
 
     def of_frame(self, frame: Frame) -> None:
-        """Ask about a function's operators, those of a function that it calls where it does."""
+        """Ask about a function's operators; a called function's come where it is called."""
         if frame in self._visited or frame in self._layers.replaced:
             return
         self._visited.add(frame)
@@ -90,7 +90,7 @@ class ForwardDecisions:
         )
 
     def _whole(self, frame: Frame, whole: Whole, group: Group) -> None:
-        """A composite, for the tools to which it is one operator."""
+        """Ask about a composite, for the tools to which it is one operator."""
         composite, operator = whole
         inputs = [frame.graph.get_tensor_by_name(f"{n}:{i}") for n, i in composite.inputs]
         outputs = [frame.operations[group.root].outputs[0]]
@@ -122,12 +122,12 @@ class ForwardDecisions:
 
 
 def _with_values(tensors: Sequence[Any]) -> list[Any]:
-    """Tensors where variables of version 1 may have no value yet: None in their place."""
+    """Return tensors, with None for variables of version 1, which may have no value yet."""
     return [None if tensor.dtype._is_ref_dtype else tensor for tensor in tensors]
 
 
 def _taken_with_others(frame: Frame, operation: Any) -> list[int]:
-    """The inputs of an operator that no routine may replace.
+    """List the inputs of an operator that no routine may replace.
 
     An operator that holds state of its own runs as it is, in a session, and what it takes is then
     exchanged for all who take it. That cannot be done for what is fed, or what several of them

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class GradientDecisions:
-    """Asks the tools about the gradients that frames compute."""
+    """This asks the tools about the gradients that frames compute."""
 
     def __init__(self, asking: Asking, layers: LayerDecisions) -> None:
         self._asking = asking
@@ -70,7 +70,7 @@ class GradientDecisions:
                     self._operator(frame, number, operator, graph)
 
     def asked_elsewhere(self) -> Iterator[Asked]:
-        """What routines ask for of the operators here whose gradients other functions compute.
+        """List what routines ask for of operators here whose gradients other functions compute.
 
         These run later, with what is handed to them then; so the tools decide about those gradients
         now.
@@ -82,7 +82,7 @@ class GradientDecisions:
                 yield from self._of_layers.asked_elsewhere(frame.graph)
 
     def _asked_in(self, frame: Frame, graph: Any) -> Iterator[Asked]:
-        """What they ask for of the operators of a graph, in a frame of those gradients."""
+        """List what routines ask for of a graph's operators, given a frame of the gradients."""
         operators: Mapping[str, TensorFlowOperator] = operators_of(graph)
         wholes = wholes_of(graph, self._engine)
         parts = parts_of(wholes)
@@ -109,7 +109,7 @@ class GradientDecisions:
         return plan is not None and plan.gradient
 
     def _may_be_watched(self, operator: TensorFlowOperator) -> bool:
-        """Whether a tool may want to see what computes an operator's gradient."""
+        """Tell whether a tool may want to see what computes an operator's gradient."""
         plan = self._engine.plan(operator)
         return plan is None or plan.backward or plan.gradient
 
@@ -118,7 +118,7 @@ class GradientDecisions:
             return self._engine.gradient_plan(shown)
 
     def _whole(self, frame: Frame, number: int, whole: Whole, graph: Any) -> None:
-        """The gradient of a composite as a whole."""
+        """Ask about the gradient of a composite as a whole."""
         shown, group, grad_inputs = self._shown_whole(frame, number, whole, graph)
         calls, operator = frame.gradients.calls, whole.operator
         plan = self._gradient_plan(shown, graph)
@@ -139,7 +139,7 @@ class GradientDecisions:
     def _shown_whole(
         self, frame: Frame, number: int, whole: Whole, graph: Any
     ) -> tuple[Execution, GradientGroup, list[Any]]:
-        """What tools are shown of the gradient of a composite, what computes it, and it."""
+        """Return what tools are shown of a composite's gradient, its calls, and the gradients."""
         composite, operator = whole
         group = gradient_group(frame, number, whole, graph)
         calls = frame.gradients.calls
@@ -167,7 +167,7 @@ class GradientDecisions:
     def _shown(
         self, frame: Frame, call: GradientCall, operator: TensorFlowOperator, operation: Any
     ) -> Execution:
-        """What tools are shown of the gradient of an operator."""
+        """Return what tools are shown of the gradient of an operator."""
         return Execution(
             operator,
             list(operation.inputs),
@@ -181,7 +181,7 @@ class GradientDecisions:
     def _operator(
         self, frame: Frame, number: int, operator: TensorFlowOperator, forward_graph: Any
     ) -> None:
-        """The gradient of an operator as a whole, and each operator that computes it."""
+        """Ask about the gradient of an operator as a whole, and each operator that computes it."""
         call = frame.gradients.calls[number]
         operation = forward_graph.get_operation_by_name(call.forward)
         inputs, outputs = list(operation.inputs), list(operation.outputs)
@@ -206,7 +206,7 @@ class GradientDecisions:
         forward: Execution,
         forward_graph: Any,
     ) -> None:
-        """One operator that computes a gradient, and takes gradients at some positions."""
+        """Ask about one operator that computes a gradient, and takes those at some positions."""
         operation = frame.operations[name]
         number = frame.gradients.number_of(name, frame.body.nodes[name].op)
         backward_operator = operator.gradient_operator(operation, number)
@@ -231,6 +231,6 @@ class GradientDecisions:
 
 
 def _is_aligned(call: GradientCall, operation: Any) -> bool:
-    """Whether there is a gradient, or None, for each output and for each input."""
+    """Tell whether there is a gradient, or None, for each output and for each input."""
     outgoing, incoming = len(call.grad_inputs), len(call.grad_outputs)
     return incoming == len(operation.outputs) and outgoing == len(operation.inputs)

@@ -26,7 +26,7 @@ _NO_ROWS: Mapping[int, Rows] = {}
 
 
 class Inserting:
-    """Makes the stages at one operator or gradient.
+    """This makes the stages at one operator or gradient.
 
     Args:
         stages: where they are added.
@@ -57,7 +57,7 @@ class Inserting:
         self._forward = forward
 
     def around(self, plan: Plan, tensors: Sequence[Any], results: Sequence[Any]) -> None:
-        """All that a plan says of an operator or backward operator.
+        """Make stages of all that a plan says of an operator or backward operator.
 
         Args:
             plan: the plan.
@@ -76,7 +76,7 @@ class Inserting:
         names: Sequence[str | None],
         of: Sequence[Any],
     ) -> None:
-        """Routines on gradients, of which there may be some rows.
+        """Make stages of routines on gradients, of some of which there may be only some rows.
 
         Args:
             actions: the routines, all at one point.
@@ -108,7 +108,7 @@ class Inserting:
         fixed: Sequence[int] = (),
         rows: Mapping[int, Rows] = _NO_ROWS,
     ) -> None:
-        """Routines one after the other; neighbours of one kind are one stage.
+        """Make stages of routines that run one after the other; neighbours of a kind share a stage.
 
         Args:
             actions: the routines, all at one point.
@@ -156,7 +156,7 @@ class Inserting:
 
 
 def no_whole(action: Action, operator: TensorFlowOperator, why: str) -> UnsupportedError:
-    """The error for a routine that is to be given the whole of a gradient, but cannot be."""
+    """Make the error for a routine that wants the whole of a gradient, which it cannot be given."""
     return UnsupportedError(
         f"{action.tool.name}: of the gradient of {operator.named} there are some rows "
         f"(tf.IndexedSlices), and {why}; have a tool of TensorFlow's vocabulary look at the rows"
@@ -164,6 +164,6 @@ def no_whole(action: Action, operator: TensorFlowOperator, why: str) -> Unsuppor
 
 
 def _first_size(tensor: Any) -> int | None:
-    """The size of the first axis, None if that is known only when the graph runs."""
+    """Return the size of the first axis, None if that is known only when the graph runs."""
     shape = tensor.shape
     return shape[0] if shape.rank else None

@@ -1,4 +1,4 @@
-"""What the tools decide about the gradients of layers: where these are computed, and from what.
+"""The tools decide about the gradients of layers; this finds where and of what those are computed.
 
 The gradient of a result is what comes into the gradient of the node that makes it, and that of an
 input the sum of what the gradients of those return that read it in the layer. What is decided about
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class LayerGradientDecisions:
-    """Inserts what tools want at the gradients of layers that frames compute."""
+    """This inserts what tools want at the gradients of layers that frames compute."""
 
     def __init__(self, asking: Asking, layers: LayerDecisions) -> None:
         self._asking = asking
@@ -46,7 +46,7 @@ class LayerGradientDecisions:
         self._homes: dict[Any, Frame] = {frame.graph: frame for frame in asking.frames}
 
     def of_frame(self, frame: Frame) -> None:
-        """Insert it at the gradients in a frame, wherever the layers are."""
+        """Insert stages at the layers' gradients in a frame, wherever the layers are."""
         calls: dict[Any, dict[str, dict[Turn, int]]] = collections.defaultdict(dict)
         for number, call in enumerate(frame.gradients.calls):
             graph = call.forward_graph()
@@ -58,18 +58,18 @@ class LayerGradientDecisions:
                 self._of_graph(frame, self._home(graph), by_operator)
 
     def asked_elsewhere(self, graph: Any) -> Iterator[Asked]:
-        """What is asked of the layers of a graph by routines on gradients in other functions."""
+        """List what routines on gradients in other functions ask for of a graph's layers."""
         for layer, _, plan in self._decided(self._home(graph)):
             yield from LayerSide(self._home(graph), layer).asked(plan.asked).values()
 
     def _home(self, graph: Any) -> Frame:
-        """A frame of a graph, which may not run now."""
+        """Return a frame of a graph, which may not run now."""
         if graph not in self._homes:
             self._homes[graph] = Frame.of_graph(graph)
         return self._homes[graph]
 
     def _decided(self, home: Frame) -> Iterator[tuple[Layer, TensorFlowOperator, Plan]]:
-        """The layers of a graph at whose gradients something is inserted."""
+        """List the layers of a graph at whose gradients something is inserted."""
         for layer in home.layers.calls.values():
             plan = self._layers.known(home, layer)
             operator = layer.call.operator()
@@ -93,7 +93,7 @@ class LayerGradientDecisions:
         calls: Calls,
         numbered: tuple[int, Turn],
     ) -> None:
-        """One time that the gradient of a layer is computed."""
+        """Insert at one of the times that the gradient of a layer is computed."""
         number, turn = numbered
         at = {name: by_turn[turn] for name, by_turn in calls.items() if turn in by_turn}
         said = next(iter(plan.decisions))[1].tool.name, operator.named
@@ -119,7 +119,7 @@ class LayerGradientDecisions:
 
 
 class _LayerGradient:
-    """One time that the gradient of a layer is computed in a frame.
+    """A layer gradient is one time that the gradient of a layer is computed in a frame.
 
     Args:
         frame: where.
@@ -145,7 +145,7 @@ class _LayerGradient:
         self._calls = frame.gradients.calls
 
     def parts(self, name: str) -> Iterator[tuple[int, int]]:
-        """The calls that return parts of the gradient of a tensor that is read in the layer."""
+        """List the calls that return parts of the gradient of a tensor that the layer reads."""
         for node, position in self._home.layers.readers(self._layer, self._home.tensor(name)):
             number = self._at.get(_name(self._home, node))
             if number is None:
@@ -155,7 +155,7 @@ class _LayerGradient:
                 yield number, position
 
     def output(self, name: str) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
-        """Where the gradient of a result comes in, and its parts where it is not all of that."""
+        """Find where the gradient of a result comes in, and its parts where it is not all of it."""
         operation, position = split(name)
         number = self._at.get(operation)
         if number is None or position >= len(self._calls[number].grad_outputs):
@@ -180,13 +180,13 @@ class _LayerGradient:
         return (number, position), tuple(t for t in every if t not in inside)
 
     def came_in(self, place: tuple[int, int] | None, parts: Sequence[str]) -> Any:
-        """A tensor of the graph like the gradient of a result."""
+        """Return a tensor of the graph like the gradient of a result."""
         if parts:
             return self._frame.graph_tensor(parts[0])
         return place and self._frame.computed(self._calls[place[0]].grad_outputs[place[1]])
 
     def returned(self, uses: Sequence[tuple[int, int]]) -> Any:
-        """A tensor of the graph like the gradient of an input."""
+        """Return a tensor of the graph like the gradient of an input."""
         if not uses:
             return None
         number, position = uses[0]
@@ -213,7 +213,7 @@ def _name(home: Frame, node: str) -> str:
 
 
 def _turn(frame: Frame, made: Turn) -> Turn:
-    """The narrowest range of nodes that computes gradients and in which a call is."""
+    """Find the narrowest range of nodes that computes gradients and has a call in it."""
     around = [s for s in notes_of(frame.graph).sections if s[0] <= made[0] and made[1] <= s[1]]
     return min(around, key=lambda s: s[1] - s[0], default=(0, 0))
 

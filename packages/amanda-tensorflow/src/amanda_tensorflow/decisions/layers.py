@@ -1,4 +1,4 @@
-"""What the tools decide about calls of layers: forward, and about their gradients."""
+"""The tools decide about calls of layers, forward and as to their gradients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HANDED_ON = (
 
 
 class LayerDecisions:
-    """Asks the tools about the calls of layers of frames.
+    """This asks the tools about the calls of layers in frames.
 
     Attributes:
         replaced: the frames in which nobody sees the operators, since a layer that calls them is
@@ -63,12 +63,12 @@ class LayerDecisions:
                     self._layer(frame, layer)
 
     def hides(self, frame: Frame, node: str) -> bool:
-        """Whether a node is in a layer that is replaced, of which nobody sees the inside."""
+        """Tell whether a node is in a layer that is replaced, of which nobody sees the inside."""
         numbers = self._replaced.get(frame, set())
         return bool(numbers) and not numbers.isdisjoint(frame.layers.path(node))
 
     def hides_operator(self, graph: Any, name: str) -> bool:
-        """Whether an operator is in a layer that is replaced, wherever its graph runs."""
+        """Tell whether an operator is in a layer that is replaced, wherever its graph runs."""
         frames = [frame for frame in self._asking.frames if frame.graph is graph]
         return bool(frames) and all(
             frame in self.replaced
@@ -77,14 +77,14 @@ class LayerDecisions:
         )
 
     def known(self, frame: Frame, layer: Layer) -> Plan | None:
-        """What the tools decide about a layer that may not run now; None for one nobody wants."""
+        """Return the tools' plan for a layer that may not run now; None for one nobody wants."""
         operator = self._wanted(layer)
         if operator is None or not self._replaced.get(frame, set()).isdisjoint(layer.path):
             return None
         return self._plan(frame, layer, operator)
 
     def _plan(self, frame: Frame, layer: Layer, operator: TensorFlowOperator) -> Plan:
-        """What the tools decide about a layer; while nothing is kept, once for each call."""
+        """Return the tools' plan for a layer, asking once a call even where no plan is kept."""
         if (frame.graph, layer.number) not in self._plans:
             inputs, outputs = tensors(frame, layer.inputs), tensors(frame, layer.outputs)
 
@@ -182,7 +182,7 @@ class LayerDecisions:
 
 
 def _runs(frame: Frame, layer: Layer) -> bool:
-    """Whether a layer runs: more of it than what reads variables, for nobody.
+    """Tell whether a layer runs: more of it than what reads variables, for nobody.
 
     Of one that makes no nodes nobody can tell otherwise.
     """
@@ -191,7 +191,7 @@ def _runs(frame: Frame, layer: Layer) -> bool:
 
 
 def _there(frame: Frame, given: Sequence[Any]) -> list[Any]:
-    """Tensors, None for those that a session does not compute, since nobody reads them."""
+    """List tensors, None for those that a session does not compute, since nobody reads them."""
     found = []
     for tensor in given:
         name = frame.tensor(tensor.name)

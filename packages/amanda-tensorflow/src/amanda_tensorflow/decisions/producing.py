@@ -1,4 +1,4 @@
-"""What makes the inputs of operators: told from the graph, across what no tool looks at."""
+"""This finds in a graph what makes the inputs of operators, across what no tool looks at."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOOPS = frozenset(["While", "StatelessWhile"])
 
 
 class Producing:
-    """The operators that tools look at, and what they take, in all frames behind one call."""
+    """This knows the operators that tools look at, and what they take, in all frames of a call."""
 
     def __init__(self) -> None:
         self._taken: list[tuple[Frame, Plan, Sequence[str]]] = []
@@ -37,7 +37,7 @@ class Producing:
         plan: Plan,
         inputs: Sequence[str],
     ) -> None:
-        """An operator was decided about.
+        """Note an operator that was decided about.
 
         Args:
             frame: where it is.
@@ -61,7 +61,7 @@ class Producing:
     def _producers(
         self, frame: Frame, tensor: str, tool: Tool
     ) -> Iterator[tuple[TensorFlowOperator, int]]:
-        """The outputs of operators that a tool looks at which a tensor of a frame is."""
+        """List the outputs, of operators that a tool looks at, that a tensor of a frame is."""
         waiting, seen = [(frame, tensor)], set()
         while waiting:
             place = waiting.pop(0)
@@ -80,7 +80,7 @@ class Producing:
 
 
 def _behind(frame: Frame, tensor: str) -> Iterator[tuple[Frame, str]]:
-    """What a tensor is, or may be, that is made by nothing that a tool looks at."""
+    """List what a tensor is, or may be, if nothing that a tool looks at makes it."""
     argument = frame.body.argument(tensor)
     if argument is not None:
         if frame.parent is None:
