@@ -1,1 +1,1 @@
-"""A call runs frames of nodes; this tells which operators they are, or compute the gradients of."""
+"""These modules tell which operators the nodes of a graph are, or compute the gradients of."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_attrs(operation: Any) -> Mapping[str, Any]:
-    """The attributes of an operation as plain Python values; types and shapes as such."""
+    """Return the attributes of an operation as plain Python values; types and shapes as such."""
     found = {}
     for name, value in sorted(operation.node_def.attr.items()):
         if not name.startswith("_"):

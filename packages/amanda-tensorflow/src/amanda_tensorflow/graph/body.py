@@ -19,18 +19,18 @@ _REFERENCE = 100
 
 
 def split(tensor: str) -> tuple[str, int]:
-    """Name of the node, and index of its output."""
+    """Split the name of a tensor into the name of its node and the index of the output."""
     name, _, index = tensor.rpartition(":")
     return name, int(index)
 
 
 def data_inputs(node: Any) -> list[str]:
-    """The tensors that a node of a GraphDef takes."""
+    """List the tensors that a node of a GraphDef takes."""
     return [name if ":" in name else f"{name}:0" for name in node.input if not name.startswith("^")]
 
 
 def control_inputs(node: Any) -> list[str]:
-    """The names of the nodes that must run before a node does."""
+    """List the names of the nodes that must run before a node does."""
     return [name[1:] for name in node.input if name.startswith("^")]
 
 
@@ -42,11 +42,11 @@ def set_inputs(node: Any, data: Iterable[str], control: Iterable[str]) -> None:
 
 
 class UnknownOpError(LookupError):
-    """A node's operator is not registered in this process."""
+    """This is raised where a node's operator is not registered in this process."""
 
 
 class Body:
-    """Holds NodeDefs by name, with the arguments that come in and the tensors that go out.
+    """A body holds NodeDefs by name, with the arguments that come in and the tensors that go out.
 
     Args:
         nodes, arguments, outputs, controls: see the attributes.
@@ -81,7 +81,7 @@ class Body:
 
     @classmethod
     def of_function(cls, definition: Any, signature_of: Callable[[str], Any] | None = None) -> Body:
-        """The body of a FunctionDef.
+        """Make the body of a FunctionDef.
 
         Args:
             definition: the FunctionDef; it is not changed.
@@ -104,7 +104,7 @@ class Body:
         return body
 
     def to_function(self, name: str, without_attrs: Iterable[str] = ()) -> Any:
-        """A FunctionDef of that name, otherwise like the one it came from."""
+        """Make a FunctionDef of that name, otherwise like the one it came from."""
         definition = function_pb2.FunctionDef()
         original = self.definition
         definition.signature.CopyFrom(original.signature)
@@ -140,18 +140,18 @@ class Body:
         return definition
 
     def part(self, names: Iterable[str], outputs: Sequence[str]) -> Body:
-        """Some of its nodes, with the same arguments, as the body of a function of its own."""
+        """Make the body of a function of its own of some of the nodes, with the same arguments."""
         nodes = {name: self.nodes[name] for name in names}
         return Body(nodes, self.arguments, outputs, (), self._signature_of, self._dtype_of)
 
     # Looking
 
     def argument(self, tensor: str) -> int | None:
-        """Index of the argument that a tensor is, None for the output of a node."""
+        """Return the index of the argument that a tensor is, None for the output of a node."""
         return self._argument_index.get(split(tensor)[0])
 
     def dtype(self, tensor: str) -> int:
-        """Data type of a tensor, as in ``types.proto``."""
+        """Return the data type of a tensor, as in ``types.proto``."""
         name, index = split(tensor)
         if name in self._argument_index:
             return self.arguments[self._argument_index[name]][1]
@@ -160,11 +160,11 @@ class Body:
         return self.dtypes(self.nodes[name])[index]
 
     def dtypes(self, node: Any) -> list[int]:
-        """Data types of all outputs of a node."""
+        """List the data types of all outputs of a node."""
         return [dtype for _, dtypes in self._output_args(node) for dtype in dtypes]
 
     def behind(self, names: Iterable[str]) -> set[str]:
-        """The nodes that some nodes need, and those themselves."""
+        """Return the nodes that some nodes depend on, and those themselves."""
         needed: set[str] = set()
         waiting = list(names)
         while waiting:
@@ -177,19 +177,19 @@ class Body:
         return needed
 
     def running(self) -> set[str]:
-        """The nodes that a result or an effect depends on; the others never run."""
+        """Return the nodes that a result or an effect depends on; the others never run."""
         asked = [split(tensor)[0] for tensor in self.outputs] + self.controls
         asked += [name for name in self.nodes if self.is_stateful(name)]
         return self.behind(asked)
 
     def is_stateful(self, name: str) -> bool:
-        """Whether a node has effects, or depends on those of others."""
+        """Tell whether a node has effects, or depends on the effects of others."""
         return bool(self._op_def(self.nodes[name]).is_stateful)
 
     # Editing
 
     def unused(self, name: str) -> str:
-        """A name for a new node, which is numbered if there is one of it."""
+        """Return a name for a new node, with a number if another one has the name."""
         names = (f"{name}_{number}" if number else name for number in itertools.count())
         return next(name for name in names if name not in self.nodes)
 
@@ -201,7 +201,7 @@ class Body:
         controls: Iterable[str] = (),
         device: str = "",
     ) -> Any:
-        """A new node; attributes are the caller's to set."""
+        """Add a new node; attributes are the caller's to set."""
         assert name not in self.nodes, name
         node = node_def_pb2.NodeDef(name=name, op=op, device=device)
         set_inputs(node, inputs, controls)
@@ -209,7 +209,7 @@ class Body:
         return node
 
     def add_argument(self, dtype: int) -> str:
-        """A new last argument, as a tensor."""
+        """Add a new last argument, and return it as a tensor."""
         name = f"amanda_argument_{len(self.arguments)}"
         self._argument_index[name] = len(self.arguments)
         self.arguments.append((name, dtype))
@@ -243,7 +243,7 @@ class Body:
         return found
 
     def _flat(self, tensor: str) -> str:
-        """``node:product:0`` as ``node:0``."""
+        """Spell ``node:product:0``, as in a FunctionDef, as ``node:0``."""
         parts = tensor.split(":")
         if len(parts) == 1:
             return f"{tensor}:0"
@@ -256,7 +256,7 @@ class Body:
         raise LookupError(f"node {name!r} has no output {output!r}")
 
     def _nested(self, tensor: str) -> str:
-        """``node:0`` as ``node:product:0``."""
+        """Spell ``node:0`` as ``node:product:0``, as in a FunctionDef."""
         name, index = split(tensor)
         if name in self._argument_index:
             return name
@@ -268,7 +268,7 @@ class Body:
 
 
 def input_names(node: Any, op_def: Any) -> list[str]:
-    """The operator's names of the data inputs; elements of a list as ``values[0]``."""
+    """List the operator's names of the data inputs; elements of a list as ``values[0]``."""
     names: list[str] = []
     for arg in op_def.input_arg:
         if arg.number_attr:
@@ -283,7 +283,7 @@ def input_names(node: Any, op_def: Any) -> list[str]:
 
 
 def _attr(node: Any, op_def: Any, name: str) -> Any:
-    """An attribute, which a node may leave out if it has its default value."""
+    """Return an attribute, which a node may leave out if it has its default value."""
     if name in node.attr:
         return node.attr[name]
     return next(attr.default_value for attr in op_def.attr if attr.name == name)

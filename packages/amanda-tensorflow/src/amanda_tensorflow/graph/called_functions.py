@@ -32,17 +32,17 @@ STATEFUL = {
 
 
 def calls_functions(op: str) -> bool:
-    """Whether nodes of a type call functions that are frames of their own."""
+    """Tell whether nodes of a type call functions that are frames of their own."""
     return op in _CALLS
 
 
 def arguments_begin(op: str) -> int:
-    """Which input of a node that calls functions is their first argument."""
+    """Tell which input of a node that calls functions is their first argument."""
     return _CALLS[op][1]
 
 
 def functions_of(node: Any) -> list[tuple[str, str]]:
-    """Attribute and name of each function that a node calls in the ordinary course."""
+    """List attribute and name of each function that a node calls in the ordinary course."""
     found: list[tuple[str, str]] = []
     for attr in _CALLS.get(node.op, ((), 0))[0]:
         value = node.attr[attr]
@@ -66,7 +66,7 @@ def rename_function(node: Any, attr: str, old: str, new: str) -> None:
 
 
 def find_function(graph: Any, name: str) -> Any:
-    """The AtomicFunction of a name in a graph or those around it; None if there is none."""
+    """Find the AtomicFunction of a name in a graph or those around it; None if there is none."""
     while graph is not None:
         function = graph._get_function(name)
         if function is not None:
@@ -76,7 +76,7 @@ def find_function(graph: Any, name: str) -> Any:
 
 
 def definition_of(graph: Any, name: str) -> Any:
-    """The definition of a function that a graph calls.
+    """Find the definition of a function that a graph calls.
 
     Raises:
         NotFoundError: there is none.
@@ -86,7 +86,7 @@ def definition_of(graph: Any, name: str) -> Any:
 
 
 def graph_of(owner: Any, name: str, definition: Any) -> Any:
-    """A graph for a function of which only the definition is known, the same one every time."""
+    """Make a graph for a function of which only the definition is known, or return the one made."""
     graphs = notes_of(owner).functions
     if name not in graphs:
         with context.graph_mode(), owner.as_default():
@@ -97,7 +97,7 @@ def graph_of(owner: Any, name: str, definition: Any) -> Any:
 
 
 def signatures(graph: Any) -> Callable[[str], Any]:
-    """Gives the OpDef of a function that nodes of a graph call by its own name, if there is one."""
+    """Make a function that finds the OpDef of a function that a graph's nodes call by name."""
 
     def signature_of(name: str) -> Any:
         function = find_function(graph, name)

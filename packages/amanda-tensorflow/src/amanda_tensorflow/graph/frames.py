@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Frame:
-    """One function body, as called from one place.
+    """A frame is one function body, as called from one place.
 
     Attributes:
         body: its nodes, to be edited.
@@ -99,30 +99,30 @@ class Frame:
 
     @classmethod
     def of_function(cls, function: Any) -> Frame:
-        """The outermost frame of an AtomicFunction that is called."""
+        """Make the outermost frame of an AtomicFunction that is called."""
         graph = function.graph
         body = Body.of_function(function.definition, signatures(graph))
         return cls(body, graph, function)
 
     @classmethod
     def of_graph(cls, graph: Any) -> Frame:
-        """All of a graph as an outermost frame, to look at."""
+        """Make an outermost frame of all of a graph, to look at."""
         nodes = {operation.name: operation.node_def for operation in graph.get_operations()}
         return cls(Body(nodes, signature_of=signatures(graph)), graph)
 
     def node(self, operation: str) -> str | None:
-        """The node that an operation of the graph is, if it is here."""
+        """Return the node that an operation of the graph is; None if this frame has none of it."""
         return self._nodes.get(operation)
 
     def tensor(self, name: str) -> str:
-        """A tensor of the graph as one of the body."""
+        """Return the body's name for a tensor of the graph."""
         if name in self._arguments:
             return self._arguments[name]
         operation, index = split(name)
         return f"{self._nodes.get(operation, operation)}:{index}"
 
     def graph_tensor(self, tensor: str) -> Any:
-        """A tensor of the body, before anything was edited, as one of the graph."""
+        """Return the graph's tensor for one that the body had before anything was edited."""
         name, index = split(tensor)
         if (argument := self.body.argument(tensor)) is not None:
             return self.graph.inputs[argument]
@@ -131,11 +131,11 @@ class Frame:
 
     @property
     def outermost(self) -> Frame:
-        """The frame of what the program calls."""
+        """Return the frame of what the program calls."""
         return self if self.parent is None else self.parent.outermost
 
     def computed(self, name: str | None) -> Any:
-        """A tensor of the graph by its name; None for one that nothing here asks for."""
+        """Return a tensor of the graph by its name; None for one that nothing here asks for."""
         if name is None:
             return None
         tensor = self.tensor(name)
@@ -144,36 +144,36 @@ class Frame:
         return self.graph.get_tensor_by_name(name)
 
     def walk(self) -> Iterator[Frame]:
-        """This frame and all below it."""
+        """List this frame and all frames below it."""
         yield self
         for frames in self.children.values():
             for frame in frames:
                 yield from frame.walk()
 
     def forward_nodes(self) -> Iterator[str]:
-        """The nodes that are operators of the model, in a stable order."""
+        """List the nodes that are operators of the model, in a stable order."""
         for name, node in self.body.nodes.items():
             if name not in self.gradients.nodes and node.op not in STRUCTURE:
                 yield name
 
     def forward_operations(self) -> Iterator[tuple[str, str]]:
-        """Name in the graph and type of those nodes."""
+        """List the name in the graph and the type of each operator of the model."""
         for name in self.forward_nodes():
             yield self.operations[name].name, self.body.nodes[name].op
 
     def in_loop(self, name: str) -> bool:
-        """Whether a node is in a loop of version 1."""
+        """Tell whether a node is in a loop of version 1."""
         within = self.operations[name]._get_control_flow_context()
         return control_flow_util.GetContainingWhileContext(within) is not None
 
     @functools.cached_property
     def layers(self) -> Layers:
-        """The calls of layers, as they were before anything was edited."""
+        """Return the calls of layers, as they were before anything was edited."""
         return Layers(self)
 
     @property
     def scope(self) -> str:
-        """The name scope that the function is called in; names in loops and branches have it."""
+        """Return the name scope of the call; nodes in loops and branches have it in their names."""
         if self.parent is None:
             return ""
         operation = self.parent.operations[self.call]
@@ -185,19 +185,19 @@ class Frame:
     # Control and state
 
     def mark_edited(self) -> None:
-        """This frame, and so all its callers, are not what they were."""
+        """Note that this frame, and so all its callers, are not what they were."""
         self.edited = True
         if self.parent is not None and not self.parent.edited:
             self.parent.mark_edited()
 
     def mark_ordered(self) -> None:
-        """What runs in here, and so each call of it, has to keep the order of the program."""
+        """Note that what runs here, and so each call of it, has to keep the program's order."""
         self.ordered = True
         if self.parent is not None and not self.parent.ordered:
             self.parent.mark_ordered()
 
     def mark_host(self) -> None:
-        """Python runs in here, so neither this frame nor its callers can be compiled by XLA."""
+        """Note that Python runs in here, so XLA can compile neither this frame nor its callers."""
         self.host = True
         self.mark_edited()
         if self.parent is not None:
@@ -209,20 +209,20 @@ class Frame:
     # Values from frame to frame
 
     def caller_tensor(self, argument: int) -> str:
-        """The tensor in the parent that an argument was before anything was edited."""
+        """Return the tensor in the parent that an argument was before anything was edited."""
         assert self.parent is not None
         own = arguments_begin(self.parent.body.nodes[self.call].op)
         return self.parent.inputs[self.call][argument + own]
 
     def keeps(self, argument: int) -> bool:
-        """Whether an argument is what the caller gave, also when a loop runs the frame again."""
+        """Tell whether an argument is the caller's, also when a loop runs the frame again."""
         if self.parent is None or self.attr not in ("cond", "body"):
             return True
         body = self.parent.children[self.call][-1]
         return body.body.argument(body.outputs[argument]) == argument
 
     def pass_down(self, tensor: str) -> str:
-        """A tensor of the parent, as one of this frame."""
+        """Pass a tensor of the parent to this frame, and return it as one of this frame."""
         assert self.parent is not None
         if tensor not in self._down:
             siblings = self.parent.children[self.call]
@@ -239,7 +239,7 @@ class Frame:
         return self._down[tensor]
 
     def pass_up(self, tensor: str, like: str) -> str:
-        """A tensor of this frame, which is no loop's, as one of the parent.
+        """Pass a tensor of this frame, which is no loop's, up, and return it as one of the parent.
 
         Args:
             tensor: the tensor.
@@ -257,7 +257,7 @@ class Frame:
         return self._up[tensor]
 
     def add_loop_variable(self, initial: str, update: Callable[[str], str]) -> tuple[str, str]:
-        """A new variable of the loop whose body this frame is.
+        """Add a variable to the loop whose body this frame is.
 
         Args:
             initial: its first value, a tensor of the parent.
@@ -322,7 +322,7 @@ class Frame:
         return f"{name}:{len(self.body.dtypes(node)) - 1}"
 
     def _never_read(self, dtype: int, other: Frame, like: str) -> str:
-        """What a branch returns in place of a tensor that only another branch has."""
+        """Make what a branch returns in place of a tensor that only another branch has."""
         name = f"amanda/never_read_{len(self.body.outputs)}"
         operation = other.operations.get(split(like)[0])
         if operation is not None and operation.type == "OptionalFromValue":
@@ -339,7 +339,7 @@ class Frame:
 
 
 def _operations_of(body: Body, graph: Any) -> dict[str, Any]:
-    """The operation of a graph that each node of a body is.
+    """Find the operation of a graph that each node of a body is.
 
     A function's nodes are renamed where their names are those of arguments, and the graph may have
     grown since, but their order is the same.

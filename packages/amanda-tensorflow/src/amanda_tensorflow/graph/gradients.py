@@ -1,4 +1,4 @@
-"""Which nodes of a graph compute gradients, and of which operators."""
+"""This finds the nodes of a graph that compute gradients, and of which operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Gradients:
-    """Nodes of a graph that compute gradients are found here, with the operators these are of.
+    """The gradients of a graph are the nodes that compute them, and the operators these are of.
 
     Attributes:
         calls: the gradient functions that made nodes.
@@ -81,7 +81,7 @@ class Gradients:
             self.unnoted[None] = sorted(unknown.keys() - self.of_node.keys())
 
     def operators(self) -> Iterator[TensorFlowOperator]:
-        """The operators, and layers, known so far whose gradients they are."""
+        """List the operators, and layers, known so far whose gradients the graph computes."""
         graphs = {graph for call in self.calls if (graph := call.forward_graph()) is not None}
         for call in self.calls:
             graph = call.forward_graph()
@@ -94,7 +94,7 @@ class Gradients:
                     yield known
 
     def number_of(self, name: str, op: str) -> int:
-        """Which one of its type a node is, from 1, among those for one forward operator."""
+        """Tell which one of its type a node is, from 1, among those for one forward operator."""
         if name not in self._numbers:
             call = self.of_node[name]
             kind = (call.forward_graph, call.forward, op)
@@ -104,7 +104,7 @@ class Gradients:
 
 
 def carrying(frame: Frame, call: GradientCall) -> Iterator[tuple[str, list[int]]]:
-    """The nodes of a gradient function that depend on the gradients which came in.
+    """List the nodes of a gradient function that depend on the gradients which came in.
 
     Yields:
         Name of the node, and the positions of its inputs that are gradients.

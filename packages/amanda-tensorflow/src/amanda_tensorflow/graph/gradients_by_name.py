@@ -29,14 +29,14 @@ _OF_PARTS = (cond_v2._CondGradFuncGraph, while_v2._WhileBodyGradFuncGraph)
 
 
 def is_gradient(name: str) -> bool:
-    """Whether a node computes gradients, by its name."""
+    """Tell by its name whether a node computes gradients."""
     return _ANY.search(name) is not None
 
 
 def calls_by_name(
     graph: Any, operations: Mapping[str, Any]
 ) -> Iterator[tuple[GradientCall, list[str]]]:
-    """The gradients in a graph, as far as names tell, with the nodes of each.
+    """List the gradients in a graph, as far as names tell, with the nodes of each.
 
     Gradients that come in and go out are known only where there is one of each.
 
@@ -76,7 +76,7 @@ def calls_by_name(
 
 
 def _warn_of(graph: Any, alike: Sequence[str]) -> None:
-    """Say so, once for a graph, where gradients may be taken for those of another operator."""
+    """Warn, once for a graph, that gradients may be taken for those of another operator."""
     if not notes_of(graph).warned:
         notes_of(graph).warned = True
         warnings.warn(
@@ -90,7 +90,7 @@ def _warn_of(graph: Any, alike: Sequence[str]) -> None:
 
 
 def _forward(operation: Any, graph: Any) -> list[Any]:
-    """The operator that a gradient belongs to, followed by others that it might as well be."""
+    """Find the operator that a gradient belongs to, followed by others that it might as well be."""
     symbolic = _SYMBOLIC.match(operation.name)
     if symbolic is not None:
         return _found(graph, symbolic[1])
@@ -112,7 +112,7 @@ def _forward(operation: Any, graph: Any) -> list[Any]:
 
 
 def _forward_graph(graph: Any) -> Any:
-    """The graph of the forward operators: a backward function has captured their tensors."""
+    """Find the graph of the forward operators: a backward function has captured their tensors."""
     if isinstance(graph, _OF_PARTS):
         return graph._forward_graph
     for outer, _ in getattr(graph, "captures", ()):
@@ -129,12 +129,12 @@ def _found(graph: Any, name: str) -> list[Any]:
 
 
 def _around(operation: Any) -> set[Any]:
-    """The tensors that an operation takes and makes."""
+    """Return the tensors that an operation takes and makes."""
     return {*map(_source, operation.inputs), *map(_source, operation.outputs)}
 
 
 def _source(tensor: Any) -> Any:
-    """A reference to a tensor, or to the one outside that it was captured from."""
+    """Return a reference to a tensor, or to the one outside that it was captured from."""
     for outer, inner in getattr(tensor.graph, "captures", ()):
         if inner is tensor and not hasattr(outer, "numpy"):
             return outer.ref()

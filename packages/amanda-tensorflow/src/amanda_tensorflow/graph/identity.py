@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """An operator that was met, and by what to recognize it in another graph."""
+    """This is an operator that was met, with the keys that recognize it in another graph."""
 
     operator: weakref.ref[TensorFlowOperator]
     keys: frozenset[Hashable]
 
 
 class Identities:
-    """Knows the operators of all graphs that are alive."""
+    """This knows the operators of all graphs that are alive."""
 
     def __init__(self) -> None:
         self._by_place: dict[str, tuple[_Known, ...]] = {}
@@ -159,7 +159,7 @@ class Identities:
         return operator
 
     def _free(self, place: str) -> str:
-        """An id for an operator at a place."""
+        """Find a free id for an operator at a place."""
         return place if place not in self._ids else self._ids.free(place.partition("#")[0], first=2)
 
     def _keep(self, operator: TensorFlowOperator, place: str, keys: frozenset[Hashable]) -> None:
@@ -169,19 +169,19 @@ class Identities:
         self._by_place[place] = (*self._by_place.get(place, ()), _Known(reference, keys))
 
     def _forget(self, place: str, _: object) -> None:
-        """An operator at a place is gone."""
+        """Forget an operator at a place, as it is gone."""
         known = tuple(k for k in self._by_place.pop(place, ()) if k.operator() is not None)
         if known:
             self._by_place[place] = known
 
 
 def is_recomputed(graph: Any, made: Range) -> bool:
-    """Whether nodes with the ids of a range are forward code that runs in the backward pass."""
+    """Tell whether nodes with ids of a range are forward code that runs in the backward pass."""
     return any(id in notes_of(graph).recomputed for id in range(made[0] + 1, made[1] + 1))
 
 
 def place_of(graph: Any, around: str, name: str, op: str) -> tuple[str, str]:
-    """The scope of a node as the program knows it, and its place there."""
+    """Return the scope of a node as the program knows it, and its place there."""
     scope = within(around, declared_scope(graph, name.rpartition("/")[0]))
     if graph.get_operation_by_name(name)._id not in notes_of(graph).recomputed:
         return scope, f"{scope}/{op}" if scope else op

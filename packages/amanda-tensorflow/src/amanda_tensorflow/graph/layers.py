@@ -1,4 +1,4 @@
-"""The calls of layers in a frame: which nodes each is made of, and where tensors go in and out.
+"""The calls of layers in a frame are found here: their nodes, and where tensors go in and out.
 
 Calls lie within each other. A node is on the *path* of the calls around it; a tensor that one reads
 may leave some calls and enter others on its way there.
@@ -27,13 +27,13 @@ Path = tuple[int, ...]
 
 
 class LayerAnchor(NamedTuple):
-    """A call of a layer, as where something is inserted: its number in the graph."""
+    """This anchor says that something is inserted at a call of a layer, by its number."""
 
     layer: int
 
 
 class LayerGradient(NamedTuple):
-    """What computes the gradient of a call of a layer in one frame.
+    """This anchor is what computes the gradient of a call of a layer in one frame.
 
     Attributes:
         layer: number of the call.
@@ -53,14 +53,14 @@ class LayerGradient(NamedTuple):
     uses: tuple[tuple[tuple[int, int], ...], ...]
 
     def calls(self) -> set[int]:
-        """The numbers of the gradient calls."""
+        """Return the numbers of the gradient calls."""
         ends = {place[0] for place in self.outputs if place is not None}
         return ends | {number for uses in self.uses for number, _ in uses}
 
 
 @dataclass(slots=True, eq=False)
 class Layer:
-    """One call of a layer in one frame.
+    """This is one call of a layer in one frame.
 
     Attributes:
         number: which call of the graph it is.
@@ -87,7 +87,7 @@ class Layer:
 
 
 class Layers:
-    """The calls of layers in a frame.
+    """These are the calls of layers in a frame.
 
     Attributes:
         calls: all of them that were noted, by their numbers, outermost and earlier ones first.
@@ -118,11 +118,11 @@ class Layers:
             self._paths.update(dict.fromkeys(layer.nodes, (*path, number)))
 
     def path(self, node: str) -> Path:
-        """The calls that a node is in."""
+        """Return the calls that a node is in."""
         return self._paths.get(node, ())
 
     def readers(self, layer: Layer, tensor: str) -> Iterator[tuple[str, int]]:
-        """The nodes of a call that read a tensor of the frame, and at which positions."""
+        """List the nodes of a call that read a tensor of the frame, and at which positions."""
         for node in layer.nodes:
             for position, read in enumerate(self._inputs[node]):
                 if read == tensor:
@@ -155,7 +155,7 @@ def _layer(
 
 
 def _captured(graph: Any) -> dict[tuple[str, int], str]:
-    """What a graph has captured of others, by name and the number of the other graph."""
+    """Map what a graph has captured of others, by name and the number of the other graph."""
     return {
         (outer.name, notes_of(outer.graph).number): inner.name
         for outer, inner in getattr(graph, "captures", ())
@@ -164,12 +164,12 @@ def _captured(graph: Any) -> dict[tuple[str, int], str]:
 
 
 def tensors(frame: Frame, names: Sequence[str]) -> list[Any]:
-    """Tensors of a frame's graph by their names."""
+    """List tensors of a frame's graph by their names."""
     return [frame.graph.get_tensor_by_name(name) for name in names]
 
 
 def scope_of(graph: Any, around: str, call: LayerCall) -> str:
-    """The path of a layer, as the scopes of operators in it begin.
+    """Return the path of a layer, with which the scopes of operators in it begin.
 
     Args:
         graph: where it is called.
@@ -181,7 +181,7 @@ def scope_of(graph: Any, around: str, call: LayerCall) -> str:
 
 
 def layers_around(frame: Frame, operator: Operator) -> list[tuple[str, LayerCall]]:
-    """The calls of layers around an operator, outermost first, with their paths.
+    """List the calls of layers around an operator, outermost first, with their paths.
 
     Args:
         frame: where the operator is.

@@ -1,4 +1,4 @@
-"""Types of nodes that tools see only on request, or can do nothing to."""
+"""Nodes of some types are seen by tools only on request, or left alone; these are the types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that are nodes of a graph, and live as long as what can run them."""
+"""Operators are nodes of a graph here, and live as long as what can run them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TensorFlowOperator(Operator):
-    """An operator that is a node of a graph.
+    """This is an operator that is a node of a graph.
 
     ``type`` is the node's ``op``, ``name`` its name in the graph where it was seen first.
     """
@@ -33,7 +33,7 @@ class TensorFlowOperator(Operator):
         self._snapshot: TensorFlowOperator | None = None
 
     def snapshot(self) -> TensorFlowOperator:
-        """An equal operator for tools to keep, the same one each time."""
+        """Return an equal operator for tools to keep, the same one each time."""
         if self._snapshot is None:
             record = copy.copy(self)
             record._tied = {}  # plans live as long as these
@@ -42,7 +42,7 @@ class TensorFlowOperator(Operator):
 
     @property
     def node_def(self) -> Any:
-        """The NodeDef.
+        """Return the NodeDef of the operator's node.
 
         Raises:
             AmandaError: its graph is gone, or it is a call of a layer, which is many nodes.
@@ -55,7 +55,7 @@ class TensorFlowOperator(Operator):
         return operation.node_def
 
     def gradient_operator(self, operation: Any, number: int) -> TensorFlowOperator:
-        """The operator that computes this one's gradient.
+        """Return the operator that computes this one's gradient.
 
         Args:
             operation: where it was seen first.
@@ -76,7 +76,7 @@ class TensorFlowOperator(Operator):
         return self._tied[place]
 
     def composite(self, type: str, vocabulary: str) -> TensorFlowOperator:
-        """The operator of a vocabulary that this one gives the result of."""
+        """Return the operator of a vocabulary that this one gives the result of."""
         return self._again(
             ("composite", type, vocabulary),
             id=f"{self.id}/{type}",
@@ -86,7 +86,7 @@ class TensorFlowOperator(Operator):
         )
 
     def part(self, vocabularies: frozenset[str]) -> TensorFlowOperator:
-        """This operator where it is a part of a composite; what is decided about it is apart."""
+        """Return this operator as a part of a composite; what is decided about that is apart."""
         return self._again(
             ("part", vocabularies),
             id=self.id,
@@ -97,7 +97,7 @@ class TensorFlowOperator(Operator):
 
     @classmethod
     def of_layer(cls, call: LayerCall, id: str, scope: str) -> TensorFlowOperator:
-        """A call of a layer, which is an operator that is no node."""
+        """Make an operator of a call of a layer; it is no node."""
         return cls(
             _no_node,
             id=id,
@@ -117,7 +117,7 @@ class TensorFlowOperator(Operator):
 
 
 def operators_of(graph: Any) -> weakref.WeakValueDictionary[str, TensorFlowOperator]:
-    """The operators known so far in a graph, by the names of their nodes.
+    """Return the operators known so far in a graph, by the names of their nodes.
 
     Who runs them keeps them: a function, and for what sessions run the graph. A lost graph is a
     cycle, and would keep them until Python's garbage collector finds it, but a function is gone
@@ -127,11 +127,11 @@ def operators_of(graph: Any) -> weakref.WeakValueDictionary[str, TensorFlowOpera
 
 
 def _no_node() -> None:
-    """What a call of a layer has for a node."""
+    """Return no node, as a call of a layer has none."""
 
 
 def finder(graph: Any, name: str) -> Callable[[], Any]:
-    """A function that gives an operation while its graph is alive."""
+    """Make a function that gives an operation while its graph is alive."""
     reference = weakref.ref(graph)
 
     def find() -> Any:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """What a gradient is made of, of which there are some rows, among the tensors at its point.
+    """This says which tensors at a point belong to a gradient of which there are only some rows.
 
     Attributes:
         indices: position of the indices of the rows.
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 def with_rows(
     graph: Any, gradients: Sequence[str | None]
 ) -> tuple[list[str | None], dict[int, tuple[int, int]]]:
-    """Gradients, followed by what else there is of those that are rows.
+    """List gradients, followed by the indices and shapes of those that are rows.
 
     Args:
         graph: the graph that they are in.
@@ -54,7 +54,7 @@ def with_rows(
 
 
 def shown_whole(gradient: Any) -> Any:
-    """A symbolic tensor that has the shape and type of the whole of a gradient."""
+    """Make a symbolic tensor that has the shape and type of the whole of a gradient."""
     found = notes_of(gradient.graph).rows.get(gradient.name)
     if found is None:
         return gradient
@@ -67,7 +67,7 @@ def shown_whole(gradient: Any) -> Any:
 
 
 class State:
-    """The tensors at one point while routines run, each as it was or as they have left it.
+    """This holds the tensors at one point while routines run, each as routines have left it so far.
 
     Args:
         given: tensors by position.
@@ -83,7 +83,7 @@ class State:
         self._complete: set[int] = set()  # of which all rows are there, since routines left them
 
     def shown(self, whole: bool) -> list[Any]:
-        """The tensors as a routine is given them."""
+        """List the tensors as a routine is given them."""
         if not whole:
             return list(self._now)
         for position in self._rows.keys() - self._whole.keys():
@@ -103,7 +103,7 @@ class State:
                 self._whole[position] = new
 
     def result(self, position: int) -> Any:
-        """What is left of a tensor, or of the indices of one that is rows."""
+        """Return what is left of a tensor, or of the indices of one that is rows."""
         if position < len(self._now):
             return self._now[position]
         of = next(i for i, rows in self._rows.items() if rows.indices == position)
@@ -117,7 +117,7 @@ class State:
         return tf.math.unsorted_segment_sum(self._now[position], indices, self._number(position))
 
     def _number(self, position: int) -> Any:
-        """The number of all rows."""
+        """Return the number of all rows."""
         rows = self._rows[position]
         if rows.number is not None:
             return tf.constant(rows.number, self._given[rows.indices].dtype)

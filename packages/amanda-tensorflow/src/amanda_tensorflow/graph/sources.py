@@ -1,4 +1,4 @@
-"""The line of the program that made a node is found here."""
+"""The line of the program that made a node is found by these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IMPORTERS = tuple(
 
 
 class Locator:
-    """Tells where a node was made, and remembers it.
+    """A locator tells where a node was made, and remembers it.
 
     Args:
         find: gives the operation, while its graph is alive.
@@ -31,7 +31,7 @@ class Locator:
         self._found: Source | None = None
 
     def __call__(self) -> Source | None:
-        """The line of the program; None where nobody can tell."""
+        """Return the line of the program; None where nobody can tell."""
         find = self._find
         if find is not None:
             self._found = _source_of(find())
@@ -40,7 +40,7 @@ class Locator:
 
 
 def _source_of(operation: Any) -> Source | None:
-    """The nearest line that is the program's, among those that led to where a node was made."""
+    """Find the nearest line of the program's among those that led to where a node was made."""
     places = places_of(_PACKAGES)
     for frame in reversed(getattr(operation, "traceback", None) or ()):
         if frame.filename.endswith(_IMPORTERS):

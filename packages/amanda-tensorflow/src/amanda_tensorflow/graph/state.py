@@ -25,7 +25,7 @@ _HANDLES = frozenset([types_pb2.DT_RESOURCE, types_pb2.DT_VARIANT])
 
 @functools.cache
 def keeps_state(op: str) -> bool:
-    """Whether each node of an operator has state of its own: a handle to it, or a random stream."""
+    """Tell whether each node of an operator has state of its own: a handle, or a random stream."""
     op_def = op_def_registry.get(op)
     if op_def is None or not op_def.is_stateful or op.startswith(_FOR_ONE_RUN):
         return False
@@ -37,7 +37,7 @@ def keeps_state(op: str) -> bool:
 
 @functools.cache
 def draws_random_numbers(op: str) -> bool:
-    """Whether each node of an operator has a random stream of its own."""
+    """Tell whether each node of an operator has a random stream of its own."""
     op_def = op_def_registry.get(op)
     return (
         op_def is not None
@@ -48,7 +48,7 @@ def draws_random_numbers(op: str) -> bool:
 
 
 def is_reproducible(node: Any) -> bool:
-    """Whether a node draws random numbers that are the same in every process."""
+    """Tell whether a node draws random numbers that are the same in every process."""
     seeds = ("seed", "seed2")
     return draws_random_numbers(node.op) and any(
         name in node.attr and node.attr[name].i for name in seeds
@@ -68,12 +68,12 @@ def share_by_name(node: Any, name: str) -> None:
 
 
 def has_name_of_its_own(node: Any) -> bool:
-    """Whether a node has its state kept under a name that it gives, and that copies have too."""
+    """Tell whether a node keeps its state under a name that it gives, and that copies have too."""
     return _takes_a_name(node.op) and bool(node.attr["shared_name"].s)
 
 
 def is_kept_by_node_name(node: Any) -> bool:
-    """Whether the state of a node is kept under the name of the node, and not by itself alone."""
+    """Tell whether a node's state is kept under the name of the node, not by itself alone."""
     return "use_node_name_sharing" in node.attr and bool(node.attr["use_node_name_sharing"].b)
 
 

@@ -30,7 +30,7 @@ _Attached = TypeVar("_Attached")
 
 
 class GradientCall:
-    """One call of a registered gradient function: the gradient of one operator.
+    """This is one call of a registered gradient function: the gradient of one operator.
 
     Attributes:
         forward_graph: weak reference to the graph that the forward operator is in.
@@ -58,7 +58,7 @@ class GradientCall:
 
 
 def name_of(gradient: Any) -> str | None:
-    """The name of a gradient, of its rows if there are only some; None for one that is none."""
+    """Return the name of a gradient, or of its rows if it has only some; None for none."""
     if isinstance(gradient, indexed_slices.IndexedSlices):
         gradient = gradient.values
     return gradient.name if isinstance(gradient, tensor_lib.Tensor) else None
@@ -69,7 +69,7 @@ _numbers_of_graphs = itertools.count()
 
 @dataclass(slots=True, eq=False)
 class Notes:
-    """Holds what is known of one graph.
+    """The notes hold what is known of one graph.
 
     Attributes:
         number: one that no other graph ever has.
@@ -121,7 +121,7 @@ class Notes:
     captured_from: dict[int, Any] = field(default_factory=dict)
 
     def computes_gradients(self) -> Callable[[int], bool]:
-        """Tells by its id whether a node computes gradients, or was put there by this driver."""
+        """Make a function that tells by id whether a node computes gradients or is the driver's."""
         starts, ends = _united([*self.sections, *self.copies, *(call.made for call in self.calls)])
 
         def check(id: int) -> bool:
@@ -132,7 +132,7 @@ class Notes:
 
 
 def _united(ranges: Iterable[Range]) -> tuple[list[int], list[int]]:
-    """The beginnings and the ends of ranges, in order, where overlapping ones are one."""
+    """Return the starts and the ends of ranges, in order, where overlapping ones are one."""
     starts: list[int] = []
     ends: list[int] = []
     for first, last in sorted(ranges):
@@ -145,7 +145,7 @@ def _united(ranges: Iterable[Range]) -> tuple[list[int], list[int]]:
 
 
 def notes_of(graph: Any) -> Notes:
-    """The notes on a graph."""
+    """Return the notes on a graph."""
     return attached(graph, "_amanda_notes", Notes)
 
 
@@ -153,7 +153,7 @@ _attaching = threading.RLock()
 
 
 def attached(owner: Any, name: str, make: Callable[[], _Attached]) -> _Attached:
-    """What a graph, function or session carries under a name; whoever asks first has it made.
+    """Return what a graph, function or session carries under a name, made for whoever asks first.
 
     Args:
         owner: the graph, function or session, as long as which it lives.
@@ -171,5 +171,5 @@ def attached(owner: Any, name: str, make: Callable[[], _Attached]) -> _Attached:
 
 
 def last_id(graph: Any) -> int:
-    """The id of the node that was made last."""
+    """Return the id of the node that was made last."""
     return int(graph.version) + 1  # ids begin at 2

@@ -10,7 +10,7 @@ from amanda_tensorflow._internals import array_ops, ops, record
 
 
 def copy_of(tensor: Any) -> Any:
-    """What ``tf.identity`` makes of a tensor, in the graph that is being built.
+    """Copy a tensor as ``tf.identity`` does, in the graph that is being built.
 
     Training steps have hundreds of them, and the general way to make a node, which asks what a
     program may have given it, and tells tapes, takes three times as long.

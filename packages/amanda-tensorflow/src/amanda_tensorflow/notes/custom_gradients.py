@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _CustomGradient:
-    """A custom gradient that is being built.
+    """This is a custom gradient that is being built.
 
     Attributes:
         first: ids of its nodes are above this.
@@ -44,7 +44,7 @@ class _CustomGradient:
 
 
 class _Differentiated:
-    """What a custom gradient is the gradient of.
+    """This is the forward code that a custom gradient is the gradient of.
 
     Attributes:
         nodes: the range of ids of the forward nodes.
@@ -57,7 +57,7 @@ class _Differentiated:
         self.operator = ""
 
     def note(self, result: Any) -> None:
-        """Note it on the graph, as its result is made."""
+        """Note the forward nodes on their graph, as their result is made."""
         graph = self.graph()
         for tensor in tf.nest.flatten(result, expand_composites=True):
             if isinstance(tensor, tensor_lib.Tensor) and tensor.graph is graph:
@@ -66,7 +66,7 @@ class _Differentiated:
                 return
 
     def forget(self) -> None:
-        """The gradient runs the nodes again, and then sees what tools do to them."""
+        """Forget the nodes: the gradient runs them again, and then sees what tools do to them."""
         if (graph := self.graph()) is not None:
             notes_of(graph).custom.pop(self.operator, None)
 
@@ -80,7 +80,7 @@ _thread = _Thread()
 
 
 def noting_custom_gradients(decorate: Callable[..., Any]) -> Callable[..., Any]:
-    """``_graph_mode_decorator``: what a custom gradient stands for, and what it runs again."""
+    """Wrap ``_graph_mode_decorator`` to note what a custom gradient is of, and runs again."""
 
     @functools.wraps(decorate)
     def wrapped(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -103,7 +103,7 @@ def noting_custom_gradients(decorate: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _noting(gradient: Callable[..., Any], differentiated: _Differentiated) -> Callable[..., Any]:
-    """A custom gradient that notes which of its nodes are forward code."""
+    """Wrap a custom gradient to note which of its nodes are forward code."""
 
     @functools.wraps(gradient)
     def noting(*grad_outputs: Any, **kwargs: Any) -> Any:
@@ -143,12 +143,12 @@ def _within(id: int, ranges: Iterable[tuple[int, int]]) -> bool:
 
 
 def noting_opened(push: Callable[..., Any]) -> Callable[..., Any]:
-    """``GradientTape._push_tape``: a tape starts to record."""
+    """Wrap ``GradientTape._push_tape`` to note that a tape starts to record."""
     return _noting_start(push, opens=True)
 
 
 def noting_watched(watch: Callable[..., Any]) -> Callable[..., Any]:
-    """``GradientTape.watch``: what ran before is not what the tape is there for."""
+    """Wrap ``GradientTape.watch``: what ran before it is not what the tape is there for."""
     return _noting_start(watch, opens=False)
 
 
@@ -165,7 +165,7 @@ def _noting_start(begin: Callable[..., Any], opens: bool) -> Callable[..., Any]:
 
 
 def noting_closed(pop: Callable[..., Any]) -> Callable[..., Any]:
-    """``GradientTape._pop_tape``: what the tape has recorded until now is forward code."""
+    """Wrap ``GradientTape._pop_tape``: what the tape has recorded until then is forward code."""
 
     @functools.wraps(pop)
     def wrapped(tape: Any, *args: Any, **kwargs: Any) -> Any:

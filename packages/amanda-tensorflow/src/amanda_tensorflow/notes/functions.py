@@ -24,7 +24,7 @@ _next_number = itertools.count()
 
 
 def noting_functions(trace: Callable[..., Any]) -> Callable[..., Any]:
-    """``func_graph_from_py_func``: what was traced, and whether for a Jacobian."""
+    """Wrap ``func_graph_from_py_func`` to note what is traced, and whether for a Jacobian."""
 
     @functools.wraps(trace)
     def wrapped(name: Any, python_func: Any, *args: Any, **kwargs: Any) -> Any:

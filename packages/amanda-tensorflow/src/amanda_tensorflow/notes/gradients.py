@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class NotingRegistry(registry.Registry):  # type: ignore[misc]
-    """The registry of gradient functions; one that is found there notes its calls.
+    """This is the registry of gradient functions; one that is found there notes its calls.
 
     It stands for that one alone. The others are asked far more often, several times for each node.
 
@@ -37,7 +37,7 @@ class NotingRegistry(registry.Registry):  # type: ignore[misc]
         self._registry = gradient_functions._registry
 
     def lookup(self, name: Any) -> Any:
-        """The gradient function of operators of a type."""
+        """Find the gradient function of operators of a type."""
         found = super().lookup(name)
         if found is None or context.executing_eagerly():
             return found
@@ -45,7 +45,7 @@ class NotingRegistry(registry.Registry):  # type: ignore[misc]
 
 
 def noting_custom_calls(record_operation: Callable[..., Any]) -> Callable[..., Any]:
-    """``record_operation``: tapes call a custom gradient themselves, it is in no registry."""
+    """Wrap ``record_operation``: tapes call a custom gradient themselves, it is in no registry."""
 
     @functools.wraps(record_operation)
     def wrapped(
@@ -70,7 +70,7 @@ def noting_custom_calls(record_operation: Callable[..., Any]) -> Callable[..., A
 
 
 def noting_records(record_gradient: Callable[..., Any]) -> Callable[..., Any]:
-    """``record_gradient``: which operator has the attributes that the tape keeps."""
+    """Wrap ``record_gradient`` to note which operator has the attributes that the tape keeps."""
 
     @functools.wraps(record_gradient)
     def wrapped(op_name: Any, inputs: Any, attrs: Any, results: Any) -> Any:
@@ -84,7 +84,7 @@ def noting_records(record_gradient: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def noting_sections(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """``_GradientsHelper`` and ``imperative_grad``: all nodes made there compute gradients."""
+    """Wrap ``_GradientsHelper`` or ``imperative_grad``: all nodes made there compute gradients."""
 
     @functools.wraps(compute)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -101,7 +101,7 @@ def noting_sections(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Jacobians(threading.local):
-    """How many Jacobians a thread is computing, one within the other."""
+    """This counts the Jacobians that a thread is computing, one within the other."""
 
     depth = 0
 
@@ -110,7 +110,7 @@ _jacobians = _Jacobians()
 
 
 def noting_jacobians(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """``GradientTape.jacobian``: all functions traced for it compute gradients, many at once."""
+    """Wrap ``GradientTape.jacobian``: functions traced for it compute gradients, many at once."""
 
     @functools.wraps(compute)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -124,7 +124,7 @@ def noting_jacobians(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_jacobian() -> bool:
-    """Whether this thread is computing a Jacobian."""
+    """Tell whether this thread is computing a Jacobian."""
     return bool(_jacobians.depth)
 
 
@@ -155,7 +155,7 @@ def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs
 
 
 def _recorded_operator(op: Any, graph: Any) -> Any:
-    """The operation whose gradient a tape asks for."""
+    """Find the operation whose gradient a tape asks for."""
     while graph is not None:
         attrs, name = notes_of(graph).recorded.get(id(op.attrs), (None, ""))
         if attrs is op.attrs and attrs is not None:
@@ -165,7 +165,7 @@ def _recorded_operator(op: Any, graph: Any) -> Any:
 
 
 def _inputs_told_apart(op: Any) -> tuple[Any, dict[str, int]]:
-    """An operator whose inputs are different tensors, as its gradient function is to see it.
+    """Return an operator with different tensors as inputs, as its gradient function is to see it.
 
     Returns:
         The operator, or one like it that takes copies of what it takes again; and the names of
@@ -186,7 +186,7 @@ def _inputs_told_apart(op: Any) -> tuple[Any, dict[str, int]]:
 
 
 def _works_on_operation(op: str) -> bool:
-    """Whether a gradient function works on the operation itself, or does not read its inputs.
+    """Tell whether a gradient function works on the operation itself, or reads no inputs.
 
     The one is so of calls of functions, the other of custom gradients.
     """
@@ -194,7 +194,7 @@ def _works_on_operation(op: str) -> bool:
 
 
 class _WithInputs:
-    """An operation with other inputs."""
+    """This is an operation with other inputs."""
 
     def __init__(self, op: Any, inputs: list[Any]) -> None:
         self._op = op
@@ -205,7 +205,7 @@ class _WithInputs:
 
 
 def _told_apart(grad_inputs: list[Any], grad_outputs: Sequence[Any], first: int) -> list[Any]:
-    """A gradient that is passed on as it is, or returned twice, becomes a tensor of its own.
+    """Make a gradient that is passed on as it is, or returned twice, a tensor of its own.
 
     Without that nobody could tell the gradient of one input from that of another.
     """
@@ -227,7 +227,7 @@ def _told_apart(grad_inputs: list[Any], grad_outputs: Sequence[Any], first: int)
 
 
 def _parts(gradient: Any) -> tuple[Any, ...]:
-    """The tensors that routines may replace of a gradient."""
+    """Return the tensors that routines may replace of a gradient."""
     if isinstance(gradient, indexed_slices.IndexedSlices):
         return gradient.values, gradient.indices
     return (gradient,)

@@ -1,4 +1,4 @@
-"""Notes of which layers were called while a graph was built: with which tensors, for which.
+"""Calls of layers are noted while a graph is built: of which layer, with which tensors and nodes.
 
 A layer is one of Keras, or a ``tf.Module`` whose call opens its name scope. Its nodes are those
 that were made between the beginning and the end of the call.
@@ -44,7 +44,7 @@ _number_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
 class LayerCall:
-    """One call of a layer.
+    """This is one call of a layer.
 
     Attributes:
         type: its class.
@@ -76,7 +76,7 @@ class LayerCall:
         self.operator: Callable[[], TensorFlowOperator | None] = lambda: None
 
     def begin(self, given: Iterable[Named], graph: Any) -> None:
-        """Take note of what it is given."""
+        """Take note of what the layer is given."""
         for argument, tree in given:
             for name, leaf in leaves(tree, argument):
                 if isinstance(leaf, _PLAIN):
@@ -87,7 +87,7 @@ class LayerCall:
                     self.inputs.append((name, tensor.name if tensor.graph is graph else place))
 
     def end(self, result: Any, graph: Any) -> Any:
-        """Take note of what it gives, which is returned.
+        """Take note of what the layer gives, and return that.
 
         A tensor that it has from elsewhere, or gives twice, is given as a tensor of its own: else
         nobody could tell who reads it for the layer's result.
@@ -111,7 +111,7 @@ class LayerCall:
         return result
 
     def _are_own(self, tensors: Sequence[Any], graph: Any) -> list[bool]:
-        """Whether each was made in this call, and is not among those before it."""
+        """Tell for each tensor whether this call made it, and it comes here for the first time."""
         seen: set[int] = set()
         own = []
         for tensor in tensors:
@@ -143,7 +143,7 @@ def _number(layer: Any) -> int:
 
 
 def noting_layers(call: Callable[..., Any]) -> Callable[..., Any]:
-    """``Layer.__call__`` of Keras: a layer is called, of whatever class."""
+    """Wrap ``Layer.__call__`` of Keras, of whatever class, to note calls of layers."""
 
     @functools.wraps(call)
     def wrapped(layer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -161,7 +161,7 @@ def noting_layers(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def noting_modules(with_name_scope: Callable[..., Any]) -> Any:
-    """``tf.Module.with_name_scope``: makes the call of a module open its name scope."""
+    """Wrap ``tf.Module.with_name_scope``, which makes the call of a module open its name scope."""
 
     @functools.wraps(with_name_scope)
     def wrapped(method: Callable[..., Any]) -> Any:
@@ -190,7 +190,7 @@ def noting_modules(with_name_scope: Callable[..., Any]) -> Any:
 def _arguments(
     signature: inspect.Signature | None, args: Any, kwargs: Any, bound: bool = False
 ) -> Iterator[Named]:
-    """Arguments, by the names of the parameters that they are for."""
+    """List arguments by the names of the parameters that they are for."""
     parameters = [] if signature is None else list(signature.parameters.values())[bound:]
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
@@ -201,7 +201,7 @@ def _arguments(
 
 
 def _tensors(tree: Any, name: str) -> Iterator[Named]:
-    """The tensors in a tree, in order, with the keys and indices that lead to each."""
+    """List the tensors in a tree, in order, with the keys and indices that lead to each."""
     for path, leaf in leaves(tree, name):
         if _is_tensor(leaf):
             yield path, leaf
@@ -211,7 +211,7 @@ def _tensors(tree: Any, name: str) -> Iterator[Named]:
 
 
 def _name_of(result: Any) -> str:
-    """What the names of results begin with: nothing where these have names of their own."""
+    """Return what the names of results begin with: nothing where these have names of their own."""
     return "output" if isinstance(result, (tensor_lib.Tensor, tuple, list)) else ""
 
 

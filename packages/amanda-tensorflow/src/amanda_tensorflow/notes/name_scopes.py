@@ -30,7 +30,7 @@ _OF_GRADIENTS = re.compile(r"gradient_tape|gradients(_\d+)?|.*_grad")
 
 
 def noting_scopes(name_scope: Callable[..., Any]) -> Callable[..., Any]:
-    """``Graph.name_scope``: by which name, and where, a scope is opened."""
+    """Wrap ``Graph.name_scope`` to note by which name, and where, a scope is opened."""
 
     @functools.wraps(name_scope)
     def wrapped(self: Any, name: Any) -> Any:
@@ -43,7 +43,7 @@ def noting_scopes(name_scope: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Noting:
-    """A name scope that is noted when it is opened.
+    """This opens a name scope, and notes by which name that was.
 
     Programs open thousands of them, so this is no generator, which would take twice as long.
     """
@@ -70,7 +70,7 @@ class _Noting:
 
 
 def _opened_by_optimizer() -> bool:
-    """Whether a name scope that is being opened is one for an optimizer's updates."""
+    """Tell whether a name scope that is being opened is one for an optimizer's updates."""
     caller: FrameType | None = sys._getframe(2)
     while caller is not None:
         module = caller.f_globals.get("__name__", "")
@@ -81,7 +81,7 @@ def _opened_by_optimizer() -> bool:
 
 
 def declared_scope(graph: Any, scope: str) -> str:
-    """A name scope as the program wrote it, without the numbers that make it unique."""
+    """Return a name scope as the program wrote it, without the numbers that make it unique."""
     parts: list[str] = []
     while scope:
         outer, name = _opened(graph, scope) or (scope.rpartition("/")[0], scope.rpartition("/")[2])
@@ -91,7 +91,7 @@ def declared_scope(graph: Any, scope: str) -> str:
 
 
 def _opened(graph: Any, scope: str) -> tuple[str, str] | None:
-    """Where and by what name a scope was opened; a loop's body has the scopes around the loop."""
+    """Find where and by what name a scope was opened; a loop's body has those around the loop."""
     while graph is not None:
         if (found := notes_of(graph).scopes.get(scope)) is not None:
             return found
@@ -100,7 +100,7 @@ def _opened(graph: Any, scope: str) -> tuple[str, str] | None:
 
 
 def is_update(graph: Any, scope: str) -> bool:
-    """Whether a name scope is within one that an optimizer opened."""
+    """Tell whether a name scope is within one that an optimizer opened."""
     updates = notes_of(graph).updates
     while scope and updates:
         if scope in updates:
@@ -110,12 +110,12 @@ def is_update(graph: Any, scope: str) -> bool:
 
 
 def within(around: str, scope: str) -> str:
-    """A scope of a function as one of the program, which calls the function in another."""
+    """Return a scope of a function as one of the program, which calls the function in another."""
     if not around or f"{scope}/".startswith(f"{around}/"):
         return scope
     return f"{around}/{scope}" if scope else around
 
 
 def without_gradients(scope: str) -> str:
-    """A name scope within gradients, as it is where the forward operators are."""
+    """Return a name scope within gradients as it is where the forward operators are."""
     return "/".join(part for part in scope.split("/") if not _OF_GRADIENTS.fullmatch(part))
