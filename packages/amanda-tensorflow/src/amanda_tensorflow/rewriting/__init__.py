@@ -1,1 +1,1 @@
-"""Inserts stages into frames, and has every node read what S3 says."""
+"""The rewriter inserts stages into frames, and has each node read the right version of a tensor."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run_again(frame: Frame, node: str, inputs: Sequence[str], wanted: Wanted) -> str:
-    """Add a node like another one, with other inputs; its first output."""
+    """Add a node like another one, with other inputs, and return its first output."""
     frame.mark_edited()
     original = frame.body.nodes[node]
     name = name_again(node, wanted)
@@ -27,7 +27,7 @@ def run_again(frame: Frame, node: str, inputs: Sequence[str], wanted: Wanted) ->
 
 
 def name_again(node: str, wanted: Wanted) -> str:
-    """The name of what stands for a node where one version is wanted."""
+    """Name what stands for a node where one version of what it takes is wanted."""
     number = f"{wanted.graph}/{wanted.again}/{wanted.loops}"
     if wanted.ask is not None:
         number += f"/{wanted.ask.what}_{wanted.ask.index}"

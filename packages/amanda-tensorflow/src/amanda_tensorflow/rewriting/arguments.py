@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class Capture(NamedTuple):
-    """What the pure routine of a stage captured."""
+    """This is what the pure routine of a stage captured, as the source of a new argument."""
 
     stage: int
     number: int
 
 
 class Stashed(NamedTuple):
-    """Another version of one of the arguments."""
+    """This is another version of one of the arguments, as the source of a new one."""
 
     argument: int
     operator: Wanted
 
 
 class Arguments:
-    """Holds the new arguments of an outermost frame.
+    """This adds new arguments to an outermost frame.
 
     Attributes:
         sources: where the values for them come from, in order.
@@ -39,7 +39,7 @@ class Arguments:
         self._root = root
 
     def add(self, frame: Frame, source: Capture | Stashed, dtype: int) -> str:
-        """A new argument, as a tensor of any frame."""
+        """Add a new argument, and return it as a tensor of any frame."""
         self.sources.append(source)
         if self.by_value:
             name = f"amanda/argument_{len(self.sources)}"
@@ -60,7 +60,7 @@ class Arguments:
     def of_versions(
         self, dtype_of: Callable[[int, Wanted], int | None]
     ) -> Callable[[int, Wanted], str | None]:
-        """Gives another version of an argument as a tensor, which is a new one when it is needed.
+        """Make a function that finds another version of an argument, and adds it if needed.
 
         Args:
             dtype_of: the data type of a version; None where the caller has none.

@@ -1,4 +1,4 @@
-"""Where an operator is, its frame tells which version its own gradient, or a routine, reads."""
+"""In an operator's own frame, this finds the version that its gradient, or a routine, reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AtOperators:
-    """Tells versions in the frame that an operator is in.
+    """This finds versions of tensors in the frame that an operator is in.
 
     Args:
         edits: what is inserted into each frame.
@@ -33,7 +33,7 @@ class AtOperators:
         self._edits = edits
 
     def version(self, frame: Frame, tensor: str, operator: Wanted, of_call: OfCall) -> str | None:
-        """What a tensor is for the gradient of an operator in this frame, or for who asks."""
+        """Find what a tensor is for an operator's gradient here, or for a routine that asks."""
         if operator.graph != notes_of(frame.graph).number or operator.loops:
             return None
         if operator.ask is not None:  # a list or optional brings one with it in it
@@ -43,7 +43,7 @@ class AtOperators:
         return node and self._at(frame, tensor, node, operator.again, of_call)
 
     def asked(self, frame: Frame, wanted: Wanted) -> str | None:
-        """What a routine asks for of an operator of this frame."""
+        """Find what a routine asks for of an operator of this frame."""
         node, ask, edits = frame.node(wanted.operator), wanted.ask, self._edits[frame]
         assert ask is not None
         if node is None or node not in frame.inputs:
@@ -57,7 +57,7 @@ class AtOperators:
         return str(edits.current(frame.inputs[node][ask.index]))
 
     def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
-        """The operators of this frame whose gradients need another version of a tensor of it."""
+        """List operators of this frame whose gradients need another version of a tensor of it."""
         edits, number = self._edits[frame], notes_of(frame.graph).number
         if tensor in edits.after:
             yield Wanted(number, frame.operations[split(tensor)[0]].name)
@@ -76,7 +76,7 @@ class AtOperators:
     def _at(
         self, frame: Frame, tensor: str, operator: str, again: int, of_call: OfCall
     ) -> str | None:
-        """In the operator's own frame: one of its outputs, or what it takes for an input."""
+        """Find the version in the operator's own frame: an output of it, or what it takes."""
         edits = self._edits[frame]
         if split(tensor)[0] == operator:
             return tensor if tensor in edits.after else None
@@ -98,7 +98,7 @@ class AtOperators:
         return None if substituted == edits.current(original) else substituted
 
     def _at_gradient(self, frame: Frame, tensor: str, node: str, of_call: OfCall) -> str | None:
-        """What a node that computes a gradient takes, for the gradient of that gradient."""
+        """Find what a node that computes a gradient takes, for the gradient of that gradient."""
         call = frame.gradients.of_node.get(node)
         taken = next((t for t in frame.inputs[node] if same(frame, t, tensor)), None)
         if call is None or taken is None:
@@ -107,7 +107,7 @@ class AtOperators:
         return came_in or of_call(frame, node, taken, call)
 
     def _in_forward_part(self, frame: Frame, tensor: str, nodes: Sequence[str]) -> str | None:
-        """For a custom gradient: what the nodes that it stands for take, or one of them gives.
+        """Find what nodes take whose gradient a custom gradient gives, or what one of them gives.
 
         All that take a tensor take the same for it, see
         :mod:`amanda_tensorflow.decisions.custom_gradients`.
@@ -125,7 +125,7 @@ class AtOperators:
 
 
 def _asked_of_layer(edits: Edits, number: int, ask: Ask) -> str | None:
-    """What a routine asks for of a layer, as a tensor of the frame that the layer is in."""
+    """Find what a routine asks for of a layer, as a tensor of the frame that the layer is in."""
     layer = edits.frame.layers.calls[number]
     names = layer.outputs if ask.what == "outputs" else layer.inputs
     (tensor,) = edits.tensors([names[ask.index]])

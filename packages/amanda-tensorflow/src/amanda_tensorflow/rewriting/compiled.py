@@ -44,7 +44,7 @@ _LENIENT = frozenset(
 _LENIENT_FAMILIES = ("TensorScatter", "ResourceScatter", "UnsortedSegment")
 # Dividing integers by zero is an error without XLA.
 _DIVISIONS = frozenset(["Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"])
-# They take channels in the second place on every processor.
+# They take channels in the second place on every device.
 _ANY_LAYOUT = frozenset(["BiasAdd", "BiasAddGrad"])
 _CHANNELS_LAST = (b"", b"NHWC", b"NDHWC")
 # The gradient of a convolution with regard to its filter has that for its result.
@@ -52,7 +52,7 @@ _FILTER_GRADIENT = "BackpropFilter"
 
 
 def under_xla(value: Any) -> bool:
-    """Whether a function or a call with these attributes is compiled."""
+    """Tell whether a function or a call with these attributes is compiled."""
     return bool(attributes.XLA_COMPILE in value.attr and value.attr[attributes.XLA_COMPILE].b)
 
 
@@ -85,7 +85,7 @@ def keep_compiled(root: Frame, serial: int) -> list[Any]:
 
 
 def _leaving(frame: Frame, parent_was: bool, parent_stays: bool) -> list[Frame]:
-    """The frames that were compiled and are not any more."""
+    """List the frames that were compiled and are not any more."""
     marked = frame.definition is not None and under_xla(frame.definition)
     if frame.parent is not None:
         marked = marked or under_xla(frame.parent.body.nodes[frame.call])
@@ -100,7 +100,7 @@ def _leaving(frame: Frame, parent_was: bool, parent_stays: bool) -> list[Frame]:
 
 
 def _compiled_alone(body: Body, node: Any, function: str) -> Any:
-    """Have a node call a function, which does what the node did; its FunctionDef."""
+    """Have a node call a function that does what it did, and return the FunctionDef."""
     inside: Any = type(node)()
     inside.CopyFrom(node)
     inside.attr.pop("_class", None)
@@ -134,7 +134,7 @@ def _needs_xla(operation: Any) -> bool:
 
 
 def _refused_by_kernel(operation: Any) -> bool:
-    """Whether there may be a processor whose kernel does not take these arguments."""
+    """Tell whether there may be a device whose kernel does not take these arguments."""
     op, attr = operation.type, operation.node_def.attr
     layout = attr["data_format"].s if "data_format" in attr else b""
     if op not in _ANY_LAYOUT and layout not in _CHANNELS_LAST:
@@ -147,7 +147,7 @@ def _refused_by_kernel(operation: Any) -> bool:
 
 
 def _is_ungrouped(operation: Any) -> bool:
-    """Whether a convolution, or a gradient of one, is known to have one group of channels."""
+    """Tell whether a convolution, or a gradient of one, surely has one group of channels."""
     images, filters = operation.inputs[0], operation.inputs[1]
     if "BackpropInput" in operation.type:
         images = operation.outputs[0]
@@ -160,7 +160,7 @@ def _is_ungrouped(operation: Any) -> bool:
 
 
 def _has_kernel(operation: Any) -> bool:
-    """Whether an operator can run without XLA on a device of this machine."""
+    """Tell whether an operator can run without XLA on a device of this machine."""
     known = _kernels(operation.type)
     attr = operation.node_def.attr
     return not known or any(
@@ -175,7 +175,7 @@ def _types(value: Any) -> set[int]:
 
 @functools.cache
 def _kernels(op: str) -> list[list[tuple[str, frozenset[int]]]]:
-    """For each kernel of an operator the data types that it takes, by attribute."""
+    """List for each kernel of an operator the data types that it takes, by attribute."""
     devices = {"CPU", "DEFAULT", *(d.device_type for d in tf.config.get_visible_devices())}
     return [
         [

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def definitions_of(rewriter: Rewriter) -> list[Any]:
-    """FunctionDefs of all that a rewriter has made, those that are called first.
+    """List FunctionDefs of all that a rewriter has made, those that are called first.
 
     The last one is that of the outermost frame, if that is a function.
     """
@@ -38,7 +38,7 @@ def definitions_of(rewriter: Rewriter) -> list[Any]:
 
 
 def edited(root: Frame, serial: int, purpose: str = "amanda") -> list[Any]:
-    """Definitions of all edited frames under new names, which tell what they are for."""
+    """Define all edited frames under new names, which tell what they are for."""
     definitions = keep_compiled(root, serial)
 
     def define(frame: Frame) -> str:
@@ -62,7 +62,7 @@ def edited(root: Frame, serial: int, purpose: str = "amanda") -> list[Any]:
 
 
 def register(definitions: Sequence[Any], owner: object) -> str:
-    """Have the runtime know functions as long as an object lives; the name of the last one."""
+    """Register functions with the runtime while an object lives, and return the last one's name."""
     runtime = context.context()
     for definition in definitions:
         runtime.add_function_def(definition)
@@ -79,7 +79,7 @@ def _remove(names: Sequence[str]) -> None:
 
 
 def for_graphs(definitions: Sequence[Any], original: Any) -> Any:
-    """An AtomicFunction of the last definition, to be called while a graph is built.
+    """Make an AtomicFunction of the last definition, to be called while a graph is built.
 
     Args:
         definitions: that of a rewritten function, after those that it calls.

@@ -31,7 +31,7 @@ _CALL = 1
 
 
 def _runnable(frame: Frame) -> list[str]:
-    """The nodes of a frame in an order in which they can run, else in that of the program."""
+    """List the nodes of a frame in an order in which they can run, else in that of the program."""
     order: dict[str, None] = {}
     waiting = list(reversed(frame.inputs))
     while waiting:
@@ -47,12 +47,12 @@ def _runnable(frame: Frame) -> list[str]:
 
 
 def _needed(node: Any) -> set[str]:
-    """The nodes that a node depends on."""
+    """Return the nodes that a node depends on."""
     return {split(tensor)[0] for tensor in data_inputs(node)} | set(control_inputs(node))
 
 
 class Edits:
-    """Holds what is inserted into one frame.
+    """The edits of a frame are what is inserted into it.
 
     Attributes:
         after: what an output of a node is once the routines after it have run.
@@ -89,13 +89,13 @@ class Edits:
         self.ordered: list[tuple[Stage, str]] = []
 
     def current(self, tensor: str) -> str:
-        """What a tensor is for the rest of the graph."""
+        """Return what a tensor is for the rest of the graph."""
         if tensor in self.frame.fed:
             return tensor
         return self.outer.get(tensor) or self.after.get(tensor, tensor)
 
     def seen(self, tensor: str, path: Path) -> str:
-        """What a tensor is for whoever is in some layers."""
+        """Return what a tensor is for whoever is in some layers."""
         for number in reversed(path) if self.enters else ():
             if tensor in self.enters.get(number, ()):
                 return self.enters[number][tensor]
@@ -105,17 +105,17 @@ class Edits:
         return self.current(tensor)
 
     def seen_by(self, tensor: str, reader: str) -> str:
-        """What a tensor is for a node."""
+        """Return what a tensor is for a node."""
         if not (self.enters or self.exits):
             return self.current(tensor)
         return self.seen(tensor, self.frame.layers.path(reader))
 
     def tensors(self, names: Iterable[str | None]) -> list[str | None]:
-        """Tensors of the graph as those of the body."""
+        """Return tensors of the graph as those of the body."""
         return [None if name is None else self.frame.tensor(name) for name in names]
 
     def taken(self, node: str) -> list[str]:
-        """What a node takes."""
+        """Return what a node takes."""
         return self.inputs_of.get(node) or [self.current(t) for t in self.frame.inputs[node]]
 
     def run_in_order(self) -> None:
@@ -165,14 +165,14 @@ class Edits:
     def _place_of_layer(
         self, anchor: LayerAnchor, before: bool, rank: int, places: Mapping[str, Place]
     ) -> tuple[int, int, int]:
-        """Where what is inserted at a layer runs: outer ones begin before, and end after others."""
+        """Tell where stages at a layer run: before, or after, those of the layers in it."""
         layer = self.frame.layers.calls[anchor.layer]
         nodes = [places[node][0] for node in layer.nodes] or [len(places)]
         depth = len(layer.path) - len(places)
         return (min(nodes), depth, rank) if before else (max(nodes), len(places) - depth, rank)
 
     def _sorted(self, order: Mapping[str, tuple[int, int, int]]) -> Iterable[str]:
-        """Nodes by their places, but none before another that it depends on."""
+        """List nodes by their places, but none before another that it depends on."""
         nodes = self.frame.body.nodes
         needs = {name: {n for n in _needed(node) if n in nodes} for name, node in nodes.items()}
         readers: dict[str, list[str]] = collections.defaultdict(list)
@@ -229,5 +229,5 @@ class Edits:
             del body.nodes[name]
 
     def controls(self, node: str) -> list[str]:
-        """What a node waits for."""
+        """List what a node waits for."""
         return [self.last.get(n, n) for n in control_inputs(self.frame.body.nodes[node])]

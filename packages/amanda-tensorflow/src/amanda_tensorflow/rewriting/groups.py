@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AroundGroups:
-    """Gives the parts of composites what routines before the whole return, and so on.
+    """This inserts stages around composites: parts take what routines before the whole return.
 
     What is inserted at a part alone is nearer to it: it sees what comes from before the whole, and
     what is after the whole sees what it returns.
@@ -31,7 +31,7 @@ class AroundGroups:
         self._nodes = nodes
 
     def after(self, edits: Edits, anchor: Anchor, points: Points) -> None:
-        """What the rest of the graph reads in place of the result."""
+        """Have the rest of the graph read what stages after a composite, or for it, return."""
         if not isinstance(anchor, Group):
             return
         result = f"{anchor.root}:0"
@@ -47,7 +47,7 @@ class AroundGroups:
             edits.after[result] = outputs[0]
 
     def before(self, edits: Edits, anchor: Anchor, points: Points) -> None:
-        """What the parts take from outside."""
+        """Have the parts take from outside what stages before a composite return."""
         if not isinstance(anchor, Group):
             return
         edits.groups.append(anchor)
@@ -67,7 +67,7 @@ class AroundGroups:
             self._nodes.connect(edits, number, inputs, edits.controls(anchor.root))
 
     def _taken(self, edits: Edits, uses: Sequence[tuple[str, int]]) -> str:
-        """What a composite takes for an input, which all its parts do that take it.
+        """Return what a composite takes for an input, which all its parts do that take it.
 
         Raises:
             UnsupportedError: they lie in several layers, around which routines replace it.
@@ -83,7 +83,7 @@ class AroundGroups:
         return taken
 
     def on_grad_inputs(self, edits: Edits, anchor: Anchor, points: Points) -> None:
-        """What everyone outside takes for the gradients of a composite's inputs."""
+        """Have everyone outside take what stages on a composite's input gradients return."""
         if not isinstance(anchor, GradientGroup) or not points[Point.ON_GRAD_INPUTS]:
             return
         parts = [Parts.returned(edits, uses) for uses in anchor.uses]

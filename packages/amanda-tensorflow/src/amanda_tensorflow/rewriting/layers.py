@@ -1,4 +1,4 @@
-"""Inserts stages around calls of layers: what goes in and out of all that one has made.
+"""Stages are inserted around calls of layers: around all the nodes that one has made.
 
 What runs before a layer is between it and who gives it its inputs, and who is in the layer reads
 what that returns. What runs after it is read by everybody outside of it. Layers lie in others, so
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class AroundLayers:
-    """Gives the nodes of a layer what routines before it return, and all others what it returns."""
+    """This inserts stages around layers: nodes in one read what routines before it return."""
 
     def __init__(self, nodes: StageNodes) -> None:
         self._nodes = nodes
 
     def after(self, edits: Edits, anchor: Anchor, points: Points) -> None:
-        """What everybody outside reads in place of the results; of inner layers first."""
+        """Have everybody outside read what stages after a layer return; of inner layers first."""
         if not isinstance(anchor, LayerAnchor):
             return
         layer = edits.frame.layers.calls[anchor.layer]
@@ -54,7 +54,7 @@ class AroundLayers:
                 edits.after[tensor] = now
 
     def before(self, edits: Edits, anchor: Anchor, points: Points) -> None:
-        """What everybody inside reads in place of the inputs; of outer layers first."""
+        """Have everybody inside read what stages before a layer return; of outer layers first."""
         if not isinstance(anchor, LayerAnchor):
             return
         layer = edits.frame.layers.calls[anchor.layer]
@@ -92,13 +92,13 @@ class AroundLayers:
                     edits.inputs_of[node] = seen
 
     def on_grad_inputs(self, edits: Edits, anchor: Anchor, points: Points) -> None:
-        """What everyone outside takes for the gradients of the inputs; of inner layers first."""
+        """Have those outside read what stages on gradients of inputs return; inner layers first."""
         if isinstance(anchor, LayerGradient) and points[Point.ON_GRAD_INPUTS]:
             parts = [Parts.returned(edits, uses) for uses in anchor.uses]
             self._replace(edits, points[Point.ON_GRAD_INPUTS], parts)
 
     def on_grad_outputs(self, edits: Edits, anchor: Anchor, points: Points) -> None:
-        """What everyone inside takes for the gradients of the results; of outer layers first."""
+        """Have those inside read what stages on gradients of results return; outer layers first."""
         numbers = points[Point.ON_GRAD_OUTPUTS]
         if not isinstance(anchor, LayerGradient) or not numbers:
             return
@@ -135,7 +135,7 @@ class AroundLayers:
 
 
 def _beginnings(edits: Edits, layer: Layer, inputs: Iterable[str | None]) -> Iterator[str]:
-    """The nodes of a layer that are to wait for what runs before it."""
+    """List the nodes of a layer that are to wait for what runs before it."""
     body, given = edits.frame.body, set(inputs)
     for node in layer.nodes:
         if body.is_stateful(node) or not given.isdisjoint(edits.frame.inputs[node]):
@@ -143,7 +143,7 @@ def _beginnings(edits: Edits, layer: Layer, inputs: Iterable[str | None]) -> Ite
 
 
 def _ends(edits: Edits, layer: Layer) -> list[str]:
-    """The nodes of a layer that are done when it is."""
+    """List the nodes of a layer that are done when it is."""
     running = [node for node in layer.nodes if node in edits.frame.running]
     effects = [node for node in running if edits.frame.body.is_stateful(node)]
     return [*effects, *running[-1:]]

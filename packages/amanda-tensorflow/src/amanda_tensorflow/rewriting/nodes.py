@@ -28,7 +28,7 @@ _serials = itertools.count()
 
 
 class StageNodes:
-    """Adds the nodes of stages to frames.
+    """This adds the nodes of stages to frames.
 
     Attributes:
         serial: a number that makes the names unique of all that is made for them.
@@ -45,16 +45,16 @@ class StageNodes:
         self._stages = stages
 
     def is_given(self, number: int) -> bool:
-        """Whether the routines of a stage are given any tensors."""
+        """Tell whether the routines of a stage are given any tensors."""
         return bool(self._stages[number].given)
 
     def has_effects(self, number: int) -> bool:
-        """Whether the routines of a stage may do more than return tensors."""
+        """Tell whether the routines of a stage may do more than return tensors."""
         stage = self._stages[number]
         return stage.pure is None or stage.pure.stateful
 
     def externals(self, number: int) -> Sequence[str]:
-        """The tensors that a stage is given beside those at its point, to run the original."""
+        """List the tensors that a stage is given beside those at its point, to run the original."""
         rerun = self._stages[number].rerun
         return () if rerun is None else rerun.externals
 
@@ -143,7 +143,7 @@ class StageNodes:
 
 
 def _unreachable(stage: Stage, ask: Ask) -> UnsupportedError:
-    """The error for a tensor that does not get to where a routine asks for it."""
+    """Make the error for a tensor that does not get to where a routine asks for it."""
     tool = next(action.tool.name for action in stage.actions if ask in action.asked)
     return UnsupportedError(
         f"{tool}: at {stage.point.value} of {stage.operator.named} a routine asks for "
@@ -166,12 +166,12 @@ def _name(edits: Edits, stage: Stage, number: int) -> str:
 
 
 def _dtypes(specs: Iterable[Spec]) -> list[int]:
-    """The data types of the values of tensors."""
+    """List the data types of the values of tensors."""
     return [spec.dtype.base_dtype.as_datatype_enum for spec in specs]
 
 
 def _by_value(edits: Edits, tensor: str, name: str) -> str:
-    """A tensor, or the value of a reference to one."""
+    """Return a tensor, or the value of a reference to one."""
     dtype = edits.frame.body.dtype(tensor)
     if dtype < types_pb2.DT_FLOAT_REF:
         return tensor

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class AroundOperators:
-    """Gives an operator what routines before it return, and the others what those after it do."""
+    """This inserts stages around operators: each takes what routines before it return."""
 
     def __init__(self, nodes: StageNodes, readers: Readers) -> None:
         self._nodes = nodes

@@ -1,4 +1,4 @@
-"""Gradients that are the sums of parts, each computed by another node."""
+"""A gradient may be the sum of parts, each computed by another node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """What a gradient is the sum of, and what routines make of it.
+    """These are the tensors that a gradient is the sum of.
 
     Args:
         edits: what is inserted into the frame.
@@ -28,7 +28,7 @@ class Parts:
 
     @classmethod
     def returned(cls, edits: Edits, uses: Iterable[tuple[int, int]]) -> Parts:
-        """Those that gradient calls return: their numbers, and the positions."""
+        """Make parts of what gradient calls return, given their numbers and the positions."""
         calls = edits.frame.gradients.calls
         return cls(
             edits, [edits.frame.tensor(str(calls[number].grad_inputs[at])) for number, at in uses]
@@ -56,7 +56,7 @@ class Parts:
         return f"{name}:0"
 
     def _share(self, tensor: str, now: str, *, first: bool) -> str:
-        """What one part becomes if routines return another sum: all of it, or nothing.
+        """Replace one part where routines return another sum: by all of that sum, or by nothing.
 
         It stays what it is where they return the sum as it was, so that nothing is rounded
         otherwise.

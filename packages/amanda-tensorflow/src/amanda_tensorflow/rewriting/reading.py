@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class Readers:
-    """Has the nodes of frames read the versions of tensors that S3 says."""
+    """This has each node of a frame read what ``docs/semantics.md#s3-gradients`` says."""
 
     def __init__(self, versions: Versions) -> None:
         self._versions = versions
 
     def read(self, edits: Edits, reader: str, tensor: str) -> str:
-        """What a node reads for a tensor."""
+        """Find what a node reads for a tensor."""
         gradients = edits.frame.gradients
         call = gradients.of_node.get(reader)
         if call is None:
@@ -60,7 +60,7 @@ class Readers:
             body.outputs = [_both(body, "amanda/condition", body.outputs[0])]
 
     def _unread_stages(self, edits: Edits, reader: str, data: Sequence[str]) -> list[str]:
-        """Stages after an operator that a reader must wait for, since they return nothing to it."""
+        """List stages after an operator that a reader must wait for, as they give it nothing."""
         if not edits.last:
             return []
         call = edits.frame.gradients.of_node.get(reader)
@@ -71,6 +71,6 @@ class Readers:
 
 
 def _both(body: Body, name: str, condition: str) -> str:
-    """The condition of a loop, twice: TensorFlow crashes on a comparison that reads no constant."""
+    """Repeat the condition of a loop: TensorFlow crashes on a comparison that reads no constant."""
     body.add(name, "LogicalAnd", [condition] * 2)
     return f"{name}:0"

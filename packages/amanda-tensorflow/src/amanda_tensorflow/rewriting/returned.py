@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Returned:
-    """Adds versions to what the outermost frame returns.
+    """This adds versions to what the outermost frame returns.
 
     Attributes:
         versions: those that it returns, in order: beside which outputs they travel, and the

@@ -1,8 +1,8 @@
 """The rewriter inserts stages into frames.
 
-Every node that reads a tensor is given the version of it that S3 says: an operator and its own
-gradient the substituted inputs, its own gradient the original outputs, and everybody else the
-substituted outputs.
+Every node that reads a tensor is given the version of it that S3 says
+(``docs/semantics.md#s3-gradients``): an operator and its own gradient the substituted inputs, its
+own gradient the original outputs, and everybody else the substituted outputs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Rewriter:
-    """Inserts stages; afterwards the frames that are marked as edited are the result.
+    """The rewriter inserts stages; the frames that are marked as edited are then the result.
 
     Attributes:
         nodes: those that run the stages.
@@ -100,13 +100,13 @@ class Rewriter:
                 insert(self._edits[self._frames[index]], anchor, points)
 
     def last_stage(self, name: str) -> str | None:
-        """The node of the outermost frame that is done when an operator and its routines are."""
+        """Return the outermost frame's node that is done when an operator and its routines are."""
         return self._edits[self.root].last.get(name)
 
     def host_nodes(self) -> list[str]:
-        """The nodes of the outermost frame that call back into Python."""
+        """List the nodes of the outermost frame that call back into Python."""
         return [name for _, name in self._edits[self.root].hosts]
 
     def read(self, tensor: str) -> str:
-        """What a tensor of the outermost frame is for whoever asks for it."""
+        """Return what a tensor of the outermost frame is for whoever asks for it."""
         return self._edits[self.root].current(tensor)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def unstacked(
     frame: Frame, pop: str, wanted: Wanted, find: Callable[[Frame, str, Wanted], str | None]
 ) -> str | None:
-    """What a loop takes from a stack, taken from another one with the version that is wanted.
+    """Have a loop take from another stack, with the version that is wanted, what it took from one.
 
     Args:
         frame: where both loops are.
@@ -43,7 +43,7 @@ def unstacked(
 
 
 def _source(frame: Frame, handle: str) -> str:
-    """The node that makes a stack."""
+    """Find the node that makes a stack."""
     name = split(handle)[0]
     while frame.body.nodes[name].op in ("Enter", "Identity"):
         name = split(frame.inputs[name][0])[0]
@@ -51,7 +51,7 @@ def _source(frame: Frame, handle: str) -> str:
 
 
 def _copied(frame: Frame, handle: str, wanted: Wanted, copies: dict[str, str]) -> str:
-    """A stack like another one, as it is seen inside a loop."""
+    """Add a stack like another one, as it is seen inside a loop."""
     name = split(handle)[0]
     if name not in copies:
         inputs = frame.inputs[name]

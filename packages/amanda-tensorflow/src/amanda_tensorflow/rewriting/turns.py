@@ -1,8 +1,8 @@
-"""An operator in a loop may take another version in each turn of a tensor that no turn changes.
+"""An operator in a loop may take other versions of a tensor that no iteration of it changes.
 
 The backward loop takes such a tensor from outside, as the forward loop does, and not from a list
-that the forward loop fills. Where a tool substitutes it for an operator, each turn may have another
-substitute: a list of them is filled, turn by turn, and emptied by the backward loop.
+that the forward loop fills. Where a tool substitutes it for an operator, each iteration may have
+another substitute: the forward loop fills a list of them, and the backward loop empties it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VARIANT = tf.variant.as_datatype_enum
 
 
 def unchanged(frame: Frame) -> Iterator[tuple[Frame, str, str]]:
-    """What goes into loops that do not change it: the loop's body, what it is there and here."""
+    """List tensors that loops do not change: the loop's body, and the names in it and outside."""
     for call, children in frame.children.items():
         body = children[-1]
         if body.attr == "body":
@@ -45,7 +45,7 @@ def holds_list(optional: Any) -> None:
 
 
 def listed(body: Frame, argument: str | None, version: str, name: str) -> str:
-    """A list of what a tensor is in each turn of a loop, as a tensor of its parent.
+    """Make a list of the versions that a tensor has in the iterations of a loop.
 
     Args:
         body: the loop's body.
@@ -78,7 +78,7 @@ def listed(body: Frame, argument: str | None, version: str, name: str) -> str:
 
 
 def taken(body: Frame, argument: str | None, turns: str, name: str) -> str:
-    """What a backward loop takes from such a list in each turn.
+    """Have a backward loop take one element in each iteration of a list of versions.
 
     Args:
         body: the loop's body.
@@ -100,7 +100,7 @@ def taken(body: Frame, argument: str | None, turns: str, name: str) -> str:
 
 
 def _shape(where: Body, body: Frame, argument: str | None, name: str) -> str:
-    """The shape of an argument, or of a list for None, with -1 for what is not known."""
+    """Add the shape of an argument, or of a list for None, with -1 for what is not known."""
     if argument is None:
         return _constant(where, name, np.zeros(0, np.int32))
     index = body.body.argument(argument)

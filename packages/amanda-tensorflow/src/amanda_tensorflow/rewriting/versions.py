@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Versions(Ways):
-    """Finds and brings versions of tensors.
+    """This finds versions of tensors, and brings them to where they are read.
 
     Args:
         edits: what is inserted into each frame.
@@ -42,7 +42,7 @@ class Versions(Ways):
         self._found: dict[tuple[Frame, str, Wanted], str | None] = {}
 
     def of_call(self, frame: Frame, reader: str, tensor: str, call: GradientCall) -> str | None:
-        """What the gradient of an operator reads for a tensor; None for what everybody reads."""
+        """Find what an operator's gradient reads for a tensor; None for what everybody reads."""
         graph = call.forward_graph()
         if graph is None:
             return None
@@ -53,7 +53,7 @@ class Versions(Ways):
         return self.find(frame, tensor, Wanted(notes_of(graph).number, call.forward, again))
 
     def find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
-        """The version of a tensor that an operator's own gradient needs.
+        """Find the version of a tensor that an operator's own gradient needs.
 
         Returns:
             A tensor of this frame; None for the one that everybody reads.
@@ -65,7 +65,7 @@ class Versions(Ways):
         return self._found[key]
 
     def asked(self, frame: Frame, wanted: Wanted, dtype: int, in_gradient: bool) -> str | None:
-        """What a routine asks for of a forward operator, as a tensor of this frame.
+        """Find what a routine asks for of a forward operator, as a tensor of this frame.
 
         Args:
             frame: where it asks.
@@ -91,7 +91,7 @@ class Versions(Ways):
         return above and frame.pass_down(above)
 
     def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
-        """The operators whose gradients need another version of a tensor of this frame."""
+        """List operators whose gradients need another version of a tensor of this frame."""
         yield from self._at_operators.operators(frame, tensor)
         for body, argument, given in unchanged(frame):
             if same(frame, given, tensor):
@@ -118,7 +118,7 @@ class Versions(Ways):
 
 
 def _tensors(frame: Frame) -> Iterable[str]:
-    """The tensors of a frame before it was edited, those that calls return and nobody reads too."""
+    """List the tensors of a frame before it was edited, also results of calls that nobody reads."""
     given = [] if frame.definition is None else frame.definition.signature.input_arg
     tensors = [f"{argument.name}:0" for argument in given]
     tensors += [tensor for inputs in frame.inputs.values() for tensor in inputs]

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Wanted(NamedTuple):
-    """Tells which version of a tensor is wanted: that which the gradient of an operator reads.
+    """This tells which version of a tensor is wanted: that which an operator's gradient reads.
 
     Attributes:
         graph: number of the operator's graph.
         operator: its name there.
         again: for an operator that takes the tensor several times, which time, from 0.
         loops: how many loops around the operator the tensor comes from outside of, that do not
-            change it: wanted is a list of the versions of all turns, or of such lists.
+            change it: wanted is a list of the versions of all iterations, or of such lists.
         ask: for a routine rather than the gradient: what it asks for of the operator. It travels
             the way of any tensor that comes from where the operator is.
         layer: the number of the layer that it asks that of, which the operator is in.
@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
 
 
 def source_of(frame: Frame, tensor: str) -> str:
-    """What a tensor is a copy of, before anything is edited."""
+    """Return what a tensor is a copy of, before anything is edited."""
     name = split(tensor)[0]
     while name in frame.inputs and frame.body.nodes[name].op == "Identity":
         tensor = frame.inputs[name][0]
@@ -44,5 +44,5 @@ def source_of(frame: Frame, tensor: str) -> str:
 
 
 def same(frame: Frame, one: str, other: str) -> bool:
-    """Whether two tensors were copies of one before anything was edited."""
+    """Tell whether two tensors were copies of one before anything was edited."""
     return source_of(frame, one) == source_of(frame, other)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Ways(abc.ABC):
-    """Brings versions along the ways of their tensors.
+    """This brings versions along the ways of their tensors.
 
     Args:
         stashed: another version of an argument of the outermost frame, if the caller has it.
@@ -36,10 +36,10 @@ class Ways(abc.ABC):
 
     @abc.abstractmethod
     def find(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
-        """The version that an operator's own gradient needs, wherever that is made."""
+        """Find the version that an operator's own gradient needs, wherever that is made."""
 
     def _in_turns(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
-        """A list of what it is in each turn of a loop that does not change it."""
+        """Make a list of what a tensor is in each iteration of a loop that does not change it."""
         for body, there, given in unchanged(frame) if operator.loops else ():
             if same(frame, given, tensor):
                 inside = operator._replace(loops=operator.loops - 1)
@@ -50,7 +50,7 @@ class Ways(abc.ABC):
         return None
 
     def _along(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
-        """What it is where it comes from, brought here the same way."""
+        """Find the version where the tensor comes from, and bring it here along the same way."""
         number = frame.body.argument(tensor)
         if number is not None:
             return self._argument(frame, number, operator)
@@ -69,7 +69,7 @@ class Ways(abc.ABC):
         return None
 
     def _optional(self, frame: Frame, name: str, operator: Wanted) -> str | None:
-        """An optional that a branch returns, or what is in it."""
+        """Make an optional, or take one apart, with the other version in it."""
         value = self.find(frame, frame.inputs[name][0], operator)
         if value and not _fits(frame, frame.inputs[name][0], value, operator):
             return None
@@ -110,7 +110,7 @@ class Ways(abc.ABC):
         return None
 
     def _pushed(self, body: Frame, output: str, operator: Wanted) -> str | None:
-        """A list that a loop has filled, filled with the other version."""
+        """Have a loop fill a list with the other version."""
         assert body.parent is not None
         push = split(output)[0]
         if push not in body.inputs or body.body.nodes[push].op != "TensorListPushBack":
@@ -129,7 +129,7 @@ class Ways(abc.ABC):
         return body.add_loop_variable(body.caller_tensor(argument), update)[1]
 
     def _popped(self, body: Frame, pop: str, operator: Wanted) -> str | None:
-        """What a loop takes from a list, taken from one with the other version."""
+        """Have a loop take what it takes from a list from one with the other version."""
         tensor_list = body.inputs[pop][0]
         argument = body.body.argument(tensor_list)
         if argument is None or body.parent is None or body.attr != "body":
@@ -151,7 +151,7 @@ class Ways(abc.ABC):
 
 
 def _fits(frame: Frame, tensor: str, version: str, operator: Wanted) -> bool:
-    """Whether what was made for a tensor, a list or optional, takes what comes in its place.
+    """Tell whether what was made for a tensor, a list or optional, takes what comes in its place.
 
     A version always does. What is asked for may have another type or shape than what it comes with.
     """
@@ -164,7 +164,7 @@ def _fits(frame: Frame, tensor: str, version: str, operator: Wanted) -> bool:
 
 
 def _known_shape(frame: Frame, tensor: str) -> tf.TensorShape | None:
-    """The shape of an argument, or of what an operator of the graph gives; None of what is new."""
+    """Return the shape of an argument or of an operator's output; None for what is new."""
     argument = frame.body.argument(tensor)
     if argument is not None:
         inputs = getattr(frame.graph, "inputs", ())

@@ -1,4 +1,4 @@
-"""One routine of a tool, host or pure, is run in TensorFlow's terms."""
+"""This runs one routine of a tool, host or pure, in TensorFlow's terms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OUT_OF_SCOPE = "is out of scope and cannot be used here"
 
 
 class _Portable(threading.local):
-    """Whether this thread runs a routine of a tool that speaks a portable vocabulary."""
+    """This tells whether this thread runs a routine of a tool that speaks a portable vocabulary."""
 
     running = False
 
@@ -33,7 +33,7 @@ _portable = _Portable()
 def call_action(
     action: Action, given: Sequence[Any], operator: TensorFlowOperator, forward: Forward
 ) -> Any:
-    """Run the routine of an action; what it returned. See :meth:`amanda.driving.Action.call`.
+    """Run the routine of an action, and return its result. See :meth:`amanda.driving.Action.call`.
 
     Raises:
         RoutineError: it failed, or uses a tensor of the graph that it was not given.
@@ -63,7 +63,7 @@ def _captured(tensor: str) -> str:
 
 
 def having_integer_shapes(v2_behavior: Any) -> property:
-    """``TensorShape._v2_behavior``, which says whether the sizes are integers.
+    """Wrap ``TensorShape._v2_behavior``, which tells whether the sizes are integers.
 
     They are for the routines of portable tools, also with v2 behavior off.
     """

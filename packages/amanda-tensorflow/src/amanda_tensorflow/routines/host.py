@@ -1,4 +1,4 @@
-"""Host routines are called back by nodes of a graph."""
+"""Nodes of a graph call host routines back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 class HostRoutine(script_ops.EagerFunc):  # type: ignore[misc]
-    """What TensorFlow calls back for a host stage; which one that is may be changed.
+    """TensorFlow calls this back for a stage of host routines; which stage that is may change.
 
     Attributes:
         token: the name by which the node refers to it.
@@ -34,10 +34,10 @@ class HostRoutine(script_ops.EagerFunc):  # type: ignore[misc]
         self.failures: list[BaseException] = []
 
     def __call__(self, device: str | None, token: Any, args: Any) -> list[Any]:
-        """Run it, without the tape that TensorFlow would keep for a gradient.
+        """Run the routines, without the tape that TensorFlow would keep for a gradient.
 
         Args:
-            device: where the results are to be; None for the processor.
+            device: where the results are to be; None for the CPU.
             token: the name.
             args: eager tensors.
         """

@@ -14,7 +14,7 @@ from amanda import UnsupportedError
 
 
 class _Held(threading.local):
-    """Whether TensorFlow has called a host routine in this thread, which it holds meanwhile."""
+    """This tells whether TensorFlow has called a host routine in this thread, and waits for it."""
 
     held = False
 
@@ -25,18 +25,18 @@ _waiting = 0  # how many threads are held by routines that have opened a scope
 
 
 def hold() -> bool:
-    """A host routine begins in this thread; what :func:`release` is given when it ends."""
+    """Begin a host routine in this thread; give the result to :func:`release` when it ends."""
     before, _thread.held = _thread.held, True
     return before
 
 
 def release(before: bool) -> None:
-    """A host routine has ended."""
+    """End a host routine."""
     _thread.held = before
 
 
 class Waiting:
-    """A routine that has opened a scope, until the routine goes on.
+    """This stands for a routine that has opened a scope, until the routine goes on.
 
     Raises:
         UnsupportedError: it would wait forever for one of TensorFlow's threads.
@@ -67,6 +67,6 @@ class Waiting:
 
 
 def _threads() -> int:
-    """How many operators TensorFlow runs at a time."""
+    """Tell how many operators TensorFlow runs at a time."""
     chosen: int = tf.config.threading.get_inter_op_parallelism_threads()
     return chosen or len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))

@@ -27,7 +27,7 @@ _OF_ITS_PLACE = ("_class", "_output_shapes")
 
 
 class Rerun:
-    """Makes an operator's nodes anew, in the graph of a routine or at once.
+    """This makes an operator's nodes anew, in the graph of a routine or at once.
 
     Args:
         action: the routine.
@@ -74,7 +74,7 @@ class Rerun:
         self._run = tf.function(self._made, autograph=False)
 
     def __call__(self, inputs: Sequence[Any], externals: Sequence[Any] = ()) -> Sequence[Any]:
-        """The outputs for these inputs."""
+        """Run the operator for these inputs, and return its outputs."""
         tensors = [tf.convert_to_tensor(t) if not _is_handle(t) else t for t in inputs]
         found = self._run(tensors) if tf.executing_eagerly() else self._made(tensors)
         return list(found)
@@ -99,7 +99,7 @@ def _is_handle(tensor: Any) -> bool:
 
 
 class LayerRerun:
-    """Runs a layer's own operators, in the graph of a routine or at once.
+    """This runs a layer's own operators, in the graph of a routine or at once.
 
     Args:
         action: the routine.
@@ -158,7 +158,7 @@ class LayerRerun:
         )
 
     def __call__(self, inputs: Sequence[Any], externals: Sequence[Any] = ()) -> Sequence[Any]:
-        """The outputs for these inputs."""
+        """Run the layer for these inputs, and return its outputs."""
         tensors = [
             t if _is_handle(t) else tf.convert_to_tensor(t, spec.dtype)
             for t, spec in zip(
@@ -173,7 +173,7 @@ class LayerRerun:
 
 
 def _callable(frame: Frame, definition: Any) -> Any:
-    """An AtomicFunction of a definition that calls what functions a frame's nodes call."""
+    """Make an AtomicFunction of a definition that may call functions that a frame's nodes call."""
     with ops.Graph().as_default() as library:
         for node in definition.node_def:
             for _, name in functions_of(node):

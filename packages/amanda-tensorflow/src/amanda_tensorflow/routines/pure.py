@@ -27,7 +27,7 @@ _LARGE = 1024  # bytes
 
 
 class PureRoutine:
-    """Holds a stage's routines as the function that they were traced to.
+    """This is the pure routines of a stage, as the function that they were traced to.
 
     Attributes:
         changed: positions of the tensors that the function returns.
@@ -81,11 +81,11 @@ class PureRoutine:
 
     @property
     def reads_variables(self) -> bool:
-        """Whether it depends on what a variable holds when it runs."""
+        """Tell whether the routines depend on what a variable holds when they run."""
         return any(capture.dtype == tf.resource for capture in self.captures)
 
     def capture_dtypes(self, by_value: bool) -> list[int]:
-        """Data types of the captures; with ``by_value`` those of the variables' values."""
+        """List data types of the captures; with ``by_value`` those of the variables' values."""
         return [
             capture._handle_data.shape_and_type[0].dtype
             if by_value and capture.dtype == tf.resource
@@ -94,7 +94,7 @@ class PureRoutine:
         ]
 
     def capture_value(self, index: int) -> Any:
-        """The value of a capture, as it is now, as a NumPy array."""
+        """Return the value of a capture, as it is now, as a NumPy array."""
         capture = self.captures[index]
         with context.eager_mode():
             if capture.dtype == tf.resource:
@@ -103,11 +103,11 @@ class PureRoutine:
             return capture.numpy()
 
     def definition(self, name: str) -> Any:
-        """The FunctionDef."""
+        """Make the FunctionDef of the traced routines, under a name."""
         return self._body.to_function(name)
 
     def called_functions(self) -> list[Any]:
-        """The FunctionDefs of all functions that it calls."""
+        """List the FunctionDefs of all functions that the routines call."""
         found: dict[str, Any] = {}
         waiting = list(self._function.inference_fn.children)
         while waiting:
@@ -117,7 +117,7 @@ class PureRoutine:
         return list(found.values())
 
     def definition_by_value(self, name: str) -> Any:
-        """The FunctionDef with the values of variables as arguments, instead of the variables.
+        """Make the FunctionDef with values of variables as arguments, instead of the variables.
 
         Raises:
             UnsupportedError: it does more with a variable than to read it.
@@ -145,7 +145,7 @@ class PureRoutine:
 
 
 def _without_large_constants(body: Body) -> list[Any]:
-    """Turn large constants of a function into arguments; the values for them."""
+    """Turn large constants of a function into arguments, and return their values."""
     captures = []
     for name, node in list(body.nodes.items()):
         if node.op == "Const" and node.attr["value"].tensor.ByteSize() > _LARGE:

@@ -38,19 +38,19 @@ _RESOURCE = "the variable or resource that the operator works on cannot be repla
 
 
 class Spec(NamedTuple):
-    """Tells what is known of a tensor while its graph does not run."""
+    """A spec is what is known of a tensor while its graph does not run."""
 
     dtype: Any
     shape: Any
 
     @classmethod
     def of(cls, tensor: Any) -> Spec:
-        """That of a symbolic tensor, without keeping its graph alive."""
+        """Describe a symbolic tensor, without keeping its graph alive."""
         return cls(tensor.dtype, tensor.shape)
 
 
 class Replaceable(NamedTuple):
-    """A tensor that a routine may replace; ``fixed`` says why it may not, if it may not."""
+    """This is a tensor that a routine may replace; ``fixed`` says why it may not, if it may not."""
 
     dtype: Any
     shape: Any
@@ -58,14 +58,14 @@ class Replaceable(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A tensor of the forward side that a routine asks for: what it is like, and where."""
+    """This is a tensor of the forward side that a routine asks for: what it is like, and where."""
 
     spec: Spec
     wanted: Wanted
 
 
 class Stage:
-    """Runs the routines that run together at one point of one operator.
+    """A stage is the routines that run together at one point of one operator.
 
     Attributes:
         frame: number of the frame that it is in.
@@ -133,7 +133,7 @@ class Stage:
             }
 
     def _chosen(self, actions: Iterable[Action]) -> set[int]:
-        """Positions of the tensors that some routines select."""
+        """Return positions of the tensors that some routines select."""
         every = range(self._count)
         chosen = {i for a in actions for i in (every if a.indices is None else a.indices)}
         if any(action.original for action in actions):
@@ -150,7 +150,7 @@ class Stage:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for stages that lead to the same nodes."""
+        """Return a key that is equal for stages that lead to the same nodes."""
         kind = "host" if self.pure is None else self.pure.digest
         return (
             self.frame,
@@ -165,12 +165,12 @@ class Stage:
 
     @property
     def on_gradient(self) -> bool:
-        """Whether the routines run on gradients of an operator as a whole."""
+        """Tell whether the routines run on gradients of an operator as a whole."""
         return self.point in (Point.ON_GRAD_OUTPUTS, Point.ON_GRAD_INPUTS)
 
     @property
     def changed(self) -> Iterable[int]:
-        """Positions of the tensors that its node returns."""
+        """Return positions of the tensors that the stage's node returns."""
         return self.results if self.pure is None else self.pure.changed
 
     def run(self, given: Sequence[Any]) -> list[Any]:
@@ -196,7 +196,7 @@ class Stage:
             return run(at, forward)
 
     def _forward(self, at: Mapping[int, Any], asked: Sequence[Any]) -> Forward:
-        """What the routines may ask for, and what runs the operator itself."""
+        """Return what the routines may ask for, and what runs the operator itself."""
         rerun: Callable[[Sequence[Any]], Sequence[Any]] | None = self.rerun
         if self.rerun is not None and self._externals:
             externals = [at[position] for position in self._externals]
@@ -218,7 +218,7 @@ class Stage:
         return [state.result(position) for position in self.results]
 
     def _replaceable(self, position: int, tensor: Any) -> Replaceable | None:
-        """What may stand for a tensor; None for a gradient that does not flow.
+        """Describe what may stand for a tensor; None for a gradient that does not flow.
 
         Nodes behind an operator were made for the shape that is known while the graph does not run,
         and take any that fits. A gradient has exactly the shape of the one that it replaces.
@@ -245,7 +245,7 @@ class Stage:
 
 
 def _reason(original: Replaceable | None, substitute: Any) -> str | None:
-    """Why ``substitute`` cannot stand for ``original``; None if it can."""
+    """Tell why ``substitute`` cannot stand for ``original``; None if it can."""
     if original is not None and original.fixed is not None:
         return original.fixed
     reason = incompatible_reason(original, substitute)

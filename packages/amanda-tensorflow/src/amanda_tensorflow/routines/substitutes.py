@@ -1,4 +1,4 @@
-"""A routine may return what fits in place of a tensor."""
+"""This checks whether what a routine returned fits in place of a tensor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_VALUES = (tf.resource.as_datatype_enum, tf.variant.as_datatype_enum)
 
 
 def incompatible_reason(original: Any, substitute: Any) -> str | None:
-    """Why ``substitute`` cannot stand for ``original``; None if it can."""
+    """Tell why ``substitute`` cannot stand for ``original``; None if it can."""
     if original is None:
         return "there is no gradient here that could be replaced"
     if not isinstance(substitute, (tf.Tensor, tf.Variable, np.ndarray, np.generic)):
@@ -26,7 +26,7 @@ def incompatible_reason(original: Any, substitute: Any) -> str | None:
 
 
 def incompatible_shape(expected: Any, substitute: Any) -> str | None:
-    """Why the shape of ``substitute`` does not fit, or None.
+    """Tell why the shape of ``substitute`` does not fit; None if it does.
 
     Args:
         expected: the TensorShape for which the nodes that take it were made.
@@ -39,5 +39,5 @@ def incompatible_shape(expected: Any, substitute: Any) -> str | None:
 
 
 def is_replaceable(dtype: Any) -> bool:
-    """Whether tensors of a type may be replaced: they hold values, and do not refer to others."""
+    """Tell whether tensors of a type may be replaced: they hold values, not references."""
     return dtype.as_datatype_enum not in _NO_VALUES and not dtype._is_ref_dtype
