@@ -1,4 +1,4 @@
-"""The Amanda driver for TensorFlow graphs: sessions and tf.function."""
+"""This is the Amanda driver for TensorFlow graphs, of sessions and of tf.function."""
 
 from amanda_tensorflow.driver import TensorFlowDriver, driver
 from amanda_tensorflow.patches import install

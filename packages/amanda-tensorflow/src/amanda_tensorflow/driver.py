@@ -49,7 +49,7 @@ _HELD = (
 
 
 class Suspended(NamedTuple):
-    """What a thread was at when a routine opened a scope."""
+    """This is what a thread was doing when a routine opened a scope."""
 
     state: ThreadState
     waiting: Waiting
@@ -57,7 +57,7 @@ class Suspended(NamedTuple):
 
 
 class TensorFlowDriver(Driver):
-    """Instruments what sessions run, and every call of a tf.function."""
+    """The driver instruments what sessions run, and every call of a tf.function."""
 
     backend = "tensorflow"
     vocabulary = "tensorflow"
@@ -80,7 +80,7 @@ class TensorFlowDriver(Driver):
 
     @property
     def xp(self) -> Any:
-        """The array namespace of its tensors."""
+        """Return the array namespace of TensorFlow's tensors."""
         return namespace
 
     # What is active
@@ -121,11 +121,11 @@ class TensorFlowDriver(Driver):
     # What tools ask
 
     def unseen(self) -> str | None:
-        """Why tools saw nothing of some operators: they ran eagerly."""
+        """Tell why tools saw nothing of some operators: they ran eagerly."""
         return self._unseen.reason
 
     def value(self, tensor: Any) -> Any:
-        """A tensor that is a variable or a constant, or a copy of one, as a NumPy array."""
+        """Return a tensor that is a variable or a constant, or a copy of one, as a NumPy array."""
         if isinstance(tensor, (tf.__internal__.EagerTensor, ToolVariable)):
             value = tensor.numpy()
             return (
@@ -138,45 +138,45 @@ class TensorFlowDriver(Driver):
         return thread.state.shown.value(tensor)
 
     def variable(self, initial: Any, execution: Execution) -> Any:
-        """A tf.Variable, outside of all graphs."""
+        """Make a tf.Variable, outside of all graphs."""
         with outside_of_graphs():
             return ToolVariable(initial, trainable=False)
 
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
-        """Why ``substitute`` cannot stand for ``original``; None if it can."""
+        """Tell why ``substitute`` cannot stand for ``original``; None if it can."""
         return incompatible_reason(original, substitute)
 
     def describe(self, tensor: Any) -> TensorInfo:
-        """Shape, dtype, size and device of a tensor, as far as a symbolic one has them."""
+        """Tell shape, dtype, size and device of a tensor, as far as a symbolic one has them."""
         return parameters.describe(tensor)
 
     def is_parameter_itself(self, found: Any) -> bool:
-        """Whether a tensor is the handle of a variable, or a reference variable."""
+        """Tell whether a tensor is the handle of a variable, or a reference variable."""
         return parameters.is_parameter_itself(found)
 
     def read_from(self, found: Any) -> Any:
-        """What a tensor of a graph was read, captured, cast or viewed of."""
+        """Return what a tensor of a graph was read, captured, cast or viewed of."""
         return parameters.read_from(found)
 
     def parameter_info(self, found: Any, tensor: Any) -> Parameter | None:
-        """What tools are told of a variable."""
+        """Return what tools are told of a variable."""
         return parameters.parameter_info(found, tensor)
 
     def stored(self, tensor: Any) -> StoredVariable:
-        """Where the variable has the elements of a tensor."""
+        """Tell where the variable has the elements of a tensor."""
         return StoredVariable(tensor)
 
     def at_rest(self) -> AbstractContextManager[object]:
-        """A block outside of all graphs."""
+        """Open a block outside of all graphs."""
         return outside_of_graphs()
 
     def profiler(self) -> TensorFlowProfiler:
-        """``tf.profiler``."""
+        """Return a profiler that uses ``tf.profiler``."""
         return TensorFlowProfiler()
 
     @contextlib.contextmanager
     def hold_compiled(self, alike: Alike, tell: Callable[[Held], None]) -> Iterator[None]:
-        """A block in which functions that XLA compiles are held to their operators."""
+        """Open a block in which functions compiled by XLA are compared with their operators."""
         functions = HeldFunctions(alike, tell)
         holding = Patches(lambda: patches.while_holding(functions))
         if thread.state.engine is not None or thread.state.holds:
@@ -190,48 +190,48 @@ class TensorFlowDriver(Driver):
             thread.state.holds = False
 
     def purpose(self, operator: Operator) -> str:
-        """What an operator is there for, by the names that TensorFlow gives it."""
+        """Tell what an operator is there for, by the names that TensorFlow gives it."""
         return purpose(operator)
 
     def gives_values(self, operator: Operator) -> bool:
-        """Whether an operator writes to the memory that it gives."""
+        """Tell whether an operator writes to the memory that it gives."""
         return operator.type != "Empty"
 
     def modules(self, operator: Operator) -> Sequence[tuple[str, str]]:
-        """The paths and classes of the layers that an operator is in."""
+        """List the paths and classes of the layers that an operator is in."""
         return [(scope, call.type) for scope, call in self._layers_around(operator)]
 
     def model(self, operator: Operator) -> object | None:
-        """The outermost layer that an operator is in; None for one in none."""
+        """Return the outermost layer that an operator is in; None for one in none."""
         calls = self._layers_around(operator)
         return calls[0][1].layer() if calls else None
 
     @staticmethod
     def _layers_around(operator: Operator) -> list[tuple[str, LayerCall]]:
-        """The calls of layers around an operator that is being analyzed, with their paths."""
+        """List the calls of layers around an operator that is being analyzed, with their paths."""
         shown = thread.state.shown
         return [] if shown is None else layers_around(shown.frame, operator)
 
     def is_parameter(self, tensor: Any) -> bool:
-        """Whether a tensor is read from a variable, also through casts and views."""
+        """Tell whether a tensor is read from a variable, also through casts and views."""
         return tensor.dtype != tf.resource and self.parameter_behind(tensor) is not None
 
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
-        """A symbolic tensor that has the shape and type of this one, in another layout."""
+        """Make a symbolic tensor with the shape and type of this one in another layout."""
         with tf.Graph().as_default():
             like = tf.compat.v1.placeholder(tensor.dtype.base_dtype, tensor.shape)
             return layout(like)
 
     def whole(self, gradient: Any) -> Any:
-        """A symbolic tensor like the whole of a gradient, if there are only some rows of it."""
+        """Make a symbolic tensor like the whole of a gradient of which there are only some rows."""
         return shown_whole(gradient)
 
     def canonical_type(self, type: str) -> str:
-        """The type of a node for the name of the function that makes one (``tf.raw_ops.Relu``)."""
+        """Return the type of a node, given the function that makes one (``tf.raw_ops.Relu``)."""
         return type.rpartition("raw_ops.")[2]
 
     def alike(self, types: Collection[str]) -> Collection[str]:
-        """Types of nodes that are spelled like those of these types that there are not."""
+        """List types of nodes that are spelled like those of these types that do not exist."""
         known = frozenset(dir(tf.raw_ops))
         return frozenset[str]().union(*(alike(type, known) for type in frozenset(types) - known))
 

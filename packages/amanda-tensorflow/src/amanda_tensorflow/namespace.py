@@ -37,42 +37,42 @@ def __getattr__(name: str) -> Any:
 
 
 def astype(x: Any, dtype: Any) -> tf.Tensor:
-    """The array with another data type."""
+    """Return the array with another data type."""
     return tf.cast(x, dtype)
 
 
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> tf.Tensor:
-    """Arrays one after the other along an axis, flattened for None."""
+    """Join arrays one after the other along an axis, flattened for None."""
     if axis is None:
         arrays, axis = [tf.reshape(array, (-1,)) for array in arrays], 0
     return tf.concat(arrays, axis)
 
 
 def cumulative_prod(x: Any, /, *, axis: int = 0) -> tf.Tensor:
-    """Products of the elements up to each one along an axis."""
+    """Return the products of the elements up to each one along an axis."""
     return tf.math.cumprod(x, axis)
 
 
 def cumulative_sum(x: Any, /, *, axis: int = 0) -> tf.Tensor:
-    """Sums of the elements up to each one along an axis."""
+    """Return the sums of the elements up to each one along an axis."""
     return tf.math.cumsum(x, axis)
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left") -> tf.Tensor:
-    """Where elements would be inserted into a sorted array."""
+    """Find where elements would be inserted into a sorted array."""
     return tf.searchsorted(x1, x2, side)
 
 
 def trunc(x: Any, /) -> tf.Tensor:
-    """The nearest integer towards zero."""
+    """Round to the nearest integer towards zero."""
     return tf.where(tf.less(x, 0), tf.math.ceil(x), tf.math.floor(x))
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[tf.Tensor, ...]:
-    """The parts along an axis, which goes away."""
+    """Return the parts along an axis, which goes away."""
     return tuple(tf.unstack(x, axis=axis))
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> tf.Tensor:
-    """Sums of products along an axis."""
+    """Return the sums of products along an axis."""
     return tf.reduce_sum(x1 * x2, axis)

@@ -1,4 +1,4 @@
-"""TensorFlow tells what a tensor was read, cast or viewed of; core follows that to a variable."""
+"""This tells core what a tensor was read, cast or viewed of; core follows that to a variable."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _VIEWS: dict[str, int | None] = {
 
 
 def describe(tensor: Any) -> TensorInfo:
-    """Shape, dtype, size and device of a tensor, as far as a symbolic one has them.
+    """Tell shape, dtype, size and device of a tensor, as far as a symbolic one has them.
 
     An array of NumPy is one too: a routine may have returned it to the next one.
     """
@@ -56,7 +56,7 @@ def _info(shape: Any, dtype: Any, device: str | None) -> TensorInfo:
 
 
 def is_parameter_itself(found: Any) -> bool:
-    """Whether a tensor is a variable's handle, or that of any resource; or a reference variable."""
+    """Tell whether a tensor is the handle of a variable or resource, or a reference variable."""
     if not tf.is_symbolic_tensor(found):
         return bool(found.dtype == tf.resource)
     if found.op.type == "Placeholder":  # an argument may be a handle
@@ -65,7 +65,7 @@ def is_parameter_itself(found: Any) -> bool:
 
 
 def read_from(found: Any) -> Any:
-    """What a symbolic tensor was read, captured, cast or viewed of; None for what is computed."""
+    """Return what a symbolic tensor was read, captured, cast or viewed of; None if computed."""
     if not tf.is_symbolic_tensor(found):
         return None
     operation = found.op
@@ -80,7 +80,7 @@ def read_from(found: Any) -> Any:
 
 
 def parameter_info(found: Any, tensor: Any) -> Parameter | None:
-    """What tools are told of a variable; None for a table, an iterator and the like.
+    """Return what tools are told of a variable; None for a table, an iterator and the like.
 
     Args:
         found: the handle of a resource variable, the tensor of any other one.
@@ -97,7 +97,7 @@ def parameter_info(found: Any, tensor: Any) -> Parameter | None:
 
 
 def _trainable(tensor: Any, source: Any) -> bool | None:
-    """Whether the variable was made to be trained; None where its object is not to be found."""
+    """Tell whether the variable is to be trained; None where its object is not to be found."""
     graph = tensor.graph if tf.is_symbolic_tensor(tensor) else None
     while graph is not None:
         for variable in _variables(graph):
@@ -109,7 +109,7 @@ def _trainable(tensor: Any, source: Any) -> bool | None:
 
 
 def _variables(graph: Any) -> Sequence[Any]:
-    """The variables of a graph, as far as they are still there."""
+    """List the variables of a graph, as far as they are still there."""
     if not isinstance(graph, func_graph.FuncGraph):
         found: Sequence[Any] = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
         return found

@@ -87,7 +87,7 @@ def _replacements(changes: Iterable[Change]) -> Iterator[Patch]:
 
 
 def _layers(module: Any) -> Iterator[Patch]:
-    """What calls layers of Keras."""
+    """List what to patch where Keras calls layers."""
     yield from _replacements([(module.Layer, "__call__", layers.noting_layers)])
 
 
@@ -98,14 +98,14 @@ _for_good = Patches(
 
 
 def install() -> None:
-    """Put those in place that stay for good."""
+    """Put those patches in place that stay for good."""
     _for_good.hold(True, "for good")
 
 
 def while_active(
     calls: Functions, sessions: Sessions, eager: EagerOperators, pipelines: Pipelines
 ) -> Iterator[Patch | OnImport]:
-    """What is changed while any thread has active tools."""
+    """List what to patch while any thread has active tools."""
     session, replica = session_lib.BaseSession, mirrored_run._MirroredReplicaThread
     yield from _replacements(
         [
@@ -134,7 +134,7 @@ def while_active(
 
 
 def while_holding(functions: HeldFunctions) -> Iterator[Patch]:
-    """What is changed while functions that XLA compiles are held to their operators."""
+    """List what to patch while functions compiled by XLA are compared with their operators."""
     yield from _replacements(
         [
             (atomic_function.AtomicFunction, "call_flat", functions.calling),
@@ -144,12 +144,12 @@ def while_holding(functions: HeldFunctions) -> Iterator[Patch]:
 
 
 def _shapes() -> Iterator[Change]:
-    """What says whether the sizes of tensors are integers, where they are not for the program."""
+    """List what to patch so that sizes of tensors are integers, where v2 behavior is off."""
     if not tensor_shape.TensorShape([])._v2_behavior:
         yield tensor_shape.TensorShape, "_v2_behavior", having_integer_shapes
 
 
 def _trainers(change: Callable[[Any], Any], module: Any) -> Iterator[Patch]:
-    """Where models of Keras become graphs."""
+    """List what to patch where models of Keras become graphs."""
     names = ("make_train_function", "make_test_function", "make_predict_function")
     yield from _replacements((module.TensorFlowTrainer, name, change) for name in names)

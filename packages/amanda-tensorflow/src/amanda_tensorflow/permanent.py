@@ -1,4 +1,4 @@
-"""Variables that are read and written as operators are given them."""
+"""Tools read and write variables here as operators are given them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEEPING |= {"StopGradient", "VarHandleOp", "Variable", "VariableV2"}
 
 
 class _View(NamedTuple):
-    """An operator that shows a tensor in another form, apart from its graph.
+    """A view is an operator that shows a tensor in another form, apart from its graph.
 
     ``inputs`` has None for that tensor, and None is also for a constant that is not known.
     """
@@ -61,7 +61,7 @@ class _View(NamedTuple):
         )
 
     def __call__(self, elements: Any) -> Any:
-        """What it shows of an eager tensor."""
+        """Return what the operator shows of an eager tensor."""
         inputs = [
             elements if i == self.position else tf.constant(array)
             for i, array in enumerate(self.inputs)
@@ -75,7 +75,7 @@ class _View(NamedTuple):
 
 
 class StoredVariable(Stored):
-    """Where a variable has the elements of what an operator is given.
+    """This reads and writes what an operator is given, in the variable that has its elements.
 
     It is read, maybe cast to other types, and maybe seen in another form.
     """
@@ -93,11 +93,11 @@ class StoredVariable(Stored):
         ]
 
     def source(self, model: Any) -> Any:
-        """The variable's handle or tensor, if the model has the variable."""
+        """Return the variable's handle or tensor, if the model has the variable."""
         return self._source() if self._variable(model) is not None else None
 
     def read(self, model: Any) -> Any:
-        """What the operator is given.
+        """Return what the operator is given.
 
         Raises:
             UnsupportedError: it is not known how that comes from the variable.
@@ -127,7 +127,7 @@ class StoredVariable(Stored):
         return np.asarray(model.run(variable) if _is_session(model) else variable.numpy())
 
     def _places(self, held: Array) -> Array:
-        """For each element that the operator is given, its place in the variable."""
+        """Find for each element that the operator is given its place in the variable."""
         places = np.arange(1, held.size + 1).reshape(held.shape)
         tensor = tf.constant(places)
         for view in self._views:
@@ -156,7 +156,7 @@ def _is_session(model: Any) -> bool:
 
 
 def _variables(model: Any) -> Iterable[Any]:
-    """The variables of a model: its own, those of a session's graph, or the ones of a list."""
+    """List the variables of a model: its own, those of a session's graph, or the ones of a list."""
     if _is_session(model):
         keys = tf.compat.v1.GraphKeys
         collections = (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES)

@@ -1,4 +1,4 @@
-"""TensorFlow's profiler, whose record names the node of each kernel."""
+"""The record of TensorFlow's profiler names the node of each kernel; operators are told by that."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RECORD = "tensorflow.tsl.profiler.protobuf.xplane_pb2"
 
 
 class TensorFlowProfiler:
-    """Records with ``tf.profiler``; a kernel is of the node in whose name it ran.
+    """This records with ``tf.profiler``; a kernel is of the node in whose name it ran.
 
     Nothing is inserted. Kernels of nodes whose names two operators have, as those of two models of
     one name, are left out.
@@ -59,7 +59,7 @@ class TensorFlowProfiler:
             self._keys[operator.name] = None
 
     def stop(self) -> list[Kernel]:
-        """Record no more; the kernels of the nodes that are known."""
+        """Record no more, and return the kernels of the nodes that are known."""
         tf.profiler.experimental.stop()
         message = importlib.import_module(_RECORD).XSpace
         found = []
@@ -71,7 +71,7 @@ class TensorFlowProfiler:
         return found
 
     def _of_plane(self, plane: Any) -> Iterator[Kernel]:
-        """The kernels of one device."""
+        """List the kernels of one device."""
         is_host = plane.name == _HOST
         if not is_host and not plane.name.startswith("/device:"):
             return
@@ -87,14 +87,14 @@ class TensorFlowProfiler:
                     yield Kernel(key, kernel, device, event.duration_ps // 1000)
 
     def _key(self, node: str) -> str | None:
-        """The operator whose node this is; what is inlined has the name of its call ahead."""
+        """Find the operator whose node this is; an inlined one has the name of its call ahead."""
         names = [node, *(node[call.end() :] for call in _CALL.finditer(node))]
         known = next((self._keys[name] for name in names if name in self._keys), None)
         return None if known is None else known[0]
 
 
 def _node_of(plane: Any, event: Any) -> str:
-    """The node that had a device run something, as ``name:type``."""
+    """Return the node that had a device run something, as ``name:type``."""
     for stat in event.stats:
         if plane.stat_metadata[stat.metadata_id].name == "tf_op":
             return str(stat.str_value or plane.stat_metadata[stat.ref_value].name)

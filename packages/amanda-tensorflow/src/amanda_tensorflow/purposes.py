@@ -17,7 +17,7 @@ _UPDATE = re.compile("(Resource)?(Sparse)?Apply[A-Z]")
 
 
 def purpose(operator: Operator) -> str:
-    """Whether an operator is of a model, its initialization, its data or its optimizer."""
+    """Tell whether an operator is of a model, its initialization, its data or its optimizer."""
     *scopes, name = operator.name.split("/")
     if operator.type in _OF_DATA:
         return "data"

@@ -21,7 +21,7 @@ active = ActiveEngine()
 
 
 class Shown(NamedTuple):
-    """Holds what an analysis routine is looking at, and may ask for the values of.
+    """This is what an analysis routine is looking at, and may ask for the values of.
 
     Attributes:
         values: what finds out the values of variables and constants.
@@ -33,11 +33,11 @@ class Shown(NamedTuple):
 
     @property
     def frame(self) -> Frame:
-        """The frame whose tensors it sees, or one of a graph that does not run now."""
+        """Return the frame whose tensors it sees, or that of a graph that does not run now."""
         return self.where if isinstance(self.where, Frame) else self.values.home(self.where)
 
     def value(self, tensor: Any) -> Any:
-        """The value of a tensor as a NumPy array.
+        """Return the value of a tensor as a NumPy array.
 
         Raises:
             ValueUnavailableError: it is known only when the graph runs.
@@ -49,7 +49,7 @@ class Shown(NamedTuple):
 
 
 class ThreadState:
-    """Holds what a thread is at; within a scope that a routine opens, it begins anew.
+    """This is what a thread is doing; within a scope that a routine opens, it begins anew.
 
     Attributes:
         engine: the tools that were made active, None for none.

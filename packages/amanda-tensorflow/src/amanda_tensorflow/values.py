@@ -27,37 +27,37 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def outside_of_graphs() -> Iterator[None]:
-    """A block that runs eagerly, wherever the program is."""
+    """Open a block that runs eagerly, wherever the program is."""
     with context.eager_mode(), tf.init_scope():
         yield
 
 
 class ToolVariable(resource_variable_ops.ResourceVariable):  # type: ignore[misc]
-    """A variable outside of all graphs, which may be assigned wherever the program is."""
+    """This is a variable outside of all graphs, which may be assigned wherever the program is."""
 
     def assign(self, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Give it a new value."""
+        """Assign a new value, also while a graph is being built."""
         with context.eager_mode():
             return super().assign(value, *args, **kwargs)
 
     def assign_add(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
-        """Add to its value."""
+        """Add to the value, also while a graph is being built."""
         with context.eager_mode():
             return super().assign_add(delta, *args, **kwargs)
 
     def assign_sub(self, delta: Any, *args: Any, **kwargs: Any) -> Any:
-        """Subtract from its value."""
+        """Subtract from the value, also while a graph is being built."""
         with context.eager_mode():
             return super().assign_sub(delta, *args, **kwargs)
 
     def numpy(self) -> Any:
-        """Its value."""
+        """Return the value as a NumPy array, also while a graph is being built."""
         with context.eager_mode():
             return super().numpy()
 
 
 def outer_of(tensor: Any) -> Any:
-    """The tensor outside that one of a function's graph was captured from; None if it was not."""
+    """Return the tensor outside that one of a function's graph was captured from, or None."""
     captures = getattr(tensor.graph, "captures", ())
     notes = notes_of(tensor.graph)
     if notes.captures is not captures:
@@ -71,7 +71,7 @@ _FROM_SHAPES = frozenset(["Const", "Rank", "Shape", "ShapeN", "Size"])
 
 
 class Values:
-    """Follows a tensor back to what its value is known to be.
+    """This follows a tensor back to what its value is known to be.
 
     That of a variable or constant is known, and so is what is computed of such values alone.
     """
@@ -80,13 +80,13 @@ class Values:
         self._homes: dict[Any, Frame] = {}
 
     def home(self, graph: Any) -> Frame:
-        """A frame of a graph that does not run now, as the forward graph of a backward function."""
+        """Return a frame of a graph that does not run now, as a backward function's forward one."""
         if graph not in self._homes:
             self._homes[graph] = Frame.of_graph(graph)
         return self._homes[graph]
 
     def of(self, frame: Frame, tensor: str) -> Any:
-        """The value of a tensor of a frame, as a NumPy array.
+        """Return the value of a tensor of a frame, as a NumPy array.
 
         Raises:
             ValueUnavailableError: it is known only when the graph runs.
@@ -116,7 +116,7 @@ class Values:
         return self._computed(frame, name)[index]
 
     def _computed(self, frame: Frame, name: str) -> list[Any]:
-        """What an operator without state makes of known values."""
+        """Compute what an operator without state makes of known values."""
         node: Any = frame.body.nodes[name]
         values = [self.of(frame, tensor) for tensor in frame.inputs[name]]
         operation = frame.operations[name]
@@ -137,7 +137,7 @@ class Values:
             ) from error
 
     def variable(self, frame: Frame, handle: str, dtype: int) -> Any:
-        """The value of a variable, given its handle."""
+        """Return the value of a variable, given its handle."""
         argument = frame.body.argument(handle)
         if argument is not None and frame.parent is None:
             return self.variable_argument(argument, dtype)
@@ -151,15 +151,15 @@ class Values:
         return self.other_variable(frame, handle, dtype)
 
     def argument(self, argument: int) -> Any:
-        """The value of an argument of the outermost frame."""
+        """Return the value of an argument of the outermost frame."""
         raise self.unavailable(f"argument {argument}")
 
     def variable_argument(self, argument: int, dtype: int) -> Any:
-        """The value of a variable that is an argument of the outermost frame."""
+        """Return the value of a variable that is an argument of the outermost frame."""
         raise self.unavailable(f"argument {argument}")
 
     def other(self, frame: Frame, tensor: str) -> Any:
-        """The value of any other tensor: that which a graph has captured is known."""
+        """Return the value of any other tensor; one is known that a graph has captured."""
         outer = _captured(frame, tensor)
         if isinstance(outer, tf.__internal__.EagerTensor):
             if outer.dtype not in (tf.resource, tf.variant):
@@ -169,7 +169,7 @@ class Values:
         raise self.unavailable(tensor)
 
     def other_variable(self, frame: Frame, handle: str, dtype: int) -> Any:
-        """The value of any other variable."""
+        """Return the value of any other variable."""
         outer = _captured(frame, handle)
         if isinstance(outer, tf.__internal__.EagerTensor):
             return _read(outer, dtype)
@@ -179,7 +179,7 @@ class Values:
 
     @staticmethod
     def unavailable(tensor: str) -> ValueUnavailableError:
-        """The error for a tensor."""
+        """Make the error for a tensor whose value is not known yet."""
         return ValueUnavailableError(
             f"the value of {tensor} is known only when the graph runs; a host routine, which is "
             "inserted without pure=True, is given it"
@@ -187,7 +187,7 @@ class Values:
 
 
 def _captured(frame: Frame, tensor: str) -> Any:
-    """What a graph has captured as this tensor of its own; None for any other."""
+    """Return what a graph has captured as this tensor of its own; None for any other."""
     if frame.definition is not None:  # whose arguments are those of a call
         return None
     return outer_of(frame.graph.get_tensor_by_name(tensor))
@@ -200,7 +200,7 @@ def _read(handle: Any, dtype: int) -> Any:
 
 
 class FunctionValues(Values):
-    """For a function that is called: its captures are known, its own arguments are not."""
+    """This finds values for a function that is called: of its captures, not its arguments."""
 
     def __init__(self, args: Sequence[Any], function: Any) -> None:
         super().__init__()
@@ -208,33 +208,33 @@ class FunctionValues(Values):
         self._first_capture = len(args) - len(function.function_type.flat_captures)
 
     def argument(self, argument: int) -> Any:
-        """The value of a captured tensor."""
+        """Return the value of a captured tensor."""
         value = self._args[argument]
         if argument < self._first_capture or value.dtype in (tf.resource, tf.variant):
             raise self.unavailable(f"argument {argument}")
         return value.numpy()
 
     def variable_argument(self, argument: int, dtype: int) -> Any:
-        """The value of a captured variable, or of one that is passed."""
+        """Return the value of a captured variable, or of one that is passed."""
         return _read(self._args[argument], dtype)
 
 
 class SessionValues(Values):
-    """For what a session runs: it is asked for the values of its variables."""
+    """This finds values for what a session runs, and asks it for those of its variables."""
 
     def __init__(self, session: Any) -> None:
         super().__init__()
         self._session = session
 
     def other(self, frame: Frame, tensor: str) -> Any:
-        """The value of a reference variable."""
+        """Return the value of a reference variable."""
         node = frame.body.nodes.get(split(tensor)[0])
         if frame.parent is None and node is not None and node.op in ("VariableV2", "Variable"):
             return self._run(tensor)
         raise self.unavailable(tensor)
 
     def other_variable(self, frame: Frame, handle: str, dtype: int) -> Any:
-        """The value of a resource variable."""
+        """Return the value of a resource variable."""
         if frame.parent is None:
             for reader in frame.graph.get_tensor_by_name(handle).consumers():
                 if reader.type == "ReadVariableOp":

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def tensor_name(output: Any) -> str:
-    """The name of a TF_Output."""
+    """Return the name of a TF_Output."""
     return f"{pywrap_tf_session.TF_OperationName(output.oper)}:{output.index}"
 
 
 def run_connected(
     session: Any, options: Any, feeds: Mapping[Any, Any], copy: SessionCopy, metadata: Any
 ) -> list[Any]:
-    """Run a copy that has connections; what its fetches are.
+    """Run a copy that has connections, and return what its fetches are.
 
     Args:
         session: the session.
@@ -52,7 +52,7 @@ def run_connected(
 def _callable(
     session: Any, copy: SessionCopy, options: bytes, feeds: tuple[str, ...], fetches: Sequence[str]
 ) -> Any:
-    """What the session has made of a copy."""
+    """Have the session make a callable of a copy, or return the one made."""
     made: weakref.WeakKeyDictionary[SessionCopy, dict[Any, Any]]
     made = attached(session, "_amanda_callables", weakref.WeakKeyDictionary)
     known = made.setdefault(copy, {})

@@ -29,7 +29,7 @@ _KEPT = 8
 
 
 class Copy:
-    """A rewritten copy, which runs the routines of one set of tools at a time.
+    """This is a rewritten copy, which runs the routines of one set of tools at a time.
 
     Args:
         rewriter: has rewritten it.
@@ -41,23 +41,23 @@ class Copy:
         self._stages: Sequence[Stage] = ()
 
     def is_free_for(self, engine: Engine | None) -> bool:
-        """Whether no other scope that is still open uses it."""
+        """Tell whether no other scope that is still open uses the copy."""
         bound = None if self._engine is None else self._engine()
         return bound is None or bound is engine or not bound.open
 
     def bind(self, engine: Engine, stages: Sequence[Stage]) -> None:
-        """Have it run the routines of these stages."""
+        """Have the copy run the routines of these stages."""
         self._engine = weakref.ref(engine)
         self._stages = stages
         for number, routine in self._hosts:
             routine.stage = stages[number]
 
     def explained(self) -> contextlib.AbstractContextManager[None]:
-        """A block that runs it, and raises the errors of its routines as such."""
+        """Open a block to run the copy in, which raises the errors of its routines as such."""
         return errors.explained(self._hosts)
 
     def pure(self, capture: Capture) -> Any:
-        """The pure routine that has captured something."""
+        """Return the pure routine that has captured something."""
         return self._stages[capture.stage].pure
 
 
@@ -66,7 +66,7 @@ AnyCopy = TypeVar("AnyCopy", bound=Copy)
 
 @dataclass(slots=True, eq=False)
 class InUse(Generic[AnyCopy]):
-    """Holds what tools have decided about something that is called.
+    """This is what tools have decided about something that is called.
 
     Attributes:
         copy: what runs instead; None where nothing is to be done.
@@ -80,7 +80,7 @@ class InUse(Generic[AnyCopy]):
 
 
 class Copies(Generic[AnyCopy]):
-    """Keeps the copies of one function, or of what one graph runs for one request.
+    """These are the copies of one function, or of what one graph runs for one request.
 
     The copy that active tools use is kept as long as they are active, and so are the copies that
     were used last.
@@ -92,14 +92,14 @@ class Copies(Generic[AnyCopy]):
         self._kept: dict[Hashable, list[AnyCopy]] = {}
 
     def used_by(self, engine: Engine, versions: Hashable) -> InUse[AnyCopy] | None:
-        """What tools have decided; None where they are to be asked."""
+        """Return what tools have decided so far; None where they are to be asked."""
         found = self._in_use.get(engine)
         if found is None or found.versions != versions or found.stamp is not engine.stamp:
             return None
         return found
 
     def use(self, engine: Engine, used: InUse[AnyCopy]) -> None:
-        """From now on tools use this."""
+        """Note what tools use from now on."""
         self._in_use[engine] = used
 
     def take(
@@ -109,7 +109,7 @@ class Copies(Generic[AnyCopy]):
         versions: Hashable,
         make: Callable[[], AnyCopy],
     ) -> AnyCopy:
-        """A copy with these stages that no other open scope uses, bound to these tools.
+        """Return a copy with these stages that no other open scope uses, bound to these tools.
 
         Args:
             engine: the tools; None for a copy without stages that serves anyone.

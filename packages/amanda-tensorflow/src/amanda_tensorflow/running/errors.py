@@ -54,7 +54,7 @@ def explained(hosts: Sequence[tuple[int, HostRoutine]]) -> Iterator[None]:
 
 
 def shortening() -> Iterator[tuple[Any, str, Any]]:
-    """What shortens tracebacks in TensorFlow, and in Keras if it is imported, replaced."""
+    """List what to patch where TensorFlow, and Keras if it is imported, shorten tracebacks."""
     name = "_process_traceback_frames"
     for module in (traceback_utils, sys.modules.get("keras.src.utils.traceback_utils")):
         shorten = getattr(module, name, None)
@@ -81,7 +81,7 @@ def _keeping_causes(shorten: _Shorten) -> _Shorten:
 
 
 def _without_ours(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback without what the driver called, unless there is nothing else."""
+    """Make a traceback without what the driver called, unless there is nothing else."""
     entries = []
     while traceback is not None:
         entries.append(traceback)

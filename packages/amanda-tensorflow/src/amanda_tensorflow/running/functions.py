@@ -45,7 +45,7 @@ _LEAVES_XLA = (
 
 
 class FunctionCopy(Copy):
-    """A rewritten copy of a function and of all it calls.
+    """This is a rewritten copy of a function and of all it calls.
 
     Args:
         root: the frame of the function, which is edited.
@@ -72,7 +72,7 @@ class FunctionCopy(Copy):
         self._name = register(definitions_of(rewriter), self).encode()
 
     def __call__(self, args: Sequence[Any], count: int) -> list[Any]:
-        """Run it.
+        """Run the copy.
 
         Args:
             args: arguments of the original.
@@ -99,7 +99,7 @@ class FunctionCopy(Copy):
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What is known of one function.
+    """This is what is known of one function.
 
     Attributes:
         copies: its rewritten copies.
@@ -114,7 +114,7 @@ class _Known:
 
 
 class FunctionCall(Runnable[FunctionCopy]):
-    """A call of an AtomicFunction with flat arguments."""
+    """This is a call of an AtomicFunction with flat arguments."""
 
     def __init__(self, function: Any, args: Sequence[Any], versions: stashed.Signature) -> None:
         self._function = function
@@ -124,7 +124,7 @@ class FunctionCall(Runnable[FunctionCopy]):
         self.versions: stashed.Signature = versions
 
     def frame(self) -> Frame:
-        """All that it runs, as the outermost frame."""
+        """Make an outermost frame of all that the function runs."""
         return Frame.of_function(self._function)
 
     def identify(
@@ -134,7 +134,7 @@ class FunctionCall(Runnable[FunctionCopy]):
         types: frozenset[str] | None,
         wants: Callable[[str, str], bool] | None,
     ) -> None:
-        """Have the operators be known of the function and of all it calls."""
+        """Make or find the operators of the function and of all it calls."""
         identities.identify(
             self._known.operators,
             ((frame.graph, frame.scope, frame.forward_operations()) for frame in root.walk()),
@@ -148,11 +148,11 @@ class FunctionCall(Runnable[FunctionCopy]):
             self._known.operators.update(frame.gradients.operators())
 
     def values(self) -> Values:
-        """Finds out the values of its captures."""
+        """Return what finds the values of its captures."""
         return FunctionValues(self._args, self._function)
 
     def rewritten(self, root: Frame, stages: Sequence[Stage]) -> FunctionCopy:
-        """A copy with stages in it; what it does in another way is said once."""
+        """Make a copy with stages in it, and say once what that does in another way."""
         copy = FunctionCopy(root, stages, self._args, self.versions)
         known = self._known
         if not known.said_leaves_xla and _leaves_xla(root):
@@ -164,11 +164,11 @@ class FunctionCall(Runnable[FunctionCopy]):
         return copy
 
     def without_tools(self) -> FunctionCopy:
-        """What runs outside of scopes: a backward function that is given other versions."""
+        """Return what runs outside of scopes: a backward function given other versions."""
         return self.copies.take(None, (), self.versions, lambda: self.rewritten(self.frame(), ()))
 
     def in_graph(self) -> tuple[Any, list[Any]]:
-        """The function to call while a graph is built, and the arguments to add."""
+        """Return the function to call while a graph is built, and the arguments to add."""
         rewriter = Rewriter(self.frame(), (), stashed.dtypes_of(self._args, self.versions))
         rewriter.run()
         added = []
@@ -179,7 +179,7 @@ class FunctionCall(Runnable[FunctionCopy]):
 
 
 class Functions:
-    """Calls functions as the tools want it.
+    """This calls functions as the tools want it.
 
     Args:
         instrumenter: finds what runs in their place.
@@ -191,7 +191,7 @@ class Functions:
         self._failed = failed
 
     def calling(self, call_flat: Callable[..., Any]) -> Callable[..., Any]:
-        """``AtomicFunction.call_flat``: a rewritten copy is called."""
+        """Wrap ``AtomicFunction.call_flat`` to call a rewritten copy."""
 
         @functools.wraps(call_flat)
         def wrapped(function: Any, *args: Any) -> Any:
@@ -216,7 +216,7 @@ class Functions:
     def _copy(
         self, function: Any, args: Sequence[Any], versions: stashed.Signature
     ) -> FunctionCopy | None:
-        """What runs in place of a function; None for itself."""
+        """Return what runs in place of a function; None for itself."""
         call, engine = FunctionCall(function, args, versions), active.engine
         if engine is not None:
             return self._instrumenter.copy_of(call, engine)
@@ -239,7 +239,7 @@ def run_copy(
 
 
 def _leaves_xla(root: Frame) -> bool:
-    """Whether XLA compiled a function, or a part of it, which it cannot any more."""
+    """Tell whether XLA compiled a function, or a part of it, and now cannot."""
     return root.host and any(
         frame.host and frame.definition is not None and under_xla(frame.definition)
         for frame in root.walk()
@@ -247,7 +247,7 @@ def _leaves_xla(root: Frame) -> bool:
 
 
 def _streams(root: Frame) -> list[str]:
-    """The seeded random operators of a function that XLA, which has no seeds, does not compile."""
+    """List a function's seeded random operators that XLA, which has no seeds, does not compile."""
     if root.definition is not None and under_xla(root.definition):
         return []
     return [

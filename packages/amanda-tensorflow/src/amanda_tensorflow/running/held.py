@@ -1,4 +1,4 @@
-"""Functions that XLA compiles are held to what they compute without it.
+"""Functions that XLA compiles are compared with what they compute without it.
 
 Fused operators have no results of their own. So a function is compiled again as far as some
 operator, and has for its results what later operators read and what is written to variables; the
@@ -42,7 +42,7 @@ _serials = itertools.count()
 
 
 class HeldFunctions:
-    """Holds each function that XLA compiles at the first call of it.
+    """This compares each function that XLA compiles with its operators at the first call of it.
 
     Args:
         alike: whether a tensor is the one that is expected.
@@ -62,7 +62,7 @@ class HeldFunctions:
         self._met: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def calling(self, call_flat: Callable[..., Any]) -> Callable[..., Any]:
-        """``AtomicFunction.call_flat``: what it compiles is held when it has run."""
+        """Wrap ``AtomicFunction.call_flat`` to compare what it compiles when that has run."""
 
         @functools.wraps(call_flat)
         def wrapped(function: Any, *args: Any) -> Any:
@@ -86,7 +86,7 @@ class HeldFunctions:
         return wrapped
 
     def running(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """``BaseSession._call_tf_sessionrun``: what XLA compiles there is refused."""
+        """Wrap ``BaseSession._call_tf_sessionrun`` to refuse what XLA compiles there."""
 
         @functools.wraps(run)
         def refusing(session: Any, *args: Any) -> Any:
@@ -105,7 +105,7 @@ class HeldFunctions:
 
 
 class _Call(NamedTuple):
-    """A call of a compiled function: its arguments, and what the variables among them held."""
+    """A call of a compiled function has its arguments, and what the variables among them held."""
 
     frame: Frame
     args: Sequence[Any]
@@ -117,7 +117,7 @@ class _Call(NamedTuple):
 
 
 class _Noting:
-    """A copy of a function that notes how it calls those that XLA compiles.
+    """This is a copy of a function that notes how it calls those that XLA compiles.
 
     Args:
         root: the frame of the function, which is edited.
@@ -149,7 +149,7 @@ class _Noting:
 
 
 class _Callback(script_ops.EagerFunc):  # type: ignore[misc]
-    """What TensorFlow calls back ahead of a function that XLA compiles."""
+    """TensorFlow calls this back ahead of a function that XLA compiles."""
 
     def __init__(self, frame: Frame, calls: list[_Call]) -> None:
         self.token: str = script_ops._py_funcs.insert(self)
@@ -163,7 +163,7 @@ class _Callback(script_ops.EagerFunc):  # type: ignore[misc]
 
 
 class _Code:
-    """What a function that XLA compiles computes."""
+    """This is the code of a function that XLA compiles, as it was called."""
 
     def __init__(self, call: _Call, alike: Alike) -> None:
         self._call, self._frame, self._alike = call, call.frame, alike
@@ -171,7 +171,7 @@ class _Code:
         self._nodes = [name for name in self._body.nodes if name in call.frame.running]
 
     def held(self) -> Held:
-        """Run it both ways as it was called, and find the first operator that differs."""
+        """Run the function both ways as it was called, and find the first operator that differs."""
         now = _variables(self._frame, self._call.args)
         try:
             least, most = 0, len(self._nodes) - 1
@@ -190,7 +190,7 @@ class _Code:
         return Held(operator, len(self._nodes), differs, "forward", dtype, expected, found_value)
 
     def _difference(self, index: int) -> tuple[bool, str, Any, Any]:
-        """The first difference with and without XLA, as far as an operator."""
+        """Find the first difference with and without XLA, as far as an operator."""
         outputs = self._live(index)
         pairs = zip(self._run(outputs, False), self._run(outputs, True), strict=True)
         differs, dtype, expected, found = False, "", None, None
@@ -202,7 +202,7 @@ class _Code:
         return differs, dtype, expected, found
 
     def _live(self, index: int) -> list[str]:
-        """The results of an operator, and what up to it was made for others or for variables."""
+        """List an operator's results, and what earlier ones made for later ones or variables."""
         body = self._body
         made, later = set(self._nodes[: index + 1]), self._nodes[index + 1 :]
         writing = [name for name in self._nodes if body.is_stateful(name)]
@@ -216,7 +216,7 @@ class _Code:
         ]
 
     def _run(self, outputs: Sequence[str], compiled: bool) -> Sequence[Any]:
-        """Some tensors of the function, computed from what it was called with."""
+        """Compute some tensors of the function from what it was called with."""
         if not outputs:
             return []
         body = self._body
@@ -257,7 +257,7 @@ class _Code:
 
 
 def _compiled(frame: Frame) -> Iterator[Frame]:
-    """The outermost functions that XLA compiles."""
+    """List the outermost functions that XLA compiles."""
     marked = under_xla(frame.definition)
     if frame.parent is not None:
         marked = _is_compiled(frame.parent.graph, frame.parent.body.nodes[frame.call])
@@ -270,7 +270,7 @@ def _compiled(frame: Frame) -> Iterator[Frame]:
 
 
 def _is_compiled(graph: Any, node: Any) -> bool:
-    """Whether a node calls a function that XLA compiles."""
+    """Tell whether a node calls a function that XLA compiles."""
     return node.op in FUNCTION_CALLS and (
         under_xla(node) or under_xla(definition_of(graph, node.attr["f"].func.name))
     )
@@ -281,7 +281,7 @@ def _is_numeric(dtype: tf.DType) -> bool:
 
 
 def _variables(frame: Frame, args: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """The handles of variables among arguments, with what they hold."""
+    """List the handles of variables among arguments, with what they hold."""
     found = []
     for placeholder, handle in zip(frame.graph.inputs, args, strict=False):
         known = placeholder.dtype == tf.resource and handle_data_util.get_handle_data(placeholder)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Runnable(abc.ABC, Generic[AnyCopy]):
-    """Something that is called: a function with its arguments, or a request to a session.
+    """A runnable is what is called: a function with its arguments, or a request to a session.
 
     Attributes:
         copies: its rewritten copies.
@@ -41,7 +41,7 @@ class Runnable(abc.ABC, Generic[AnyCopy]):
 
     @abc.abstractmethod
     def frame(self) -> Frame:
-        """All that it runs, as the outermost frame."""
+        """Make an outermost frame of all that the runnable runs."""
 
     @abc.abstractmethod
     def identify(
@@ -51,7 +51,7 @@ class Runnable(abc.ABC, Generic[AnyCopy]):
         types: frozenset[str] | None,
         wants: Callable[[str, str], bool] | None,
     ) -> None:
-        """Have the operators be known that it runs.
+        """Make or find the operators that the runnable runs.
 
         Args:
             root: all that it runs.
@@ -62,11 +62,11 @@ class Runnable(abc.ABC, Generic[AnyCopy]):
 
     @abc.abstractmethod
     def values(self) -> Values:
-        """Finds out the values of its variables and constants."""
+        """Return what finds the values of the runnable's variables and constants."""
 
     @abc.abstractmethod
     def rewritten(self, root: Frame, stages: Sequence[Stage]) -> AnyCopy:
-        """A copy with stages in it.
+        """Make a copy with stages in it.
 
         Args:
             root: its outermost frame, which is edited.
@@ -75,7 +75,7 @@ class Runnable(abc.ABC, Generic[AnyCopy]):
 
 
 class Instrumenter:
-    """Asks the tools about what is called, and has it rewritten as they want.
+    """This asks the tools about what is called, and has it rewritten as they want.
 
     Attributes:
         preparing: held while a graph is looked at, decided about and copied. Threads share graphs,
@@ -97,7 +97,7 @@ class Instrumenter:
         self._gradients = gradients
 
     def copy_of(self, runnable: Runnable[AnyCopy], engine: Engine) -> AnyCopy | None:
-        """What runs instead under these tools; None for what is called itself.
+        """Return what runs instead under these tools; None for what is called itself.
 
         Raises:
             RoutineError, ActionError, UnsupportedError: see :func:`decide`.
@@ -133,7 +133,7 @@ class Instrumenter:
 
 @contextlib.contextmanager
 def _collecting_later() -> Iterator[None]:
-    """A block in which Python does not look for cycles that nobody needs any more.
+    """Open a block in which Python does not look for cycles that nobody needs any more.
 
     What is made of a large graph is many objects, nearly all of which stay. Python would go through
     them, and all of the program's, several times meanwhile.

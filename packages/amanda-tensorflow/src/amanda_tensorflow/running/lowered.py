@@ -37,7 +37,7 @@ _NEVER = "amanda/never"
 
 
 class Held(NamedTuple):
-    """A node that holds state, in a function that is called from the outermost frame.
+    """This is a node that holds state, in a function that is called from the outermost frame.
 
     Attributes:
         calls: the node that calls, in each frame from the outermost one down to where it is.
@@ -63,12 +63,12 @@ class Held(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where it is, for people."""
+        """Tell where the node is, for messages."""
         return "/".join([*self.calls, self.name])
 
 
 class Below:
-    """Finds the nodes that hold state below the copied nodes of a graph.
+    """This finds the nodes that hold state below the copied nodes of a graph.
 
     Attributes:
         held: those whose originals can run.
@@ -117,7 +117,7 @@ class Below:
             node.attr["T"].type = dtype
 
     def connections(self, session: Any, scope: str) -> list[tuple[str, str]]:
-        """What a session is to connect so that the originals run: from, and to."""
+        """List what a session is to connect so that the originals run: from, and to."""
         taken: list[tuple[str, str]] = []
         made: list[tuple[str, str]] = []
         known: dict[str, dict[str, list[str]]] = {}
@@ -138,12 +138,12 @@ class Below:
         return taken + made
 
     def give_up(self) -> list[str]:
-        """Let the copies run after all; the seeded random operators among them."""
+        """Let the copies run after all, and list the seeded random operators among them."""
         given_up, self.held = self.held, []
         return [one.path for one in given_up if one.reproducible]
 
     def _names(self, session: Any, scope: str, call: str) -> dict[str, list[str]]:
-        """The nodes that a session has for a conditional, with what each takes."""
+        """Map the nodes that a session has for a conditional to what each takes."""
         inputs = {t.name: t.dtype for t in session.graph.get_operation_by_name(call).inputs}
         options = config_pb2.CallableOptions(target=[call])
         options.run_options.output_partition_graphs = True
@@ -203,7 +203,7 @@ def _held_in(
 
 
 def _below(frame: Frame) -> str:
-    """What the names of the nodes of a branch begin with, after that of the conditional."""
+    """Return what the names of the nodes of a branch begin with, after that of the conditional."""
     assert frame.parent is not None
     place = [child is frame for child in frame.parent.children[frame.call]].index(True)
     branch = f"branch{place}" if frame.attr == "branches" else frame.attr.removesuffix("_branch")
@@ -215,7 +215,7 @@ def _inside(frame: Frame, tensor: str) -> str | None:
 
 
 def _find(names: Iterable[str], call: str, held: Held) -> str | None:
-    """The name that a node has in the session's graph."""
+    """Find the name that a node has in the session's graph."""
     pattern = re.compile(f"{re.escape(call)}{held.pattern}{re.escape(held.name)}")
     found = [name for name in names if pattern.fullmatch(name)]
     return found[0] if len(found) == 1 else None
@@ -224,7 +224,7 @@ def _find(names: Iterable[str], call: str, held: Held) -> str | None:
 def _place(
     name: str, held: Held, tensor: str | None, names: dict[str, list[str]], index: int
 ) -> str:
-    """The name in the session's graph of what a node takes."""
+    """Return the name in the session's graph of what a node takes."""
     if tensor is None:
         return names[name][index]
     return name.removesuffix(held.name) + ":".join(map(str, split(tensor)))

@@ -14,7 +14,7 @@ _ENGINE = "_amanda_engine"
 
 
 def starting(start: Callable[..., None]) -> Callable[..., None]:
-    """``_MirroredReplicaThread.start``: the new thread is told the tools of this one."""
+    """Wrap ``_MirroredReplicaThread.start`` to tell the new thread the tools of this one."""
 
     @functools.wraps(start)
     def wrapped(replica: Any) -> None:
@@ -25,7 +25,7 @@ def starting(start: Callable[..., None]) -> Callable[..., None]:
 
 
 def running(run: Callable[..., None]) -> Callable[..., None]:
-    """``_MirroredReplicaThread.run``: it runs under them, while their own thread waits for it."""
+    """Wrap ``_MirroredReplicaThread.run`` to run under the tools of the thread that waits."""
 
     @functools.wraps(run)
     def wrapped(replica: Any) -> None:

@@ -30,7 +30,7 @@ SCOPE = "amanda_copy_"
 
 
 class CopiedNodes:
-    """Tells which nodes to copy: those that are new or changed, and all that depend on them.
+    """These are the nodes to copy: those that are new or changed, and all that depend on them.
 
     A node that holds state of its own is not to be replaced by a copy. Where its inputs are what
     they were, it stays as it is. Otherwise its copy stands only for its place: when the session
@@ -63,7 +63,7 @@ class CopiedNodes:
                 self._share(name)
 
     def connections(self, scope: str) -> list[tuple[str, str]]:
-        """What a session is to connect when it runs the copies in a scope: from, and to.
+        """List what a session is to connect when it runs the copies in a scope: from, and to.
 
         What originals take comes first, since it is not to go to whoever takes their results.
         """
@@ -76,7 +76,7 @@ class CopiedNodes:
         return [(source, target) for source, target in taken if source != target] + made
 
     def place(self, tensor: str, scope: str) -> str:
-        """A tensor of the body, as it is named in the graph that has the copies."""
+        """Return the name of a tensor of the body in the graph that has the copies."""
         copied = split(tensor)[0] in self.names and tensor not in self._root.fed
         return f"{scope}/{tensor}" if copied else tensor
 
@@ -152,7 +152,7 @@ class CopiedNodes:
             yield from control_inputs(node)
 
     def _inputs(self, name: str) -> list[tuple[str, str]]:
-        """What a node took before anything was edited, and what it takes now."""
+        """List what a node took before anything was edited, and what it takes now."""
         return list(zip(self._root.inputs[name], data_inputs(self._body.nodes[name]), strict=True))
 
     def _share(self, name: str) -> None:
@@ -197,7 +197,7 @@ class CopiedNodes:
             )
 
     def can_be_asked(self, call: str) -> bool:
-        """Whether an original that calls functions may run parts of them beside its copy.
+        """Tell whether an original that calls functions may run parts of them beside its copy.
 
         Whether a branch is taken is then found out twice, and the session is asked once for names,
         with dead tensors in place of those that have values.
@@ -213,7 +213,7 @@ class CopiedNodes:
         )
 
     def _runs_twice(self, name: str) -> bool:
-        """Whether an original would run what has effects, which a copy runs too."""
+        """Tell whether an original would run what has effects, which a copy runs too."""
         return self._have_effects(self._root.operations[name].control_inputs)
 
     def _have_effects(self, operations: Sequence[Any]) -> bool:
@@ -222,7 +222,7 @@ class CopiedNodes:
         return any(o.op_def.is_stateful or o.name in self._loops for o in again)
 
     def _nodes_of_loops(self) -> dict[str, list[str]]:
-        """For each node in a loop of version 1 all nodes of that loop: it is copied as a whole."""
+        """Map each node in a loop of version 1 to all of that loop, which is copied as a whole."""
         members: dict[Any, list[str]] = collections.defaultdict(list)
         for name, operation in self._root.operations.items():
             while_context = control_flow_util.GetContainingWhileContext(
@@ -239,7 +239,7 @@ class CopiedNodes:
 
 
 def leaving_out_copies(as_graph_def: Callable[..., Any]) -> Callable[..., Any]:
-    """``Graph.as_graph_def``: what is exported of a graph is what the program has built."""
+    """Wrap ``Graph.as_graph_def`` to export what the program has built of a graph."""
 
     @functools.wraps(as_graph_def)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -258,7 +258,7 @@ def leaving_out_copies(as_graph_def: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def behind(operations: Sequence[Any], fed: frozenset[str]) -> set[Any]:
-    """The operations that run when some are asked for."""
+    """Return the operators that run when some are asked for."""
     found: set[Any] = set()
     waiting = list(operations)
     while waiting:

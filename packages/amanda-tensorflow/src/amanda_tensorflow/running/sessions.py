@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class SessionCopy(Copy):
-    """Holds rewritten copies of what a session is asked to run.
+    """This is a rewritten copy of what a session is asked to run.
 
     Args:
         root: what it runs, which is edited.
@@ -106,7 +106,7 @@ class SessionCopy(Copy):
         feeds: Mapping[Any, Any],
         metadata: Any,
     ) -> Any:
-        """Have a session run it.
+        """Have a session run the copy.
 
         Args:
             run: runs what a session is asked for.
@@ -127,7 +127,7 @@ class SessionCopy(Copy):
             return run(session, options, feeds, self.fetches, targets, metadata)
 
     def _captured(self) -> dict[Any, Any]:
-        """The values of what the pure routines captured, as they are now."""
+        """Return the values of what the pure routines captured, as they are now."""
         return {
             feed: self.pure(capture).capture_value(capture.number)
             for feed, capture in zip(self._feeds, self._captures, strict=True)
@@ -136,7 +136,7 @@ class SessionCopy(Copy):
 
 @dataclass(slots=True, eq=False)
 class _InGraph:
-    """Holds what sessions have run under tools in one graph.
+    """This is what sessions have run under tools in one graph.
 
     Attributes:
         last: the id of the last node when its operators were identified.
@@ -152,7 +152,7 @@ class _InGraph:
 
 
 class Request(Runnable[SessionCopy]):
-    """Holds what a session is asked to run, by names."""
+    """A request is what a session is asked to run, by names."""
 
     def __init__(
         self, session: Any, feeds: Mapping[Any, Any], fetches: Sequence[Any], targets: Sequence[Any]
@@ -166,7 +166,7 @@ class Request(Runnable[SessionCopy]):
         self.copies = self._in_graph.copies.setdefault(key, Copies())
 
     def frame(self) -> Frame:
-        """All that it runs, as the outermost frame."""
+        """Make an outermost frame of all that the session runs for the request."""
         graph, fed = self._session.graph, self._feeds
         asked = [graph.get_operation_by_name(name) for name in self._targets]
         asked += [
@@ -193,7 +193,7 @@ class Request(Runnable[SessionCopy]):
         types: frozenset[str] | None,
         wants: Callable[[str, str], bool] | None,
     ) -> None:
-        """Have all operators of the graph be known: what else it runs is not to matter."""
+        """Make or find all operators of the graph: what else it runs is not to matter."""
         known = self._in_graph
         if known.last != last_id(root.graph):
             known.last = last_id(root.graph)
@@ -219,11 +219,11 @@ class Request(Runnable[SessionCopy]):
             identities.identify_layers(known.operators, graphs, wants)
 
     def values(self) -> Values:
-        """Finds out the values of variables by asking the session."""
+        """Return what finds the values of variables by asking the session."""
         return SessionValues(self._session)
 
     def rewritten(self, root: Frame, stages: Sequence[Stage]) -> SessionCopy:
-        """Copies with stages in them, in the graph of the session."""
+        """Make copies with stages in them, in the graph of the session."""
         copy = SessionCopy(root, self._fetches, self._targets, stages)
         note_new_streams("a session", copy.alone)
         self._session._extend_graph()
@@ -231,7 +231,7 @@ class Request(Runnable[SessionCopy]):
 
 
 def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
-    """The operators of a graph whose gradients run."""
+    """Return the operators of a graph whose gradients run."""
     ids = sorted(operation._id for operation in running)
     found = set()
     for call in notes_of(graph).calls:
@@ -244,7 +244,7 @@ def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
 
 
 class Sessions:
-    """Runs sessions as the tools want it.
+    """This runs sessions as the tools want it.
 
     Args:
         instrumenter: finds what runs in place of what they are asked for.
@@ -254,7 +254,7 @@ class Sessions:
         self._instrumenter = instrumenter
 
     def running(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """``BaseSession._call_tf_sessionrun``: rewritten copies of nodes run."""
+        """Wrap ``BaseSession._call_tf_sessionrun`` to run rewritten copies of nodes."""
 
         @functools.wraps(run)
         def wrapped(
@@ -271,7 +271,8 @@ class Sessions:
         return wrapped
 
     def refusing(self, hand_out: Callable[..., Any]) -> Callable[..., Any]:
-        """``Session.partial_run`` and its like, which cannot be instrumented."""
+        """Wrap ``Session.partial_run`` and its like, which are refused: tools cannot see them
+        run."""
 
         @functools.wraps(hand_out)
         def wrapped(session: Any, *args: Any, **kwargs: Any) -> Any:

@@ -26,7 +26,7 @@ _alive: set[int] = set()  # by identity; a count would be wrong once threads rac
 
 
 class _Versions(dict["Wanted", Any]):
-    """Holds other versions of a tensor, by the operators whose gradients need them."""
+    """These are other versions of a tensor, by the operators whose gradients need them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,12 +65,12 @@ def put_beside(tensor: Any, operator: Wanted, version: Any) -> None:
 
 
 def beside(tensor: Any, operator: Wanted) -> Any:
-    """The other version of a tensor."""
+    """Return the other version of a tensor."""
     return getattr(tensor, _VERSIONS)[operator]
 
 
 def signature_of(args: Sequence[Any]) -> Signature:
-    """Which arguments of a call have other versions."""
+    """Tell which arguments of a call have other versions."""
     if not _alive:
         return ()
     return tuple(
@@ -81,7 +81,7 @@ def signature_of(args: Sequence[Any]) -> Signature:
 
 
 def dtypes_of(args: Sequence[Any], signature: Signature) -> Callable[[int, Wanted], int | None]:
-    """Tells the data type of a version of an argument; None where there is no such version."""
+    """Make a function that tells the data type of a version of an argument; None for no version."""
     available = dict(signature)
 
     def dtype(index: int, operator: Wanted) -> int | None:

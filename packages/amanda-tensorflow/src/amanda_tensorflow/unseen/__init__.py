@@ -24,7 +24,7 @@ _NOT_THE_PROGRAM = ("amanda", "amanda_tensorflow", "contextlib", "functools", "k
 
 @dataclass(slots=True, eq=False)
 class Met:
-    """Holds what the tools of one scope have met.
+    """This is what the tools of one scope have met.
 
     Attributes:
         graphs: whether they saw a graph.
@@ -48,7 +48,7 @@ class Met:
 
 
 class Unseen:
-    """Holds what was not seen in the scopes so far.
+    """This tells the program what tools did not see, once in each scope.
 
     Attributes:
         reason: why, None as long as there was nothing.
@@ -59,7 +59,7 @@ class Unseen:
         self.reason: str | None = None
 
     def met_by(self, engine: Engine) -> Met:
-        """What these tools have met, to be written to."""
+        """Return what tools have met so far, for the caller to write to."""
         return self._met.setdefault(engine, Met())
 
     def tell(self, reason: str) -> None:
@@ -69,7 +69,7 @@ class Unseen:
 
 
 def _depth_of_program() -> int:
-    """Where the program is on the stack, as a warning in the caller counts it."""
+    """Find where the program is on the stack, as a warning in the caller counts it."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None:
         name = frame.f_globals.get("__name__", "").partition(".")[0]

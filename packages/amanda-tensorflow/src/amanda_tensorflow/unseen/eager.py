@@ -36,7 +36,7 @@ _ON_THE_SIDE = (
 
 
 class EagerOperators:
-    """Notices operators that no graph holds.
+    """This notices operators that no graph holds.
 
     Args:
         unseen: is told of them.
@@ -46,7 +46,7 @@ class EagerOperators:
         self._unseen = unseen
 
     def begins(self, engine: Engine) -> None:
-        """Tools become active."""
+        """Begin with tools that become active, and warn if tf.functions are run eagerly."""
         met = self._unseen.met_by(engine)
         if tf.config.functions_run_eagerly() and not met.told_of_eager:
             met.told_of_eager = True
@@ -56,13 +56,13 @@ class EagerOperators:
             )
 
     def ends(self, engine: Engine) -> None:
-        """Tools are active no longer: if they saw no graph, what ran eagerly is worth a word."""
+        """End with tools that were active; if they saw no graph, warn of what ran eagerly."""
         met = self._unseen.met_by(engine)
         if met.eager is not None and not met.told_of_eager and not met.graphs:
             self._tell(met, met.eager)
 
     def noticing_operators(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        """``TFE_Py_FastPathExecute``: what runs an operator eagerly."""
+        """Wrap ``TFE_Py_FastPathExecute``, which runs an operator eagerly."""
 
         @functools.wraps(execute)
         def noticing(runtime: Any, operator: str, *args: Any) -> Any:
@@ -74,7 +74,7 @@ class EagerOperators:
         return noticing
 
     def noticing_models(self, make_function: Callable[..., Any]) -> Callable[..., Any]:
-        """``TensorFlowTrainer.make_train_function`` and the like: what a model is run by."""
+        """Wrap ``TensorFlowTrainer.make_train_function`` and the like, which run a model."""
 
         @functools.wraps(make_function)
         def noticing(model: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Gradients that tools do not see, in graphs that were built before anybody took notes."""
+"""Tools see nothing of some gradients in graphs built before anyone took notes; these are found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN = 3
 
 
 class UnseenGradients:
-    """Notices gradients that nobody noted, and that names do not tell.
+    """This notices gradients that nobody noted, and that names do not tell.
 
     Args:
         unseen: is told of them.
@@ -31,7 +31,7 @@ class UnseenGradients:
         self._unseen = unseen
 
     def look_at(self, root: Frame, engine: Engine) -> None:
-        """Look for them in a graph and in all that it calls."""
+        """Look for such gradients in a graph and in all that it calls."""
         met = self._unseen.met_by(engine)
         if met.told_of_gradients or not (engine.wants_backward or engine.wants_gradients):
             return
@@ -56,7 +56,7 @@ class UnseenGradients:
 
 
 def _lost(frame: Frame) -> list[Any]:
-    """The backward operators that tools see nothing of, since nobody knows what they are of."""
+    """List backward operators that tools see nothing of, since nobody knows what they belong to."""
     operations = (frame.operations[name] for name in frame.gradients.unnoted.get(None, ()))
     return [
         operation
@@ -66,7 +66,7 @@ def _lost(frame: Frame) -> list[Any]:
 
 
 def _not_whole(frame: Frame, engine: Engine) -> list[Any]:
-    """The operators whose gradients as a whole are not known."""
+    """List the operators whose gradients as a whole are not known."""
     found = []
     for call in frame.gradients.calls:
         graph = call.forward_graph()

@@ -1,4 +1,4 @@
-"""Layers that tools do not see, in graphs of which nobody has noted any."""
+"""Tools see no layers in graphs of which nobody has noted any; this finds such graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAY_OUT = (
 
 
 class UnseenLayers:
-    """Notices what a tool that looks at layers sees none of.
+    """This notices graphs in which a tool that looks at layers sees none.
 
     Args:
         unseen: is told of it.
@@ -50,7 +50,7 @@ class UnseenLayers:
                 met.without_layers = met.without_layers or name
 
     def ends(self, engine: Engine) -> None:
-        """Tools are active no longer: if they saw no layer at all, that is worth a word."""
+        """End with tools that were active; if they saw no layer at all, warn of that."""
         met = self._unseen.met_by(engine)
         none = engine.needs_modules and not met.layers and not met.told_of_layers
         if none and met.without_layers is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Pipelines:
-    """Notices functions that are not instrumented.
+    """This notices functions that are not instrumented.
 
     Args:
         unseen: is told of them.
@@ -34,7 +34,7 @@ class Pipelines:
     def noticing_datasets_at(
         self, position: int
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """What begins to read a dataset, which it is given at a position."""
+        """Make a wrapper of what begins to read a dataset, which it is given at a position."""
 
         def noticing(read: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(read)
@@ -49,7 +49,7 @@ class Pipelines:
         return noticing
 
     def noticing_reductions(self, execute: Callable[..., Any]) -> Callable[..., Any]:
-        """``TFE_Py_FastPathExecute``: a loop over a dataset is one operator that runs eagerly."""
+        """Wrap ``TFE_Py_FastPathExecute``, where a loop over a dataset is one eager operator."""
 
         @functools.wraps(execute)
         def noticing(runtime: Any, operator: str, *args: Any) -> Any:
@@ -73,7 +73,7 @@ class Pipelines:
                         self._look(_types_of(frame.graph, function, set()), engine, node.op)
 
     def _read(self, dataset: Any, engine: Engine) -> None:
-        """A program begins to read a dataset."""
+        """Look at the functions of a dataset that a program begins to read."""
         waiting = [dataset]
         while waiting and not self._unseen.met_by(engine).told_of_functions:
             dataset = waiting.pop()
@@ -100,7 +100,7 @@ class Pipelines:
 
 
 def _types_in(graph: Any) -> frozenset[str]:
-    """The types of the operators of a function's graph, and of the functions that it calls."""
+    """Return the types of operators in a function's graph, and in the functions that it calls."""
     notes = notes_of(graph)
     if notes.types is None:
         known: set[str] = set()
@@ -115,7 +115,7 @@ def _types_in(graph: Any) -> frozenset[str]:
 
 
 def _types_of(graph: Any, name: str, known: set[str]) -> frozenset[str]:
-    """The types of the operators of a function that a graph calls, and of those that it calls."""
+    """Return the types of operators in a function that a graph calls, and in those it calls."""
     types: set[str] = set()
     if name not in known:
         known.add(name)
