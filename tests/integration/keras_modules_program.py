@@ -5,6 +5,7 @@ a process of its own, on the backend of Keras that ``KERAS_BACKEND`` names:
 ``python keras_modules_program.py FILE`` writes what it found there.
 """
 
+import collections
 import json
 import pathlib
 import sys
@@ -18,7 +19,7 @@ class Look(amanda.Tool):
     def __init__(self):
         super().__init__()
         self.seen = []
-        self.shapes = {}
+        self.shapes = collections.defaultdict(list)
         self.files = set()
         self.add_inst_for_module(self.analyze)
 
@@ -30,7 +31,9 @@ class Look(amanda.Tool):
             ctx.insert_on_grad_outputs(lambda grad: grad * 0.5, outputs=[0])
 
     def note(self, *outputs, layer):
-        self.shapes[layer] = [list(output.shape) for output in outputs]
+        shapes = [list(output.shape) for output in outputs]
+        if shapes not in self.shapes[layer]:
+            self.shapes[layer].append(shapes)
 
 
 class Negate(amanda.Tool):
