@@ -45,11 +45,14 @@ def scope(way: str) -> contextlib.AbstractContextManager[None]:
     if way == "without":
         return contextlib.nullcontext()
     import amanda
-    from amanda_tools import Profile
 
+    if way == "profile":
+        from amanda_tools import Profile
+
+        return amanda.apply(Profile())
     from benchmarks.empty import Empty
 
-    return amanda.apply(Profile() if way == "profile" else Empty(backward=True))
+    return amanda.apply(Empty(backward=True))
 
 
 def peak() -> int:

@@ -136,6 +136,14 @@ class Engine(Audience):
             decisions = (*plan.decisions, *self._decide(plan.pending, execution))
             return self._planned(plan.view, execution, decisions, ())
 
+    def shows_forward(self, operator: Operator) -> bool:
+        """Tell whether an analysis of an operator's backward operators may look at the tensors of
+        its forward side, which have to be held until then."""
+        return any(
+            s.subscription.sees_forward or s.tool.vocabulary in self.context_maps
+            for s in self._looking(View.BACKWARD, operator)
+        )
+
     # Running routines
 
     def run(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amanda._errors import AmandaError
+from amanda._glances import may_look_at_forward
 from amanda._operator import ByOperator
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Subscription:
 
     ``ops`` is None for all types, and ``scopes``, which are globs, for all scopes. Of modules these
     are their classes and paths; where there are none, one that is ``optional`` is left out.
+    ``sees_forward`` says whether its analysis of what runs backward may look at forward tensors.
     """
 
     tool: Tool
@@ -47,6 +49,10 @@ class Subscription:
     require_producers: bool = False
     opt_in: bool = False
     optional: bool = False
+    sees_forward: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sees_forward = self.view is not View.BACKWARD or may_look_at_forward(self.callback)
 
     def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
         """Return the types that it selects, of those its tool is restricted to; None for all."""

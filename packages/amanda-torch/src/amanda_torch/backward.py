@@ -91,11 +91,20 @@ def watch_backward(
             continue
         execution = None
         if plan is None or plan.pending:
-            with unshown():
-                execution = shown([t.detach() for t in outputs])
-                execution.inputs = [t.detach() for t in execution.inputs]
+            execution = _execution(shown, outputs, engine.shows_forward(operator))
             execution.backward_operator = backward_operator
         _Watch(engine, operator, backward_operator, plan, execution).attach(node)
+
+
+def _execution(
+    shown: Callable[..., Execution], outputs: Sequence[Tensor], forward: bool
+) -> Execution:
+    """An execution for analysis in its backward, which holds forward tensors only if they are to
+    be ``forward``: those that autograd does not save would be held by nobody else."""
+    with unshown():
+        execution = shown([t.detach() for t in outputs] if forward else ())
+        execution.inputs = [t.detach() for t in execution.inputs] if forward else ()
+    return execution
 
 
 class _Watch:
