@@ -114,6 +114,12 @@ def many():
     return contents
 
 
+def shares():
+    """A model of which nothing is known but shares, of which there is no flame graph."""
+    places = {Place(f"{name}/op", "op", name): 0.5 for name in ("first", "second")}
+    return contents_of(Sparsity([Column("Density", places, "share")]))
+
+
 def execution(place, direction, start, duration, allocated=None):
     """An execution of an operator."""
     kind = Kind(place, place, direction, None, _NOTHING, _NOTHING)

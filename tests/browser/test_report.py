@@ -71,6 +71,12 @@ class TestPage:
         assert page.script("window.hacked") is None
         assert page.script("document.images.length") == 0
 
+    def test_is_whole_without_a_chart(self, opened):
+        page = opened("shares")
+        assert page.texts("nav a") == ["Modules", "Operators", "Types", "Sparsity"]
+        assert names(page)[0] == "total"
+        assert len(page.texts("#tool-1 .parts tbody tr")) == 3
+
     def test_shows_totals(self, opened):
         page = opened()
         tiles = dict(zip(page.texts("#totals dt"), page.texts("#totals dd"), strict=True))

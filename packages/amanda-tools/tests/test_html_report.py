@@ -230,6 +230,12 @@ class TestPage:
         assert len(page_of(contents_of(numbers))) > 800_000
         assert len(page_of(contents_of(Shows(parts="text")))) < 100_000
 
+    def test_has_no_flame_graph_of_shares_alone_which_do_not_add_up(self):
+        shares = Shows([Column("Density", {Place("a", "a", ""): 0.5}, "share")])
+        page = page_of(contents_of(shares))
+        assert b'id="flame"' not in page
+        assert len(page) < 100_000
+
     def test_of_nothing_says_so(self):
         page = page_of(Contents("train.py")).decode()
         assert "No tool has found anything" in page

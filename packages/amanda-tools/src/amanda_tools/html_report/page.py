@@ -56,7 +56,7 @@ def page_of(contents: Contents) -> bytes:
     )
     data = contents.to_dict()
     scripts = [_script()]
-    if data["timelines"] or data["operators"]["id"]:
+    if data["timelines"] or data["flames"]["choices"]:
         scripts.insert(0, _vega())
     page: str = environment.from_string(_asset("page.html")).render(
         title=printable(contents.title),

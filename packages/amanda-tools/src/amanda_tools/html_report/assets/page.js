@@ -134,9 +134,9 @@ if (data.operators.id.length) {
   const root = treeOf(data);
   showTotals(root);
   document.getElementById("modules").append(new TreeGrid(root, data).element);
-  const flame = new FlameGraph(root, data);
-  document.getElementById("flame").append(flame.element);
-  flame.render(); // by now it has a width
+  if (data.flames.choices.length) {
+    document.getElementById("flame").append(new FlameGraph(root, data).element);
+  }
   document.getElementById("slowest").append(operatorTable(root).element);
   document.getElementById("types").append(typeTable(root).element);
 }
