@@ -120,7 +120,7 @@ class Campaign(Pictured[Trial]):
         return f"{total['trials']:,} faults, of which {rate} changed a prediction"
 
     def report(self) -> list[RenderableType]:
-        """Tables by layer and by bit, and the total."""
+        """Show tables by layer and by bit, and the total."""
         tables: list[RenderableType] = [
             _table("Layer", self.by_layer()),
             _table("Bit", self.by_bit()),
@@ -230,7 +230,7 @@ def _tried(tool: Faults, run: Callable[[], Any], expected: Any) -> Trial:
         predicted = returned(run(), "run()")
     except amanda.AmandaError:
         raise
-    except Exception:  # of the model, which was not made for such numbers
+    except Exception:  # the model was not made for such numbers
         outcome, changed = "failed", 1.0
     else:
         same = _equal(predicted, expected)

@@ -36,7 +36,7 @@ class Changed:
 
 
 class Change(Saving[Changed], amanda.Tool):
-    """A base of tools that change the first output of one operator or module.
+    """This is a base of tools that change the first output of one operator or module.
 
     Args:
         operator: the operator's id.

@@ -32,7 +32,7 @@ _WAITING = 10_000  # those that may wait for the one that they ran inside of
 
 
 class ChromeTrace:
-    """Writes executions as they end, to a file that is complete after every :meth:`flush`.
+    """This writes executions as they end, to a file that is complete after every :meth:`flush`.
 
     Modules are derived from the scopes of operators alone: one begins with its first operator and
     ends when an operator outside of it follows, or when an operator runs for a second time, which
@@ -49,7 +49,7 @@ class ChromeTrace:
         self._lock = threading.Lock()
         self._begun = False
         self._steps = Steps()
-        self._first_step: Step | None = None  # which is written when there is a second one
+        self._first_step: Step | None = None  # written when there is a second one
         self._step_row: int | None = None
         self._arrows = _Arrows()
 
@@ -85,7 +85,7 @@ class ChromeTrace:
             for row in self._rows.values():
                 self._write(*row.place(), *row.close())
             self._write_steps(self._steps.close())
-            self._write()  # a trace of nothing begins too
+            self._write()  # a trace without executions is a complete file too
             self._log.flush()
 
     def _take(self) -> None:
@@ -145,7 +145,7 @@ class ChromeTrace:
 
 
 class _Row:
-    """One track of the trace. An execution waits for the one that it ran inside of."""
+    """A row is a track of the trace. An execution waits for the one that it ran inside of."""
 
     def __init__(self, number: int) -> None:
         self.number = number

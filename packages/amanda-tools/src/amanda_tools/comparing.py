@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 30
 _RESULT = "(result)"
-_OUTSIDE = ("(own operators)", _RESULT)  # of what is in no layer
+_OUTSIDE = ("(own operators)", _RESULT)  # titles for what is in no layer
 
 
 @dataclass
@@ -261,7 +261,7 @@ def compare(
 
 
 def _why(tool: Compiled) -> str:
-    """Why a run gives other results without tools, by what was found of its compiled code."""
+    """Tell why a run gives other results without tools, by what its compiled code showed."""
     if not tool.rows():
         return "it draws random numbers, or goes on from what the run before left"
     return f"it has compiled code, which runs operator by operator under tools; {tool.found()}"
@@ -290,7 +290,7 @@ def compare_records(
     pairs = matched(one.rows, other.rows)
     there = {_key(row, row.id): (row, s) for row, s in zip(*other[:2], strict=True)}
     differences: list[Difference] = []
-    allowed = 0.0  # what came of another type or backend stays different
+    allowed = 0.0  # it never shrinks: an earlier difference reaches later operators
     for row, sample in zip(*one[:2], strict=True):
         key = _key(row, pairs.pairs.get(row.id, ""))
         if key in there:

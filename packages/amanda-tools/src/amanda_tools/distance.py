@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 _EPSILONS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
-_ROUNDINGS = 8  # of the coarsest type, and
-LEAST_ROUNDING = 1e-5  # at least, are no difference between ways to compute one thing
+_ROUNDINGS = 8  # of the coarsest type, by which two ways to compute may differ
+LEAST_ROUNDING = 1e-5  # the least that is allowed
 
 
 def rounding(*dtypes: str) -> float:

@@ -48,7 +48,7 @@ class _Seen:
 class _Running:
     """This execution has begun; ``inside`` is the time spent on those inside it.
 
-    It is filled in where it begins: to be given all that takes as long as the rest of the work.
+    Its attributes are set one by one: arguments would take as long as the rest of the work.
     """
 
     direction: Direction
@@ -178,9 +178,8 @@ class Executions(amanda.Tool):
                 place = state["place"] = Place.at(ctx)
                 sites[operator] = _Site(ctx, place, place, "forward")
             else:
-                forward = state.get("place") or Place.in_model(
-                    ctx
-                )  # it may have run before the scope
+                # the forward operator may have run before the scope
+                forward = state.get("place") or Place.in_model(ctx)
                 sites[operator] = _Site(ctx, Place.of(operator), forward, "backward")
         return sites[operator]
 

@@ -27,14 +27,14 @@ How = Literal["sum", "mean", "least", "most"]
 
 
 class Findings(abc.ABC, Generic[_Row]):
-    """A tool with findings has rows of a dataclass whose fields are plain values.
+    """This is a second base of tools that find rows of a dataclass whose fields are plain values.
 
-    A tool takes it as a second base. It is then shown in a notebook as a table.
+    In a notebook such a tool is shown as a table.
 
     Attributes:
         row_type: the dataclass.
         rows_name: what the rows are, in :meth:`to_dict`.
-        keys: the fields that rows of several processes have in common which are of one thing.
+        keys: the fields by which rows of several processes are known to be of one thing.
         merges: what becomes of a number of such rows, and of the totals, by its name: its ``sum``,
             ``mean``, ``least`` or ``most`` over the processes. Other fields are those of the first
             one. If it is empty, rows do not merge: they are listed with their ranks.

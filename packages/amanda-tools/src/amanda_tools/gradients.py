@@ -103,7 +103,7 @@ class _Parameter:
             self.sum = np.array(gradient)
         elif gradient.shape == self.sum.shape:
             self.sum = self.sum + gradient
-        else:  # the matrix is used the other way round there
+        else:  # that operator takes the matrix transposed
             self.sum = self.sum + gradient.T.reshape(self.sum.shape)
         self.added.add(use)
         if self.added == self.uses:
@@ -221,7 +221,7 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
             if found is None or found.trainable is False:
                 continue
             taken = ctx.describe(ctx.inputs[index])
-            if _elements(taken) == _elements(found.info):  # else what cut it up is counted
+            if _elements(taken) == _elements(found.info):  # else its slicing operator counts
                 op = ctx.op
                 number = self._numbers.of(found.source)
                 known = self._parameters.setdefault(

@@ -121,7 +121,7 @@ def test_it_looks_at_all_operators_by_default() -> None:
     assert (runs["MatMul"], runs["Relu"]) == (3, 3)
 """)
 _TESTS = {"torch": _TORCH, "tensorflow": _TENSORFLOW}
-FRAMEWORKS = tuple(_TESTS)  # that a new tool can be tested on
+FRAMEWORKS = tuple(_TESTS)  # those that a new tool can be tested on
 _WRITTEN = Template("""\
 $files are written into $name. What to do next:
 

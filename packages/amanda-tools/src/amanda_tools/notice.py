@@ -122,12 +122,12 @@ def refused(what: str) -> Iterator[None]:
 
 def _text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.strerror}: {error.filename!r}"  # without its number
+        return f"{error.strerror}: {error.filename!r}"  # without the error number
     return str(error)
 
 
 def _origin(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):  # which says so itself
+    if isinstance(error, SyntaxError):  # its text names the file and line
         return ""
     ours = ("<frozen", os.path.dirname(__file__))
     frames = traceback.extract_tb(error.__traceback__)

@@ -80,7 +80,7 @@ class Request(NamedTuple):
         """
         with refused(self.label):
             tool = self.cls(**self.arguments)
-            _ = tool.subscriptions, tool.dependencies  # which its __init__ may not have set
+            _ = tool.subscriptions, tool.dependencies  # missing without super().__init__()
             return tool
 
 

@@ -61,7 +61,7 @@ class Results:
         self._silent = silent
         self.tools_failed = False
         self.contributions: list[Contribution] = []
-        with contextlib.suppress(Exception):  # closed by the program, or by its reader
+        with contextlib.suppress(Exception):  # the program, or its reader, may have closed it
             sys.stdout.flush()
 
     def show(

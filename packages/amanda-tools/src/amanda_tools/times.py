@@ -15,8 +15,8 @@ _lock = threading.RLock()  # a signal may come while results are read, and read 
 class Times:
     """This keeps how long the executions of an operator took, in nanoseconds.
 
-    To :meth:`add` one is done between operators of the program, and has to cost next to nothing:
-    they are added up many at a time.
+    :meth:`add` is called between operators of the program, and has to cost next to nothing: times
+    are added up many at a time.
     """
 
     __slots__ = ("_count", "_latest", "_least", "_most", "_new", "_total")
@@ -30,7 +30,7 @@ class Times:
         self._new = array("q")
 
     def add(self, time: int) -> None:
-        """Take one more."""
+        """Add one more time."""
         self._new.append(time)
         if len(self._new) >= _BATCH:
             self._add_up()

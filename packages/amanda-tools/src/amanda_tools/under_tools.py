@@ -78,7 +78,7 @@ def show_results(
     """
     if outcome.forked:
         return outcome  # the process that it comes from reports
-    # what they depend on only serves them
+    # tools that these depend on only serve them
     asked = [tool for tool in tools if type(tool) in {wanted.cls for wanted in requests}]
     everywhere = [] if outcome.ended_by is not None else gathered(asked)
     if everywhere is None and page is None:

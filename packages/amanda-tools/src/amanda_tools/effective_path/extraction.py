@@ -124,7 +124,7 @@ class Pass:
         return len(values), itertools.starmap(path, enumerate(labels))
 
     def _prepares(self, scores: str | None, outside: Collection[str]) -> bool:
-        """Whether nothing of a model ran: data, or the weights, were made ready."""
+        """Tell whether nothing of a model ran: data, or the weights, were made ready."""
         types = {ran.operator.type for ran, *_ in self.ran.values()}
         return scores not in self.ran and self.ran.keys() <= set(outside) and not types & _LAYERS
 
@@ -165,11 +165,11 @@ class Pass:
         ends: Collection[str],
     ) -> Iterator[Layer]:
         active: dict[tuple[str, int], Array] = {(first, 0): start}
-        ahead = False  # of what gives the scores, or that itself
+        ahead = False  # whether this operator ran before the scores were given, or gives them
         for id, (execution, inputs, outputs) in reversed(self.ran.items()):
             ahead = ahead or id == first
             found = [active.pop((id, index), None) for index in range(len(outputs))]
-            is_layer = ahead and execution.operator.type in _LAYERS  # which is told of if off it
+            is_layer = ahead and execution.operator.type in _LAYERS  # told of off the path too
             if id in ends or not (is_layer or any(mask is not None for mask in found)):
                 continue
             masks = [
@@ -229,7 +229,7 @@ class Pass:
         """Have what makes an input be active where the input is."""
         native = execution.native(index, mask)
         edges = network.producers(execution.operator, index)
-        # others made it in other passes, as in training a normalization that is spelled out
+        # in other passes other operators made it, as in training a normalization spelled out
         for edge in [edge for edge in edges if edge.producer in self.ran] or edges:
             made = edge.producer, edge.output
             before = active.get(made)

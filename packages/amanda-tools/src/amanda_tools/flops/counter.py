@@ -283,8 +283,8 @@ class Call:
             if self.counter is not None:
                 self.counter.count(work)
             elif not self._is_whole and self._thread.inside:
-                # The gradient of what is made of others is theirs, unless they run in secret, as
-                # in a custom autograd function.
+                # Gradients are counted at the operators inside. Where these have none, but this
+                # one has, as in a custom autograd function, nobody counts it.
                 if not self._thread.linked and work.linked:
                     row.uncounted_backward += 1
             elif not self._is_free:

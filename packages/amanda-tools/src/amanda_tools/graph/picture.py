@@ -90,7 +90,7 @@ def _layers(nodes: Iterable[str], links: Sequence[Link]) -> dict[str, int]:
     waiting = {node: len(producers) for node, producers in above.items()}
     ready = [node for node, count in waiting.items() if not count]
     layers: dict[str, int] = {}
-    for node in ready:  # which grows
+    for node in ready:  # appended to below
         layers[node] = max((layers[producer] + 1 for producer in above[node]), default=0)
         for consumer in outgoing[node]:
             waiting[consumer] -= 1

@@ -110,6 +110,6 @@ def _facts() -> list[tuple[str, str]]:
     for name in (*(driver.backend for driver in known_drivers()), "amanda-tools"):
         try:
             facts.append((name, metadata.version(name)))
-        except metadata.PackageNotFoundError:  # not under that name
+        except metadata.PackageNotFoundError:  # its package has another name
             continue
     return [*facts, ("Python", platform.python_version())]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Schedule:
-    """Sparsity is reached at once, or gradually by the cubic law of Zhu and Gupta (2017).
+    """A schedule reaches its sparsity at once, or by the cubic law of Zhu and Gupta (2017).
 
-    Of "To prune, or not to prune: exploring the efficacy of pruning for model compression" this is
-    equation 1, with an initial sparsity of zero.
+    The law is equation 1 of "To prune, or not to prune: exploring the efficacy of pruning for model
+    compression", with an initial sparsity of zero.
 
     Attributes:
         sparsity: what is reached at ``end``, at least 0 and less than 1.

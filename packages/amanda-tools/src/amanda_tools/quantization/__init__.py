@@ -1,4 +1,4 @@
-"""Quantization tells what a model computes with weights and activations of a few bits."""
+"""These tools have a model compute with weights and activations of a few bits."""
 
 from amanda_tools.quantization.aware import QuantizeAware
 from amanda_tools.quantization.quantize import Quantize

@@ -180,5 +180,5 @@ class Quantize(Quantizing):
     def _seen(self, known: Known) -> None:
         assert known.observer is not None
         if self._calibrate is not None and known.observer.executions >= self._calibrate:
-            known.settle()  # and again in the other turns, if this is one of a loop
+            known.settle()  # again at each further turn of a loop
             self.invalidate()

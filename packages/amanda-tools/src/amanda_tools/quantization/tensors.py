@@ -100,14 +100,14 @@ class Known:
         self._measure(single)
 
     def settled(self) -> tuple[np.ndarray | None, float | None]:
-        """Take settings by what was observed, if there is something, and their error."""
+        """Return the settings by what was observed, if there is something, and their error."""
         if self.observer is None or not self.observer.executions:
             return self.settings, self.error
         settings = settings_for(self.formula, *self.observer.range_for(self.formula))
         return settings, self.observer.error(self.formula, settings)
 
     def settle(self) -> None:
-        """Take these settings."""
+        """Take the settings that follow from what was observed."""
         self.settings, self.error = self.settled()
 
     def row(self) -> QuantizedTensor:

@@ -61,7 +61,7 @@ class Treatment:
 
 @dataclass
 class ByOwnRange(Treatment):
-    """This rounds it by the range that it has in each execution, along axes or as a whole."""
+    """This rounds the tensor by the range that it has each time, along axes or as a whole."""
 
     axes: Axes
 
@@ -196,7 +196,7 @@ class Learning(BySettings):
         passed = rounding.passed_by_settings(gradient, x, settings)
         moved = rounding.moved(gradient, x, settings, self.rate)
         self.known.settings = stacked(tuple(numpy(setting) for setting in moved))
-        self.known.error = None  # that it began with
+        self.known.error = None  # it was that of the first settings
         settings.assign(self.known.settings)
         return passed
 
