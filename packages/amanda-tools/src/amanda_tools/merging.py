@@ -56,7 +56,7 @@ class RankNumber:
 
 
 class Merged(Findings[RankNumber]):
-    """This is what the ranks of a program found, merged as their tool says.
+    """This is what the ranks of a program found, merged by their tool's :attr:`Findings.merges`.
 
     Its rows are the numbers with their spread. ``to_dict()`` has what one process has too, merged;
     rows that do not merge are listed with their ranks.

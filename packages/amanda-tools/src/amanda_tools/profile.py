@@ -252,7 +252,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
             self._chrome.flush()
 
     def columns(self) -> Sequence[Column]:
-        """Return time, and memory where the device told."""
+        """Return time, and memory where the device reports it."""
         forward, backward = self.forward, self.backward
         total = self.time or 1
         share = {

@@ -169,7 +169,7 @@ class Pass:
         for id, (execution, inputs, outputs) in reversed(self.ran.items()):
             ahead = ahead or id == first
             found = [active.pop((id, index), None) for index in range(len(outputs))]
-            is_layer = ahead and execution.operator.type in _LAYERS  # told of off the path too
+            is_layer = ahead and execution.operator.type in _LAYERS  # listed off the path too
             if id in ends or not (is_layer or any(mask is not None for mask in found)):
                 continue
             masks = [
