@@ -53,7 +53,7 @@ class Suspended(NamedTuple):
 
     state: ThreadState
     waiting: Waiting
-    paused: bool  # not so where it is the routine of another framework's operator
+    paused: bool  # whether tools see nothing: not in a routine at another framework's operator
 
 
 class TensorFlowDriver(Driver):

@@ -14,8 +14,8 @@ from amanda_tensorflow.values import outer_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# What shows a parameter in another form, and which of its inputs that is; None for operators that
-# have an output for each input.
+# These operators show a parameter in another form, and this is which of their inputs it is; None
+# for those that have an output for each input.
 _VIEWS: dict[str, int | None] = {
     "BatchToSpaceND": 0,
     "Cast": 0,
@@ -50,7 +50,7 @@ def describe(tensor: Any) -> TensorInfo:
 
 def _info(shape: Any, dtype: Any, device: str | None) -> TensorInfo:
     sizes = None if shape.rank is None else tuple(shape.as_list())
-    known = shape.is_fully_defined() and dtype.size > 0  # those of a string differ
+    known = shape.is_fully_defined() and dtype.size > 0  # strings differ in size
     nbytes = shape.num_elements() * dtype.size if known else None
     return TensorInfo(sizes, dtype.name, nbytes, device)
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     """Owner and name of a function, and its replacement."""
 
 
-# They run while graphs are built, never while they run, and note what TensorFlow forgets: a graph
+# They run while graphs are built, never while graphs run, and note what TensorFlow forgets: a graph
 # that is built outside of all scopes may be run in one later.
 _FOR_GOOD: tuple[Change, ...] = (
     # Which operator a gradient belongs to, where tf.gradients and tapes find gradient functions.

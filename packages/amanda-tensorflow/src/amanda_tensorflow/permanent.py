@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# What leaves each element where it is.
+# These operators leave each element where it is.
 _KEEPING = frozenset(
     ("Cast", "EnsureShape", "Enter", "Identity", "IdentityN", "Placeholder", "ReadVariableOp")
 )
@@ -116,7 +116,7 @@ class StoredVariable(Stored):
         flat = held.reshape(-1).copy()
         flat[self._places(held)] = np.asarray(tensor)
         variable, value = self._variable(model), flat.reshape(held.shape)
-        if _is_session(model):  # whose graph may be finalized
+        if _is_session(model):  # its graph may be finalized, and assign() adds a node
             initializer = variable.initializer
             model.run(initializer, {initializer.inputs[1]: value})
         else:
@@ -164,5 +164,5 @@ def _variables(model: Any) -> Iterable[Any]:
     found = getattr(model, "variables", model)
     if not isinstance(found, (list, tuple)):
         return ()
-    # one of Keras holds one of TensorFlow
+    # a variable of Keras holds one of TensorFlow
     return [v if isinstance(v, tf.Variable) else v.value for v in found if hasattr(v, "value")]

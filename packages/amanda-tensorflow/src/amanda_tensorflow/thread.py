@@ -54,7 +54,7 @@ class ThreadState:
     Attributes:
         engine: the tools that were made active, None for none.
         shown: what tools are looking at.
-        holds: whether compiled code is held to its operators.
+        holds: whether compiled code is compared with its operators.
     """
 
     def __init__(self) -> None:

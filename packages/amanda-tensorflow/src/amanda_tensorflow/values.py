@@ -66,7 +66,7 @@ def outer_of(tensor: Any) -> Any:
     return notes.captured_from.get(id(tensor))
 
 
-# What is known without the value of any input, if only the shapes are.
+# Their results depend on the shapes of inputs alone, so no values need to be known.
 _FROM_SHAPES = frozenset(["Const", "Rank", "Shape", "ShapeN", "Size"])
 
 
@@ -80,7 +80,7 @@ class Values:
         self._homes: dict[Any, Frame] = {}
 
     def home(self, graph: Any) -> Frame:
-        """Return a frame of a graph that does not run now, as a backward function's forward one."""
+        """Return a frame of a graph that does not run now, as what a backward function is of."""
         if graph not in self._homes:
             self._homes[graph] = Frame.of_graph(graph)
         return self._homes[graph]
@@ -188,7 +188,7 @@ class Values:
 
 def _captured(frame: Frame, tensor: str) -> Any:
     """Return what a graph has captured as this tensor of its own; None for any other."""
-    if frame.definition is not None:  # whose arguments are those of a call
+    if frame.definition is not None:  # its arguments are those of a call, not captured
         return None
     return outer_of(frame.graph.get_tensor_by_name(tensor))
 

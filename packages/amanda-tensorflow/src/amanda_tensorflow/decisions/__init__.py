@@ -37,7 +37,7 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
 
     Raises:
         RoutineError: a pure routine cannot be traced, or an analysis routine failed.
-        ActionError, UnsupportedError: an insertion that cannot be.
+        ActionError, UnsupportedError: a routine is inserted where it cannot be.
     """
     asking = Asking(root, engine, values)
     layers = LayerDecisions(asking)

@@ -91,7 +91,7 @@ class Asking:
 
         Args:
             frame: where it is.
-            anchor: at what in that.
+            anchor: what it is inserted at there, see :class:`Stage`.
             operator: whose routines they are.
             node: a node that runs where they do; None for none in a loop of version 1.
             fixed: positions of the inputs that host routines cannot replace.

@@ -1,9 +1,9 @@
 """Tools may do less to the operators of a function that has a custom gradient.
 
 A custom gradient stands for the gradient of all that its function runs. It is right for what tools
-make of them (S3) where that is the same function of other inputs, or of another result: then it
-reads the inputs that the function takes, and its own result. Anything else would part the function
-from its gradient, and is refused.
+make of that (``docs/semantics.md#s3-gradients``) where it is the same function of other inputs, or
+has another result: then the gradient reads the inputs that the function takes, and its own result.
+Anything else would part the function from its gradient, and is refused.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def keep_to_custom_gradients(frames: Sequence[Frame], stages: Sequence[Stage]) -
             not replace are fixed.
 
     Raises:
-        UnsupportedError: a pure routine, or one in place of an operator, would.
+        UnsupportedError: a pure routine, or one in place of an operator, would part them.
     """
     forward = [stage for stage in stages if stage.point in _FORWARD]
     if not forward:

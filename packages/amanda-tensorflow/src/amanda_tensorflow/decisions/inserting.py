@@ -149,9 +149,9 @@ class Inserting:
         else:
             stage.pure = PureRoutine.trace(stage)
             if results is None and not stage.pure.changed:
-                return  # it only looks, at nothing that it could see
+                return  # it changes nothing, and sees no values
             if self._in_loop and stage.pure.captures:
-                stage.pure = None  # what it captured does not get into the loop
+                stage.pure = None  # what it captured cannot be passed into the loop
         self._stages.append(stage)
 
 

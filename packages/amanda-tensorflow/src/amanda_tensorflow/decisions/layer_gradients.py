@@ -1,8 +1,8 @@
 """The tools decide about the gradients of layers; this finds where and of what those are computed.
 
-The gradient of a result is what comes into the gradient of the node that makes it, and that of an
-input the sum of what the gradients of those return that read it in the layer. What is decided about
-them is decided along with the layer.
+The gradient of a result is what comes into the gradient of the node that makes it. The gradient of
+an input is the sum of what the gradients of the layer's nodes that read it return. Tools decide
+about both along with the layer.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class LayerGradientDecisions:
             tuple(tuple(gradient.parts(name)) for name in layer.inputs),
         )
         if not anchor.calls():
-            return  # none flows through it
+            return  # no gradient flows through it
         side = LayerSide(home, layer)
         inserting = self._asking.inserting(frame, anchor, operator, None, (), side)
         grad_outputs = [gradient.came_in(place, parts) for place, parts in ends]

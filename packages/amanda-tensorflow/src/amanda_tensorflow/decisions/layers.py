@@ -182,9 +182,9 @@ class LayerDecisions:
 
 
 def _runs(frame: Frame, layer: Layer) -> bool:
-    """Tell whether a layer runs: more of it than what reads variables, for nobody.
+    """Tell whether a layer runs: a node of it that does more than read variables.
 
-    Of one that makes no nodes nobody can tell otherwise.
+    One that has no nodes counts as running, since nothing tells otherwise.
     """
     running = (node for node in layer.nodes if node in frame.running)
     return not layer.nodes or any(frame.body.nodes[node].op not in READING for node in running)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Nodes each of whose outputs is its input at the same position.
 _ALIKE = frozenset(["IdentityN"])
-# Nodes of which one input is what they give; what else they take says when, or which one.
+# Nodes that give their first input, or one of two like it; what else they take says when, or which.
 _FIRST_OF = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter", "Exit", "RefExit"])
 _LOOPS = frozenset(["While", "StatelessWhile"])
 

@@ -14,7 +14,7 @@ from amanda_tensorflow._internals import function_pb2, node_def_pb2, op_def_regi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-# A reference to a tensor has the type of the tensor and this.
+# The type of a reference to a tensor is the type of the tensor plus this (``types.proto``).
 _REFERENCE = 100
 
 

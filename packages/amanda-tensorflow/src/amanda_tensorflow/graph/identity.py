@@ -55,7 +55,7 @@ class Identities:
         """Make or find the operators of graphs that are run as one.
 
         Args:
-            kept: who runs them keeps them there.
+            kept: whoever runs the graphs keeps the operators in this set.
             graphs: each graph with the scope that it is called in, and name and type of its forward
                 nodes; what is called comes after its caller.
             variables: what tells the variables that they use from all others.
@@ -64,7 +64,7 @@ class Identities:
         """
         counts: collections.Counter[str] = collections.Counter()
         taken: dict[int, TensorFlowOperator] = {}
-        # by what to recognize operators that are in no name scope, and the others
+        # keys that recognize operators outside of name scopes, and those inside
         outside: frozenset[Hashable] = frozenset()
         inside: frozenset[Hashable] = frozenset()
         for index, (graph, around, nodes) in enumerate(graphs):
@@ -102,7 +102,7 @@ class Identities:
         calls of that come before it.
 
         Args:
-            kept: who runs them keeps them there.
+            kept: whoever runs the graphs keeps the operators in this set.
             graphs: each graph with the scope that it is called in.
             wants: whether anyone wants those of a class, at a path.
         """
@@ -111,7 +111,7 @@ class Identities:
         for graph, around in graphs:
             for call in sorted(notes_of(graph).layers, key=lambda call: call.began):
                 scope = scope_of(graph, around, call)
-                # an operator of this type may be in the layer
+                # the ids differ, since an operator of this type may be in the layer
                 is_type = op_def_registry.get(call.type) is not None
                 place = f"{scope}/layer/{call.type}" if is_type else f"{scope}/{call.type}"
                 if is_recomputed(graph, call.made):

@@ -23,7 +23,7 @@ OPT_IN = frozenset(
         *("IteratorV2", "IteratorGetNext", "HashTableV2", "CheckNumerics", "Assert"),
     ]
 )
-# They depend on effects of others, and have none.
+# They are stateful for TensorFlow, as others write what they read, but have no effects themselves.
 READING = frozenset(
     [
         *("ReadVariableOp", "VarHandleOp", "VarIsInitializedOp", "ResourceGather"),

@@ -29,14 +29,14 @@ class TensorFlowOperator(Operator):
     def __init__(self, node: Callable[[], Any], **description: Any) -> None:
         super().__init__(backend="tensorflow", **{"locate": Locator(node), **description})
         self._node = node
-        self._tied: dict[Hashable, TensorFlowOperator] = {}  # others, which live as long
+        self._tied: dict[Hashable, TensorFlowOperator] = {}  # its parts and gradients live as long
         self._snapshot: TensorFlowOperator | None = None
 
     def snapshot(self) -> TensorFlowOperator:
         """Return an equal operator for tools to keep, the same one each time."""
         if self._snapshot is None:
             record = copy.copy(self)
-            record._tied = {}  # plans live as long as these
+            record._tied = {}  # else their plans would live as long as the snapshot
             self._snapshot = record
         return self._snapshot
 

@@ -80,7 +80,7 @@ class State:
         self._rows = rows
         self._now = [given.get(position) for position in range(count)]
         self._whole: dict[int, Any] = {}
-        self._complete: set[int] = set()  # of which all rows are there, since routines left them
+        self._complete: set[int] = set()  # where routines left the whole
 
     def shown(self, whole: bool) -> list[Any]:
         """List the tensors as a routine is given them."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PACKAGES = ("tensorflow", "keras", "tf_keras", "amanda_tensorflow")
-# What makes nodes from the text of a graph, of which nobody can tell who made it.
+# These make nodes from a GraphDef, which does not tell what line made them.
 _IMPORTERS = tuple(
     os.path.join("framework", file) for file in ("importer.py", "function_def_to_graph.py")
 )

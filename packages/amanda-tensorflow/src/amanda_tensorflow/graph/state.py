@@ -15,7 +15,8 @@ from amanda_tensorflow._internals import op_def_registry, types_pb2
 
 _log = logging.getLogger("amanda_tensorflow")
 
-# What they make lives as long as one run, or has a name of its own in each run.
+# These families make what lives as long as one run, or has a name of its own in each run: a copy
+# has no state to lose.
 _FOR_ONE_RUN = ("Anonymous", "Stack", "TemporaryVariable", "TensorArray")
 _SEEDS = frozenset(["file_random_seed", "seed"])
 # Their kernels remember where they are in what they read.

@@ -156,7 +156,7 @@ def attached(owner: Any, name: str, make: Callable[[], _Attached]) -> _Attached:
     """Return what a graph, function or session carries under a name, made for whoever asks first.
 
     Args:
-        owner: the graph, function or session, as long as which it lives.
+        owner: the graph, function or session; what it carries lives as long.
         name: the attribute.
         make: makes it; threads that ask at once get the same one.
     """

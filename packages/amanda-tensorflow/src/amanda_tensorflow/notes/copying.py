@@ -15,7 +15,7 @@ def copy_of(tensor: Any) -> Any:
     Training steps have hundreds of them, and the general way to make a node, which asks what a
     program may have given it, and tells tapes, takes three times as long.
     """
-    held_elsewhere = tensor.dtype in (tf.resource, tf.variant)  # handles say more than a type
+    held_elsewhere = tensor.dtype in (tf.resource, tf.variant)  # handles have more to copy
     if held_elsewhere or record.could_possibly_record():
         return array_ops.identity(tensor)
     graph = ops.get_default_graph()

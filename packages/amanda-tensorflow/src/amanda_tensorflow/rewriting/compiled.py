@@ -20,7 +20,7 @@ from amanda_tensorflow.graph.body import Body, control_inputs, data_inputs, set_
 if TYPE_CHECKING:
     from amanda_tensorflow.graph.frames import Frame
 
-# Their numbers depend on who runs them.
+# They draw other numbers without XLA than with it.
 _RANDOM = (
     "StatelessRandom",
     "StatelessTruncated",
@@ -44,10 +44,10 @@ _LENIENT = frozenset(
 _LENIENT_FAMILIES = ("TensorScatter", "ResourceScatter", "UnsortedSegment")
 # Dividing integers by zero is an error without XLA.
 _DIVISIONS = frozenset(["Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod"])
-# They take channels in the second place on every device.
+# They have kernels for channels in the second place (NCHW) on every device.
 _ANY_LAYOUT = frozenset(["BiasAdd", "BiasAddGrad"])
 _CHANNELS_LAST = (b"", b"NHWC", b"NDHWC")
-# The gradient of a convolution with regard to its filter has that for its result.
+# The result of a convolution's gradient with regard to its filter has the shape of the filter.
 _FILTER_GRADIENT = "BackpropFilter"
 
 
@@ -70,7 +70,7 @@ def keep_compiled(root: Frame, serial: int) -> list[Any]:
     for frame in _leaving(root, False, False):
         for name in frame.inputs.keys() & frame.running & frame.body.nodes.keys():
             node = frame.body.nodes[name]
-            if node.op == "Assert":  # XLA leaves it out
+            if node.op == "Assert":  # XLA leaves it out, so it never failed for the program
                 producers = [tensor.rpartition(":")[0] for tensor in data_inputs(node)]
                 waits = [n for n in producers if n in frame.body.nodes]
                 set_inputs(node, (), [*control_inputs(node), *waits])

@@ -1,4 +1,4 @@
-"""Once stages are inserted, every node is made to read the version of a tensor that S3 says."""
+"""Once stages are inserted, every node is made to read the right version of each tensor."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Returned:
     def _return_asked(self, wanted: Wanted, dtype: int, beside: Sequence[int]) -> None:
         """Return what routines on gradients ask for beside tensors that get to the gradients.
 
-        Beside one that has come the way that it has come; beside any if it comes by itself.
+        What comes along with an output is returned beside that, what comes by itself beside any.
         """
         found: dict[str, list[int]] = collections.defaultdict(list)
         for index in beside:

@@ -3,8 +3,8 @@
 The gradient of an operator may sit in another frame than the operator: in the backward function
 of a pair, or in the backward loop of a loop. The tensors it takes have come there by arguments,
 results, lists that a loop fills, or optionals that a branch returns, in the version that everybody
-sees (S3: the substituted outputs). When the gradient needs another one, the way is followed back
-to the operator, and the other version is sent along the same way.
+sees (the substituted outputs, see ``docs/semantics.md#s3-gradients``). When the gradient needs
+another one, the way is followed back to the operator, and the other version is sent along it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Versions(Ways):
         node = frame.node(wanted.operator)
         if wanted.graph == notes_of(frame.graph).number and node is not None:
             if in_gradient and frame.in_loop(node):
-                return None  # a loop of version 1 is in the graph of its gradient, in another turn
+                return None  # a v1 loop is in its gradient's graph, in another iteration
             return self._at_operators.asked(frame, wanted)
         for carrier in _tensors(frame):
             found = self.find(frame, carrier, wanted)

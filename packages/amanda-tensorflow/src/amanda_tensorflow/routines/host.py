@@ -27,8 +27,8 @@ class HostRoutine(script_ops.EagerFunc):  # type: ignore[misc]
     """
 
     def __init__(self, stage: Stage) -> None:
-        # Of its base class it has nothing but the type, by which TensorFlow passes eager tensors:
-        # that would keep a method of this object in it, a cycle, and take twice as long.
+        # The base class gives its type alone, by which TensorFlow passes eager tensors: its
+        # constructor would keep a method of this object in it, a cycle, and calls be half as fast.
         self.token: str = script_ops._py_funcs.insert(self)
         self.stage = stage
         self.failures: list[BaseException] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _serials = itertools.count()
 
-# What belongs to the place of a node, not to what it does.
+# These attributes belong to a node's place in its graph, not to what it does.
 _OF_ITS_PLACE = ("_class", "_output_shapes")
 
 

@@ -99,7 +99,7 @@ class Stage:
         self.anchor = anchor
         self.point = actions[0].point
         self.actions = actions
-        self.operator = operator.snapshot()  # a traced routine, which is a cycle, refers to it
+        self.operator = operator.snapshot()  # not itself: a traced routine, a cycle, refers to it
         self.pure: PureRoutine | None = None
         self.asked = dict(asked)
         self.rerun = rerun
@@ -138,7 +138,7 @@ class Stage:
         chosen = {i for a in actions for i in (every if a.indices is None else a.indices)}
         if any(action.original for action in actions):
             chosen.update(every)
-        if self.point is Point.BEFORE_OP:  # as the routine before has left them
+        if self.point is Point.BEFORE_OP:  # given as the routine before has left them
             chosen |= {ask.index for a in actions for ask in a.asked if ask.what == "inputs"}
         return chosen
 

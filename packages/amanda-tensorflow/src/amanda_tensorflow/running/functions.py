@@ -205,7 +205,7 @@ class Functions:
                     except Exception as error:
                         self._failed(error)
                         raise
-            elif versions:  # as that of a Jacobian is
+            elif versions:  # while a graph is built, as for a Jacobian
                 with self._instrumenter.preparing:
                     function, added = FunctionCall(function, args, versions).in_graph()
                 return call_flat(function, *args, *added)

@@ -271,8 +271,7 @@ class Sessions:
         return wrapped
 
     def refusing(self, hand_out: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap ``Session.partial_run`` and its like, which are refused: tools cannot see them
-        run."""
+        """Wrap ``Session.partial_run`` and its like to refuse them, since tools cannot see them."""
 
         @functools.wraps(hand_out)
         def wrapped(session: Any, *args: Any, **kwargs: Any) -> Any:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from amanda_tensorflow.unseen import Met, Unseen
 
-# What makes and arranges data for a graph, and tells nothing of a program that runs none.
+# These make and arrange data for a graph, and tell nothing of a program that runs none.
 _ARRANGING = (
     *("Cast", "Concat", "ExpandDims", "Fill", "GatherV2", "Pack", "RandomUniform", "Range"),
     *("RandomStandardNormal", "Reshape", "Shape", "Slice", "StatelessRandom", "StridedSlice"),
     *("Squeeze", "Transpose", "TruncatedNormal", "Unpack", "Zeros", "Ones"),
 )
-# Whose operators on the side are no part of a model.
+# Operators that these modules run on the side are no part of a model.
 _ON_THE_SIDE = (
     *("keras.src.backend.tensorflow.trainer", "keras.src.backend.common.variables"),
     *("keras.src.callbacks", "keras.src.initializers", "keras.src.metrics", "keras.src.optimizers"),
