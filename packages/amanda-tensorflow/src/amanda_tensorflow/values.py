@@ -80,7 +80,7 @@ class Values:
         self._homes: dict[Any, Frame] = {}
 
     def home(self, graph: Any) -> Frame:
-        """Return a frame of a graph that does not run now, as what a backward function is of."""
+        """Return a frame of a graph that is not running, as the forward one in a backward pass."""
         if graph not in self._homes:
             self._homes[graph] = Frame.of_graph(graph)
         return self._homes[graph]

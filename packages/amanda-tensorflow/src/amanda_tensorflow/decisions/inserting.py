@@ -76,7 +76,7 @@ class Inserting:
         names: Sequence[str | None],
         of: Sequence[Any],
     ) -> None:
-        """Make stages of routines on gradients, of some of which there may be only some rows.
+        """Make stages of routines on gradients, some of which may come as some rows only.
 
         Args:
             actions: the routines, all at one point.

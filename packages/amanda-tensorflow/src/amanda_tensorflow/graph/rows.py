@@ -54,7 +54,7 @@ def with_rows(
 
 
 def shown_whole(gradient: Any) -> Any:
-    """Make a symbolic tensor that has the shape and type of the whole of a gradient."""
+    """Make a symbolic tensor with the shape and type of the whole of a gradient."""
     found = notes_of(gradient.graph).rows.get(gradient.name)
     if found is None:
         return gradient

@@ -1,4 +1,4 @@
-"""The line of the program that made a node is found by these."""
+"""This finds the line of the program that made a node."""
 
 from __future__ import annotations
 
