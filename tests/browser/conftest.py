@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from amanda_tools.html_report import write_page
-from reports import many, shares, small
+from reports import many, peak, shares, small
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from visit import Visit
@@ -33,10 +33,10 @@ def chromium():
 def pages(tmp_path_factory):
     """Files of reports, by name."""
     folder = tmp_path_factory.mktemp("pages")
-    contents = {"small": small(), "many": many(), "shares": shares()}
-    for name, each in contents.items():
-        write_page(folder / f"{name}.html", each)
-    return {name: folder / f"{name}.html" for name in contents}
+    made = (small, many, shares, peak)
+    for make in made:
+        write_page(folder / f"{make.__name__}.html", make())
+    return {make.__name__: folder / f"{make.__name__}.html" for make in made}
 
 
 @pytest.fixture

@@ -120,6 +120,15 @@ def shares():
     return contents_of(Sparsity([Column("Density", places, "share")]))
 
 
+def peak():
+    """A run of 500 µs that has much memory for 20 ns, which are less than a pixel, at 230 µs."""
+    timeline, place = Timeline("this run"), Place("op", "op", "")
+    sizes = {0: 1, 229_980: 900, 229_990: 1000, 230_000: 1, 499_990: 1}
+    for start, size in sizes.items():
+        timeline.add(execution(place, "forward", start, 10, size))
+    return Contents("train.py", timelines=[timeline])
+
+
 def execution(place, direction, start, duration, allocated=None):
     """An execution of an operator."""
     kind = Kind(place, place, direction, None, _NOTHING, _NOTHING)

@@ -5,6 +5,7 @@ from importlib import resources
 import pytest
 from reports import MARKUP
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -246,6 +247,15 @@ class TestTimeline:
         assert page.one("#timeline output").text == said
         assert page.one("#timeline-step").get_attribute("aria-valuetext") == said
 
+    def test_has_peaks_of_memory_that_last_less_than_a_pixel(self, opened):
+        page = opened("peak")
+        page.settle("#timeline")
+        canvas = page.one("#timeline .lanes canvas")
+        pixel, high = 1 / canvas.size["width"], 30
+        assert any(page.ink(canvas, 0.46 + by * pixel, high) for by in (-1, 0, 1))
+        assert not page.ink(canvas, 0.46 - 9 * pixel, high)
+        assert not page.ink(canvas, 0.46 + 9 * pixel, high)
+
     def test_tells_of_an_execution_under_the_pointer(self, opened):
         page = opened()
         canvas = page.one("#timeline .lanes")
@@ -272,6 +282,12 @@ class TestTimeline:
         page.settle("#timeline")
         page.hover(canvas, left + 150, lane)
         assert "body.second/conv" in page.tip()
+        with_ctrl = ActionChains(page.browser).key_down(Keys.CONTROL)
+        with_ctrl.scroll_from_origin(ScrollOrigin.from_element(canvas), 0, 400).perform()
+        ActionChains(page.browser).key_up(Keys.CONTROL).perform()
+        page.settle("#timeline")
+        page.hover(canvas, left + 150, lane)
+        assert "body.second/conv" not in (page.tip() or "")  # which is not there any more
         bars = page.one("#timeline .strip")
         page.hover(bars, bars.size["width"] // 2 - 20)
         ActionChains(page.browser).click().perform()

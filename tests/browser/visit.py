@@ -67,6 +67,15 @@ class Visit:
         """The frame of a name in the first flame graph."""
         return next(f for label, f in self.frames().items() if label.startswith(f"{name}, "))
 
+    def ink(self, canvas, x, y):
+        """How opaque a pixel of a canvas is, from 0 to 255; x is a share of its width."""
+        return self.browser.execute_script(
+            "const [at, x, y] = arguments; const one = new OffscreenCanvas(1, 1).getContext('2d');"
+            "one.drawImage(at, -Math.floor(x * at.width), -y);"
+            "return one.getImageData(0, 0, 1, 1).data[3];",
+            *(canvas, x, y),
+        )
+
     def settle(self, selector):
         """Wait until a chart is drawn, and stays as it is."""
         self.browser.execute_async_script(

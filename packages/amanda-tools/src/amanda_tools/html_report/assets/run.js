@@ -57,19 +57,18 @@ function laneRows({ starts, duration, depths, kind, kinds }, lane, [from, to], w
   return rows;
 }
 
-/** The memory in a view; of several in one pixel, the most. */
+/** The memory in a view; of several sizes in one pixel, the largest and the last. */
 function curveRows(memory, [from, to], width) {
-  const rows = [];
-  let pixel = -1;
+  const rows = [{ time: from, bytes: 0, pixel: -1 }];
   for (const [time, bytes] of memory) {
     if (time > to) break;
-    const at = Math.floor(((time - from) / (to - from)) * width);
-    if (rows.length && (at === pixel || at < 0)) {
-      const row = rows[rows.length - 1];
-      row.bytes = at < 0 ? bytes : Math.max(row.bytes, bytes);
-    } else rows.push({ time: Math.max(time, from), bytes });
-    pixel = at;
+    const pixel = Math.max(-1, Math.floor(((time - from) / (to - from)) * width));
+    const [largest, last] = rows.slice(-2);
+    if (pixel < 0) rows[0].bytes = bytes;
+    else if (last && largest.pixel === pixel) {
+      largest.bytes = Math.max(largest.bytes, last.bytes);
+      Object.assign(last, { time, bytes });
+    } else rows.push({ time, bytes, pixel });
   }
-  if (rows.length) rows.push({ time: to, bytes: rows[rows.length - 1].bytes });
-  return rows;
+  return [...rows, { time: to, bytes: rows[rows.length - 1].bytes }];
 }

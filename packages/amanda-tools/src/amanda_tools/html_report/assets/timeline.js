@@ -228,7 +228,7 @@ class TimelineView {
     this.chart.show({ view: this.view, selected: this.selected }, {
       executions: this.run.lanes.flatMap((lane) => (
         laneRows(this.run, lane, this.view, width, this.selected))),
-      memory: curveRows(this.run.memory, this.view, width),
+      memory: this.run.memory.length ? curveRows(this.run.memory, this.view, width) : [],
     });
   }
 }
