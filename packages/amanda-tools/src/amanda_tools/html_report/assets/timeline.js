@@ -82,7 +82,10 @@ class TimelineView {
     }
     const peak = memory.reduce((most, [, bytes]) => Math.max(most, bytes), 1);
     this.chart.show({
-      peak, end: this.run.end, height: top, peakText: memory.length ? `memory, at most ${shown(peak, "bytes")}` : "",
+      peak,
+      peakText: memory.length ? `memory, at most ${shown(peak, "bytes")}` : "",
+      end: this.run.end || 1,
+      height: top,
     }, { lanes: lanes.map(({ name, top: at }) => ({ name, top: at })) });
     const longest = steps.reduce((most, [start, end]) => Math.max(most, end - start), 1);
     this.bars.show({ longest, count: steps.length || 1 }, {
