@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch._dynamo.eval_frame
 from amanda.testing.probes import Insert, Record, Watch, before
-from amanda_torch.thread import intercepting, local
+from amanda_torch.thread import KEY_NAME, intercepting, local
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -179,6 +179,25 @@ def test_a_scope_leaves_types_that_nobody_wants_alone() -> None:
         X.sin()
         plain()
     assert tool.ran == ["exp"]
+
+
+def has_kernel(type: str) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{type}", KEY_NAME)
+
+
+def test_after_a_tool_that_wants_all_the_next_scope_has_kernels_for_its_own_types_alone() -> None:
+    with amanda.apply(Record()):
+        assert has_kernel("sin")
+        with amanda.apply(Record("exp")):
+            assert has_kernel("sin")
+    with amanda.apply(tool := Record("exp")):
+        assert not has_kernel("sin")
+        X.exp()
+    assert tool.ran == ["exp"]
+    with amanda.apply(every := Record()):
+        X.exp()
+        X.sin()
+    assert every.ran == ["exp", "sin"]
 
 
 switches = st.recursive(

@@ -138,6 +138,29 @@ def test_a_scope_that_ends_in_one_thread_stays_open_in_another() -> None:
     assert nn.Module.__call__ is nn.Module._wrapped_call_impl
 
 
+def test_a_scope_that_wants_less_in_one_thread_takes_nothing_from_another() -> None:
+    model, tool = network(), Record("linear")
+    entered, narrowed, ran = threading.Event(), threading.Event(), threading.Event()
+
+    def narrowing() -> None:
+        with amanda.apply(Record()):
+            entered.wait()
+        with amanda.apply(Record("relu")):
+            narrowed.set()
+            ran.wait()
+            model(X)
+
+    def linear() -> None:
+        with amanda.apply(tool):
+            entered.set()
+            narrowed.wait()
+            model(X)
+        ran.set()
+
+    at_once(narrowing, linear)
+    assert len(tool.ran) == 2
+
+
 # Workers of a DataLoader
 
 

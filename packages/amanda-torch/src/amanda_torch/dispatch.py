@@ -122,6 +122,10 @@ class Interception:
     Kernels stay when the last scope is left, since no thread includes their key any more and the
     next scope then has to make none; they go when that one does not want them.
 
+    Each type has a library of torch of its own, that it may come and go by itself. Where a tool
+    wants all, those of ``aten`` have one in common, which takes a third less memory; they go
+    together.
+
     Args:
         identity: tells the kernels which operators run.
         parameter_behind: tells which parameter a tensor was read of.
@@ -132,6 +136,8 @@ class Interception:
         self._parameter_behind = parameter_behind
         self._engines: dict[tuple[int, int], Engine] = {}
         self._libraries: dict[str, torch.library.Library] = {}
+        self._common: torch.library.Library | None = None
+        self._in_common: frozenset[str] = frozenset()
         self._kernels: dict[str, Callable[..., Any]] = {}
         self._overloads: dict[str, list[str]] = {}
         self._types: frozenset[str] = frozenset()
@@ -174,11 +180,17 @@ class Interception:
                 self._list_overloads()
             if every:
                 wanted.update(t for t in self._overloads if _by_default(t))
+            alone = len(self._engines) == 1  # others would miss what they want of those in common
+            if alone and not self._in_common <= wanted:
+                self._drop_common()
             for type in [t for t in self._libraries if t not in wanted]:
                 self._libraries.pop(type)._destroy()
-            for type in wanted:
-                if type in self._overloads and type not in self._libraries:
-                    self._libraries[type] = self._library(type, self._overloads[type])
+            missing = wanted.intersection(self._overloads) - self._libraries.keys()
+            if every and self._common is None:
+                self._in_common = frozenset(t for t in missing if _namespace(t) == "aten")
+                self._common = self._library("aten", self._in_common)
+            for type in missing - self._in_common:
+                self._libraries[type] = self._library(_namespace(type), (type,))
 
     def types(self) -> frozenset[str]:
         """List all types that can be intercepted."""
@@ -209,22 +221,35 @@ class Interception:
         before, self._overloads = self._overloads, {}
         for name in names:
             self._overloads.setdefault(type_of(name), []).append(name)
+        # to have kernels for all overloads of a type
+        if any(before.get(t) != self._overloads.get(t) for t in self._in_common):
+            self._drop_common()
         for type in [t for t in self._libraries if before.get(t) != self._overloads.get(t)]:
-            self._libraries.pop(type)._destroy()  # to have kernels for all of its overloads
+            self._libraries.pop(type)._destroy()
         self._types = frozenset(self._overloads) - PLUMBING
 
-    def _library(self, type: str, names: Iterable[str]) -> torch.library.Library:
-        namespace = type.rpartition("::")[0] or "aten"
+    def _drop_common(self) -> None:
+        if self._common is not None:
+            self._common._destroy()
+        self._common, self._in_common = None, frozenset()
+
+    def _library(self, namespace: str, types: Iterable[str]) -> torch.library.Library:
         library = torch.library.Library(namespace, "IMPL", KEY_NAME)
-        for name in names:
-            if name not in self._kernels:
-                resolve = functools.partial(Target, type, name)
-                kernel = make_kernel(self._identity, type, resolve)
-                if type in COPYING:
-                    kernel = noting_copies(kernel, self._parameter_behind)
-                self._kernels[name] = kernel
-            library.impl(name, self._kernels[name])
+        for type in types:
+            for name in self._overloads[type]:
+                if name not in self._kernels:
+                    resolve = functools.partial(Target, type, name)
+                    kernel = make_kernel(self._identity, type, resolve)
+                    if type in COPYING:
+                        kernel = noting_copies(kernel, self._parameter_behind)
+                    self._kernels[name] = kernel
+                library.impl(name, self._kernels[name])
         return library
+
+
+def _namespace(type: str) -> str:
+    """The namespace of the operators of a type."""
+    return type.rpartition("::")[0] or "aten"
 
 
 def type_of(name: str) -> str:
