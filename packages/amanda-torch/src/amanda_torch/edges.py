@@ -1,4 +1,4 @@
-"""Where gradients of tensors go, and which tensors have that in common."""
+"""An edge is where gradients of a tensor go, which several tensors may have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
-    """Where gradients of tensors go, None for those that have none.
+    """Return the edges of tensors, None for those to which no gradients go.
 
     An edge does not keep the graph alive that it is part of.
     """
@@ -24,7 +24,7 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
 
 
 def come_twice(tensors: Sequence[Tensor]) -> bool:
-    """Whether gradients of several of the tensors go to one place."""
+    """Tell whether gradients of several of the tensors go to one place."""
     found = [(id(t.grad_fn or t), t.output_nr) for t in tensors if t.requires_grad]
     return len(found) > 1 and len(set(found)) < len(found)
 
@@ -36,6 +36,6 @@ def _edge(tensor: Tensor) -> GradientEdge | None:
 
 
 def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:
-    """Whether any output is an input or shares its memory."""
+    """Tell whether any output is an input or shares its memory."""
     memory = [in_graph(tensor) for tensor in inputs]
     return any(a is b or share_memory(a, b) for a in map(in_graph, outputs) for b in memory)

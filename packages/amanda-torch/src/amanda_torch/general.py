@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """What an operator is run on: the inputs with what routines have returned.
+    """This is what an operator is run on: the inputs with what routines have returned.
 
     Attributes:
         substituted: these themselves.
@@ -54,7 +54,7 @@ class Given(NamedTuple):
 
 @not_a_call_site
 class General:
-    """Carries out any plan at any operator.
+    """This carries out any plan at any operator.
 
     Around the operator lie, from the outside in: the routines before and after it, the tensors of
     the program that it writes to, and what watches its gradient.
@@ -154,7 +154,7 @@ class General:
         substituted: Sequence[Tensor],
         kept: Kept | None,
     ) -> Forward:
-        """What routines may ask for of the inputs, of which some may be written to from now on.
+        """Return what routines may ask for of the inputs, some of which may be written to now.
 
         Args:
             call: the execution.
@@ -173,7 +173,7 @@ class General:
         return Forward(saw, gave)
 
     def _destinations(self, call: Call, inputs: Sequence[Tensor], tracked: bool) -> Nowhere:
-        """Where the operator writes."""
+        """Return where the operator writes."""
         signature = self._form.signature
         if not signature.writes:
             return self._nowhere
@@ -181,7 +181,7 @@ class General:
         return Destinations(signature, inputs, call.args, call.kwargs, redone, rewritten)
 
     def _watch(self, plan: Plan, call: Call) -> Unwatched:
-        """What is to see the operator's gradient."""
+        """Return what is to see the operator's gradient."""
         engine, operator, signature = call.engine, call.operator, self._form.signature
         if plan.whole is not None:  # of a module
             if not plan.gradient:
@@ -207,7 +207,7 @@ class General:
 
 
 def _check(plan: Plan, operator: Operator) -> None:
-    """Say what cannot be done, before anything runs."""
+    """Raise the error for what cannot be done, before anything runs."""
     if plan.replace is not None:
         refuse_substitution((plan.replace,), operator)
     if plan.backward or plan.gradient:
@@ -215,18 +215,18 @@ def _check(plan: Plan, operator: Operator) -> None:
 
 
 def is_tracked(tensors: Sequence[Tensor]) -> bool:
-    """Whether what is computed from tensors has a gradient, in either mode."""
+    """Tell whether what is computed from tensors has a gradient, in either mode."""
     return _is_recording() and any(map(carries_gradient, tensors))
 
 
 def _is_recording() -> bool:
-    """Whether gradients are computed, in either mode."""
+    """Tell whether gradients are computed, in either mode."""
     return (torch.is_grad_enabled() and not is_below_autograd()) or records_tangents()
 
 
 @not_a_call_site
 def _run_watched(original: Original, given: Sequence[Tensor], watch: Unwatched) -> Result:
-    """The result of an operator whose gradient may be watched."""
+    """Return the result of an operator whose gradient may be watched."""
     result, outputs = original(given)
     if watch.passes(outputs):
         return original(watch.without_boundary())
@@ -237,7 +237,7 @@ def _run_watched(original: Original, given: Sequence[Tensor], watch: Unwatched) 
 def _replace_tracked(
     action: Action, call: Call, given: Given, original: Original, destinations: Nowhere
 ) -> Result:
-    """The result of a replacement, with the gradient of the original unless it has its own."""
+    """Return a replacement's result, with the original's gradient unless it has its own."""
     if action.differentiable:
         return _replace(action, call, given, original, destinations)
     rerun = Rerun(call, given.substituted, original, given.to_original)
@@ -251,7 +251,7 @@ def _replace_tracked(
 def _replace(
     action: Action, call: Call, given: Given, original: Original, destinations: Nowhere
 ) -> Result:
-    """The result of a replacement; the original is run if what it returns is needed.
+    """Return a replacement's result; the original is run if what it returns is needed.
 
     Args:
         action: the replacement.
@@ -280,7 +280,7 @@ def _replace(
 
 
 def _completed(plan: Plan, call: Call, execution: Execution) -> Plan:
-    """The plan with what pending analyses decide, now that the operator has run."""
+    """Return the plan with what pending analyses decide, now that the operator has run."""
     completed = call.engine.complete(plan, execution)
     ahead = completed.whole is not None and completed.whole.after
     if completed.before != plan.before or completed.replace is not plan.replace or ahead:
@@ -293,7 +293,7 @@ def _completed(plan: Plan, call: Call, execution: Execution) -> Plan:
 
 
 def _misfit(plan: Plan, operator: Operator, reason: str) -> RoutineError:
-    """An error of the last routine whose substitute cannot be written where it should."""
+    """Return the error of the last routine whose substitute cannot be written where it should."""
     replaced = () if plan.replace is None else (plan.replace,)
     actions: Sequence[Action] = (*plan.before, *replaced, *plan.after)
     return actions[-1].error(reason, operator)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Gradient:
-    """Watches the gradient of one execution.
+    """This watches the gradient of one execution.
 
     What hangs on the boundary ahead of the operator keeps nothing that has a graph, and what
     hangs on the one after it only what lies ahead of it, so that there is no cycle.
@@ -71,7 +71,7 @@ class Gradient:
         self._is_attached = self._awaits = False
 
     def enter(self, inputs: Sequence[Tensor], bounded: bool = False) -> Sequence[Tensor]:
-        """The inputs behind the boundary ahead of the operator, where there is one.
+        """Return the inputs behind the boundary ahead of the operator, where there is one.
 
         ``bounded`` says that there has to be one, also if routines only look.
         """
@@ -85,7 +85,7 @@ class Gradient:
         outputs: Sequence[Tensor],
         bounded: bool,
     ) -> Sequence[Tensor]:
-        """Watch an execution whose gradient is only looked at; its outputs as they are passed on.
+        """Watch an execution whose gradient is only looked at; return its outputs to pass on.
 
         Args:
             number: what ``sequence_number()`` gave before the operator ran.
@@ -109,7 +109,7 @@ class Gradient:
         outputs: Sequence[Tensor],
         shown: Callable[..., Execution] | None = None,
     ) -> Sequence[Tensor]:
-        """The outputs behind the boundary after the operator.
+        """Return the outputs behind the boundary after the operator.
 
         Args:
             number: what ``sequence_number()`` gave before the operator ran.
@@ -146,7 +146,7 @@ class Gradient:
         grads: Grads,
         batching: Batching | None,
     ) -> None:
-        """Gradients have come to the outputs, and been passed on as they are here.
+        """Look at what goes to the inputs, as gradients have come to the outputs.
 
         The arguments are those of :func:`_grad_inputs`.
         """
@@ -168,7 +168,7 @@ class Gradient:
             self._on_inputs(senders.sent_alone(current_node(), places, grads))
 
     def _sent(self, grads: Grads) -> None:
-        """These have been sent to the inputs; not all of it may be for what came to the outputs."""
+        """Take what was sent to the inputs; not all of it may be for what came to the outputs."""
         if self._awaits:
             self._awaits = False
             self._on_inputs(grads)
@@ -291,12 +291,12 @@ class Gradient:
         return self._run(self.plan, self.plan.before, grads)
 
     def _has_routines_ahead(self, grads: Grads) -> bool:
-        """Whether routines see what the operator makes of the gradients of its outputs."""
+        """Tell whether routines see what the operator makes of the gradients of its outputs."""
         after = self.plan is not None and self.plan.after
         return bool(after) and flows(grads) and is_active(self._engine)
 
     def _ahead(self, grads: Grads, places: Sequence[int]) -> Grads:
-        """What goes on to the inputs of all that comes to the boundary ahead of the operator."""
+        """Return what goes on to the inputs of what comes to the boundary ahead of the operator."""
         if not self._passes.is_later:
             return self._on_inputs(grads)
         own = self._passes.take()
@@ -317,7 +317,7 @@ class Gradient:
 
 
 def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Batching:
-    """How ``vmap`` has wrapped the tensors of an execution, if it has."""
+    """Return how ``vmap`` has wrapped the tensors of an execution, if it has."""
     if not transforms_active():
         return UNBATCHED, [[]] * len(inputs), [[]] * len(outputs)
     return (
@@ -333,7 +333,7 @@ def _grad_inputs(
     grads: Grads,
     batching: Batching | None,
 ) -> list[Tensor | None]:
-    """The operator's gradients of its inputs, while the boundary after it passes on gradients.
+    """Compute the operator's gradients of its inputs, while those of its outputs are passed on.
 
     Args:
         inputs: the :func:`edges` of what it was given. In a pass of another transform of
@@ -365,7 +365,7 @@ def _grad_inputs(
 
 
 def _boundary_ahead(after: Node, ahead: Node | None) -> Node | None:
-    """The boundary nearest to a node on the way of its gradients that has the watch of ``ahead``.
+    """Find the boundary nearest to a node, towards the inputs, that has the watch of ``ahead``.
 
     None if its gradients lead to none.
     """
@@ -383,7 +383,7 @@ def _boundary_ahead(after: Node, ahead: Node | None) -> Node | None:
 
 
 def _grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
-    """What leaves at the end of a path from the node that autograd is about to run."""
+    """Return what leaves at the end of a path from the node that autograd is about to run."""
     node: Node = current_node()
     last = _follow(node, path[:-1])
     flowing = [place for place, grad in enumerate(grads) if grad is not None]
@@ -406,7 +406,7 @@ def _follow(node: Node, path: Sequence[int]) -> Node:
 
 
 def _way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[int], int] | None:
-    """How a gradient that comes in at ``node`` gets out: edges to follow, and to which input.
+    """Tell by which edges a gradient that comes in at ``node`` gets out, and to which input.
 
     A view has one way out. None if it leads to none of the inputs.
     """

@@ -23,18 +23,18 @@ amanda.AmandaError._keras_call_info_injected = True  # type: ignore[attr-defined
 
 
 def layer_name(module: torch.nn.Module) -> str | None:
-    """The name of a Keras layer; None for any other module."""
+    """Return the name of a Keras layer; None for any other module."""
     layer = getattr(sys.modules.get("keras"), "Layer", None)
     return module.name if layer is not None and isinstance(module, layer) else None
 
 
 def layer_scope(scope: str, name: str) -> str:
-    """The scope of a layer that is called from a scope: Keras knows it by the path of names."""
+    """Return the scope of a layer that is called from a scope; Keras has a path of names."""
     return f"{scope}/{name}".lstrip("/")
 
 
 def is_symbolic(args: Any) -> bool:
-    """Whether a layer is called to add it to a model that is being built: on no tensors."""
+    """Tell whether a layer is called to add it to a model that is being built: on no tensors."""
     symbol = getattr(sys.modules.get("keras"), "KerasTensor", None)
     return symbol is not None and bool(tensors_in(args, lambda leaf: isinstance(leaf, symbol)))
 
@@ -49,7 +49,7 @@ def _tracebacks(module: Any) -> Iterator[tuple[Any, str, Any]]:
 def _keeping_causes(
     shorten: Callable[[TracebackType | None], TracebackType | None],
 ) -> Callable[[TracebackType | None], TracebackType | None]:
-    """What shortens the traceback of an error, which Keras then raises again ``from None``."""
+    """Make what shortens an error's traceback raise it with its cause, which Keras would drop."""
 
     @functools.wraps(shorten)
     def shortened(traceback: TracebackType | None) -> TracebackType | None:
@@ -62,7 +62,7 @@ def _keeping_causes(
 
 
 def _stand_ins(module: Any) -> Iterator[tuple[Any, str, Any]]:
-    """Keras runs a model on stand-ins to learn its shapes: no operators of the program's."""
+    """List the patches by which no tool sees what Keras runs on stand-ins to learn shapes."""
     scope = module.SymbolicScope
     enter, leave = scope.__enter__, scope.__exit__
 

@@ -1,7 +1,7 @@
-"""Calls of Python functions that are one operator in another vocabulary, and several here.
+"""Some Python functions are one operator in another vocabulary, and several here.
 
 Context maps tell which. A tool that speaks their vocabulary sees the call; all others see what the
-function runs, as if it had not been exchanged.
+function runs, as if it had not been patched.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PLAIN = (torch.Tensor, bool, int, float, str, type(None))
 
 
 class MappedFunctions(driving.Patches):
-    """The functions that are exchanged while a thread has tools to which they may be operators.
+    """These functions are patched while a thread has tools to which they may be operators.
 
     Args:
         driver: what context maps are asked with.
@@ -49,7 +49,7 @@ class MappedFunctions(driving.Patches):
         self._known: ByOperator[dict[str, bool]] = ByOperator()
 
     def serve(self, engine: Engine | None, owner: Hashable) -> None:
-        """Have the functions exchanged that the tools of a thread may see as one, if it has any."""
+        """Have the functions patched that the tools of a thread may see as one, if it has any."""
         maps = [] if engine is None else engine.context_maps.values()
         found = {type: name for each in maps for type, name in each.functions().items()}
         with self._lock:
@@ -71,7 +71,7 @@ class MappedFunctions(driving.Patches):
             yield module, name, self._seen(type, function)
 
     def _seen(self, type: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function whose calls are seen by those to whom they are operators of a type."""
+        """Return a function whose calls are seen by those to whom they are operators of a type."""
 
         form = Form(type, type, _FunctionSignature(function), function, function)
 
@@ -97,7 +97,7 @@ class MappedFunctions(driving.Patches):
         return exchanged  # type: ignore[no-any-return]
 
     def _is_one(self, execution: Execution, engine: Engine) -> bool:
-        """Whether an operator is one in a vocabulary of the active tools, which it notes."""
+        """Tell whether an operator is one in a vocabulary of the active tools, and note which."""
         operator = execution.operator
         if operator.serial not in self._known:
             self._known.keep(operator, {})
@@ -113,7 +113,7 @@ class MappedFunctions(driving.Patches):
 
 
 class _FunctionSignature(Signature):
-    """The signature of a function that returns a new tensor."""
+    """This is the signature of a function that returns a new tensor."""
 
     returns = 1
 

@@ -1,4 +1,4 @@
-"""Calls of modules as operators, for tools that look at modules.
+"""Calls of modules are operators for tools that look at modules.
 
 A module takes and returns trees of tensors, and is code of the program: it may do anything, and is
 never run just to see. Otherwise it is an operator as all others, and carried out by what they are.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @calls_a_module
 def run_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """What ``Module.__call__`` does."""
+    """Do what ``Module.__call__`` does."""
     if module._compiled_call_impl is not None:
         return module._compiled_call_impl(*args, **kwargs)
     return module._call_impl(*args, **kwargs)
@@ -84,7 +84,7 @@ def call_module(
 
 
 def _warn_of_unseen(module: torch.jit.ScriptModule, path: str, engine: Engine) -> None:
-    """Say which modules tools look at that TorchScript runs, once for each module that has them."""
+    """Warn of modules that tools look at and TorchScript runs, once for each that has them."""
     if module in _warned:
         return
     within = [(name, inner) for name, inner in module.named_modules() if name]
@@ -103,7 +103,7 @@ _warned: weakref.WeakSet[torch.jit.ScriptModule] = weakref.WeakSet()
 
 
 def class_name(module: torch.nn.Module) -> str:
-    """The class of a module, or of what it wraps.
+    """Return the class of a module, or of what it wraps.
 
     That is the one which TorchScript has made it of, or which it becomes when it is called
     (``LazyLinear``).
@@ -124,7 +124,7 @@ _plain: weakref.WeakKeyDictionary[type[torch.nn.Module], str] = weakref.WeakKeyD
 
 
 class _ModuleSignature(Signature):
-    """How modules take their arguments; the module itself is the first one."""
+    """This is how modules take their arguments; the module itself is the first one."""
 
     repeatable = False
     opaque = True
@@ -134,41 +134,41 @@ class _ModuleSignature(Signature):
         super().__init__(())
 
     def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
-        """The tensors among the arguments, trees flattened."""
+        """List the tensors among the arguments, trees flattened."""
         return _tensors_in((args[1:], kwargs))
 
     def with_tensors(
         self, args: Args, kwargs: Kwargs, tensors: Sequence[Any]
     ) -> tuple[Args, Kwargs]:
-        """The arguments with other tensors in the places that :meth:`tensors` found."""
+        """Return the arguments with other tensors in the places that :meth:`tensors` found."""
         given, named = with_tensors_in((args[1:], kwargs), tensors, _is_tensor)
         return (args[0], *given), named
 
     def input_names(self, args: Args, kwargs: Kwargs) -> list[str]:
-        """The names of the tensors that :meth:`tensors` finds, with the keys that lead there."""
+        """List the names of what :meth:`tensors` finds, with the keys that lead there."""
         return [name for name, leaf in _leaves(args, kwargs) if _is_tensor(leaf)]
 
     def attrs(self, args: Args, kwargs: Kwargs) -> Kwargs:
-        """All else that is given, by such names."""
+        """Return all else that is given, by such names."""
         return {name: leaf for name, leaf in _leaves(args, kwargs) if not _is_tensor(leaf)}
 
     @property
     def outputs_of(self) -> Callable[[Any], list[Tensor]]:
-        """Tells the tensors that it returned, trees flattened."""
+        """List the tensors that it returned, trees flattened."""
         return _tensors_in
 
     def output_names(self, result: Any) -> list[str]:
-        """Where in what it returned these are."""
+        """List where in what it returned these are."""
         name = "output" if isinstance(result, (Tensor, tuple, list)) else ""
         return [name for name, leaf in leaves(result, name) if _is_tensor(leaf)]
 
     def with_outputs(self, result: Any, tensors: Sequence[Tensor]) -> Any:
-        """What it returned, with other tensors in it."""
+        """Return what it returned, with other tensors in it."""
         return with_tensors_in(result, tensors, _is_tensor)
 
 
 def _leaves(args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
-    """All that a module is given, in order, by the names of its parameters."""
+    """List all that a module is given, in order, by the names of its parameters."""
     module, *given = args
     names, variadic = _names(unwrapped(module))
     for i, value in enumerate(given):
@@ -179,7 +179,7 @@ def _leaves(args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
 
 
 def _names(module: torch.nn.Module) -> tuple[Sequence[str], str]:
-    """The names of what a module is given by position, and that of all that follows."""
+    """List the names of what a module is given by position, and that of all that follows."""
     function: Any = module.forward if layer_name(module) is None else module.call
     schema = getattr(function, "schema", None)  # of TorchScript
     if schema is not None:

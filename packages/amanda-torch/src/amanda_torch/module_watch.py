@@ -1,4 +1,4 @@
-"""What sees the gradient of one call of a module as a whole.
+"""A module's call is watched here for its gradient as a whole.
 
 It is put between boundaries as an operator is, but runs once, whatever it turns out to do. What it
 returns may be, or be a view of, what it was given (``Identity``, ``Flatten``), and it may write to
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ModuleWatch(Unwatched):
-    """Sees the gradient of one call of a module.
+    """This sees the gradient of one call of a module.
 
     Args:
         gradient: watches it.
@@ -46,12 +46,12 @@ class ModuleWatch(Unwatched):
         self._ahead: Sequence[GradientEdge | None] = ()
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
-        """The module has given these outputs."""
+        """Take note of the outputs that the module has given."""
         if self.kept is not None:
             self.kept.keep(outputs=outputs)
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What to call the module with."""
+        """Return what to call the module with."""
         self._inputs = inputs
         self._given = self._gradient.enter(inputs)
         self._ahead = edges(self._given)
@@ -60,7 +60,7 @@ class ModuleWatch(Unwatched):
         return self._given
 
     def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
-        """What it gave, as it is passed on."""
+        """Return what it gave, as it is passed on."""
         given = self._given
         written = {i for i, t in enumerate(given) if _version(t) != self._versions[i]}
         linked = self._linked(outputs)
@@ -86,7 +86,7 @@ class ModuleWatch(Unwatched):
         return found
 
     def _linked(self, outputs: Sequence[Tensor]) -> dict[int, int]:
-        """Which outputs are, or are views of, which inputs."""
+        """List which outputs are, or are views of, which inputs."""
         place = {id(t._base): i for i, t in enumerate(self._given) if t._base is not None}
         place |= {id(tensor): i for i, tensor in enumerate(self._given)}
         found = ((j, place.get(id(t), place.get(id(t._base)))) for j, t in enumerate(outputs))
@@ -112,7 +112,7 @@ class ModuleWatch(Unwatched):
 
 
 def _of_program(output: Tensor, given: Tensor, tensor: Tensor) -> Tensor:
-    """A result that is what the module was given, or a view of that, as a view of the program's."""
+    """Return a module's output, which is or views an input, as a view of the program's tensor."""
     if output is given:
         return tensor.view_as(tensor)
     return output if given is tensor else view_again(output, tensor)

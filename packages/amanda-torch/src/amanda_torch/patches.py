@@ -1,7 +1,7 @@
-"""Parts of PyTorch are exchanged while a scope is open in some thread, and put back afterwards.
+"""Parts of PyTorch are patched while a scope is open in some thread, and put back afterwards.
 
 Operators are intercepted at the dispatcher; these patches tell what the dispatcher cannot: which
-module is running, when a backward runs, what an activation checkpoint runs again, and calls of
+module is running, when a backward runs, what an activation checkpoint recomputes, and calls of
 custom autograd Functions, which are no operators for it.
 """
 
@@ -45,7 +45,7 @@ _seen_backward = unseen(engine_run_backward)
 
 @functools.wraps(engine_run_backward)
 def _run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """What a routine runs is not instrumented, also if it runs the graph of the program back."""
+    """Run a backward; that of a routine is not instrumented, also on the program's graph."""
     if is_dynamo_compiling():
         return _seen_backward(outputs, *args, **kwargs)
     if in_routine():
@@ -63,7 +63,7 @@ def _compile(*args: Any, **kwargs: Any) -> Any:
 
 
 class Patches(driving.Patches):
-    """Changes PyTorch while any thread has active tools.
+    """This changes PyTorch while any thread has active tools.
 
     Args:
         identity: knows which operators run.

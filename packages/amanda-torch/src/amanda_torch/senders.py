@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Senders:
-    """The nodes of one execution that send gradients to its inputs.
+    """These are the nodes of one execution that send gradients to its inputs.
 
     It keeps none of them, since their hooks keep it, but only what lies ahead of them.
 
@@ -91,7 +91,7 @@ class Senders:
         return True
 
     def sends_all(self) -> bool:
-        """Whether the pass that runs takes a gradient to all inputs that one may go to.
+        """Tell whether the pass that runs takes a gradient to all inputs that one may go to.
 
         It may be for some tensors alone (``torch.autograd.grad``).
         """
@@ -139,7 +139,7 @@ class Senders:
             self._handles.pop().remove()
 
     def sent_alone(self, after: Node, places: Sequence[int], grads: Grads) -> Grads:
-        """What is sent for the gradients of the outputs, and nothing else.
+        """Return what is sent for the gradients of the outputs, and nothing else.
 
         Args:
             after: the boundary after the execution.
@@ -163,7 +163,7 @@ class Senders:
         return result
 
     def _found(self, after: Node) -> list[_Sender]:
-        """The senders that gradients come to from the boundary after the execution."""
+        """Find the senders that gradients come to from the boundary after the execution."""
         nodes = dict.fromkeys([after])
         queue = [after]
         found: list[_Sender] = []
@@ -183,7 +183,7 @@ class Senders:
         return found
 
     def _place(self, edge: tuple[Node | None, int]) -> int | None:
-        """Which input an edge leads to, if it leads to one."""
+        """Return which input an edge leads to, if it leads to one."""
         i = self._places.get(edge)
         if i is None and edge[0] is not None:
             variable = getattr(edge[0], "variable", None)  # which the node of a leaf has

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 def strategy_of(plan: Plan, form: Form, identity: Identity) -> Strategy | None:
-    """What carries out a plan at an operator that is given its arguments in a form.
+    """Return what carries out a plan at an operator that is given its arguments in a form.
 
     None where that may simply run.
     """
@@ -75,7 +75,7 @@ def _strategy_of(plan: Plan, form: Form, identity: Identity) -> Strategy | None:
 
 @not_a_call_site
 def _looking_inside(inside: Engine, form: Form) -> Strategy:
-    """Runs an operator that tools leave alone, but may look inside."""
+    """Make what runs an operator that tools leave alone, but may look inside."""
 
     def carry_out(engine: Engine, operator: Operator, args: Args, kwargs: Kwargs) -> Any:
         return run_inside(inside, form, args, kwargs)
@@ -85,7 +85,7 @@ def _looking_inside(inside: Engine, form: Form) -> Strategy:
 
 @not_a_call_site
 def _around(plan: Plan, form: Form, identity: Identity, look: Look | None = None) -> Strategy:
-    """Runs routines before and after an operator that writes nowhere: the common case.
+    """Make what runs routines around an operator that writes nowhere: the common case.
 
     ``look``, if given, has its gradient looked at.
     """
@@ -131,7 +131,7 @@ def _run_inside(inside: Engine, form: Form, *args: Any, **kwargs: Any) -> Any:
 
 @not_a_call_site
 def _looking_back(plan: Plan, form: Form, identity: Identity) -> Strategy:
-    """Watches the gradient of an operator that writes nowhere, at executions that have one."""
+    """Make what watches the gradient of an operator that writes nowhere, where it has one."""
     watched = General(plan, form, identity)
     unwatched = _around(plan, form, identity)
     bounded = not (form.signature.is_view or form.signature.reshapes)
@@ -171,7 +171,7 @@ def _looking_back(plan: Plan, form: Form, identity: Identity) -> Strategy:
 
 @not_a_call_site
 def _pending(plan: Plan, form: Form, identity: Identity) -> Strategy:
-    """Runs an operator once more, for analyses that wait for its outputs, then as they decide."""
+    """Make what runs an operator to analyze its outputs, and once more as is then decided."""
 
     def carry_out(engine: Engine, operator: Operator, args: Args, kwargs: Kwargs) -> Any:
         call = Call(engine, identity, operator, form, args, kwargs)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Unwatched:
-    """Sees nothing of an execution: nobody wants its gradient, or it has none.
+    """This sees nothing of an execution: nobody wants its gradient, or it has none.
 
     Attributes:
         bounded: the outputs, where they lie behind a boundary; else none.
@@ -37,33 +37,33 @@ class Unwatched:
     kept: Kept | None = None
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
-        """The operator itself has given these outputs."""
+        """Take note of the outputs that the operator itself has given."""
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What to run the operator on."""
+        """Return what to run the operator on."""
         return inputs
 
     def passes(self, outputs: Sequence[Tensor]) -> bool:
-        """Whether the operator gave what it was given, which a boundary must not lie between."""
+        """Tell whether the operator gave what it was given, around which no boundary may lie."""
         return False
 
     def without_boundary(self) -> Sequence[Tensor]:
-        """What to run the operator on once more, without a boundary ahead of it."""
+        """Return what to run the operator on once more, without a boundary ahead of it."""
         raise AssertionError("there is no boundary")
 
     def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
-        """What the operator gave, as it is passed on."""
+        """Return what the operator gave, as it is passed on."""
         return outputs
 
     def done(self, shown: Shown) -> None:
-        """The routines after the operator have run."""
+        """Take note that the routines after the operator have run."""
 
 
 UNWATCHED = Unwatched()
 
 
 class Watch(Unwatched):
-    """Sees the gradient of an execution that has one.
+    """A watch sees the gradient of an execution that has one.
 
     Args:
         engine: the active tools.
@@ -107,14 +107,14 @@ class Watch(Unwatched):
         self.kept = None if gradient is None else gradient.kept
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
-        """The operator itself has given these outputs."""
+        """Take note of the outputs that the operator itself has given."""
         self._has_given = True
         if self.kept is not None and self.kept.wants("outputs"):
             # routines may return something else, to be written to what the operator wrote to
             self.kept.keep(outputs=copied(outputs, range(len(outputs) if self._writes else 0)))
 
     def enter(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What to run the operator on."""
+        """Return what to run the operator on."""
         self._inputs = inputs
         given = inputs
         if self._boundary is not None:
@@ -123,7 +123,7 @@ class Watch(Unwatched):
         return self._from(given)
 
     def passes(self, outputs: Sequence[Tensor]) -> bool:
-        """Whether the operator gave what it was given, as dropout does in evaluation."""
+        """Tell whether the operator gave what it was given, as dropout does in evaluation."""
         if not (self._may_pass and self._boundary is not None and alias(outputs, self._given)):
             return False
         if self._boundary.is_bounded:
@@ -132,12 +132,12 @@ class Watch(Unwatched):
         return False
 
     def without_boundary(self) -> Sequence[Tensor]:
-        """What to run the operator on once more, without a boundary ahead of it."""
+        """Return what to run the operator on once more, without a boundary ahead of it."""
         self._boundary = None
         return self._from(self._inputs)
 
     def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
-        """What the operator gave, as it is passed on."""
+        """Return what the operator gave, as it is passed on."""
         if not self._has_given:  # a replacement that is differentiated in its place
             self.gave(outputs)
         if self._backward:
