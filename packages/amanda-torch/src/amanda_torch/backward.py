@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 def made_since(number: int, node: Node | None) -> bool:
-    """Whether an autograd node was made after ``sequence_number()`` gave ``number``."""
+    """Tell whether an autograd node was made after ``sequence_number()`` gave ``number``."""
     # What accumulates the gradient of a leaf carries the largest number there is.
     return node is not None and number <= node._sequence_nr() < 2**63
 
 
 def warn_of_earlier(outputs: Sequence[Tensor]) -> None:
-    """Say once, as a backward begins, that tools see nothing of what ran before their scope."""
+    """Warn once, as a backward begins, that tools see nothing of what ran before their scope."""
     thread = local.thread
     engine, began = thread.engine, thread.began
     made_by = (getattr(each, "grad_fn", None) for each in outputs)  # a GradientEdge has none
@@ -54,7 +54,7 @@ def warn_of_earlier(outputs: Sequence[Tensor]) -> None:
 
 
 def nodes_made_since(number: int, ends: Sequence[Node | None]) -> list[Node]:
-    """The autograd nodes that an operator made, from its outputs back to its inputs.
+    """List the autograd nodes that an operator made, from its outputs back to its inputs.
 
     Args:
         number: what ``sequence_number()`` gave before it ran.
@@ -108,7 +108,7 @@ def _execution(
 
 
 class _Watch:
-    """Hooks on one autograd node. It keeps nothing that has a graph: that would be a cycle."""
+    """This hooks one autograd node. It keeps nothing that has a graph: that would be a cycle."""
 
     __slots__ = ("_backward_operator", "_engine", "_execution", "_operator", "_plan")
 
@@ -168,7 +168,7 @@ class _Watch:
         return None if grads is grad_inputs else tuple(grads)
 
     def _completed(self, plan: Plan, grad_inputs: Grads, grad_outputs: Grads) -> Plan:
-        """The plan with what pending analyses decide, now that the operator has run."""
+        """Return the plan with what pending analyses decide, now that the operator has run."""
         assert self._execution is not None
         self._execution.grad_outputs = grad_outputs
         self._execution.grad_inputs = grad_inputs
@@ -216,7 +216,7 @@ def run_on_gradients(
 
 
 def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
-    """What is returned in place of gradients; it is not differentiated when they are."""
+    """Return what takes the place of gradients; it is not differentiated when they are."""
     if not torch.is_grad_enabled():  # nor are they, as in most passes
         return run()
     with torch.no_grad():
@@ -232,15 +232,15 @@ def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
 
 
 def is_active(engine: Engine) -> bool:
-    """Whether tools see a backward that runs now."""
+    """Tell whether tools see a backward that runs now."""
     return not is_unwatched() and reaches(engine)
 
 
 def reaches(engine: Engine) -> bool:
-    """Whether tools have a say in a backward that runs now.
+    """Tell whether tools have a say in a backward that runs now.
 
-    Not when it runs after their scope, nor when the thread that runs it has no active tools
-    (``amanda.disabled()``), nor in a scope of a routine at which others are active; a thread
+    They have none when it runs after their scope, nor when the thread that runs it has no active
+    tools (``amanda.disabled()``), nor in a scope of a routine at which others are active; a thread
     that autograd started for the backward has never had any.
     """
     thread = local.thread
