@@ -97,7 +97,7 @@ class _Measured:
 
 
 class Profile(Saving[OperatorProfile], amanda.Tool):
-    """Time and memory per operator, forward and backward.
+    """Measures time and memory of each operator, forward and backward.
 
     Times are self times: they leave out operators that ran inside the operator, as those that a
     checkpoint runs again within backward. A backward operator's time counts for the forward

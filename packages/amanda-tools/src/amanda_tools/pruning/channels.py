@@ -39,8 +39,9 @@ class _Gate:
 
 
 class DynamicChannelPruning(ValuePruning):
-    """Feature boosting and suppression (FBS; Gao et al., ICLR 2019): for each example a convolution
-    has some of its channels, those that a small gate finds salient in its input.
+    """Prunes channels for each example (Gao et al., ICLR 2019, feature boosting and suppression).
+
+    A convolution has some of its channels, those that a small gate finds salient in its input.
 
     The saliency of output channels is ``relu(s @ phi + rho)``, where ``s`` has the mean magnitude
     of each input channel. The most salient channels are scaled by it, the others are zero. The gate
