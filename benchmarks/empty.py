@@ -21,7 +21,7 @@ class Empty(amanda.Tool):
         self.insert = insert
         self.add_inst_for_op(self.analyze, ops=ops)
         if backward:
-            self.add_inst_for_op(self.analyze_backward, ops=ops, backward=True)
+            self.add_inst_for_op(self.analyze_backward, ops=ops, backward=True, keep_forward=False)
 
     def analyze(self, ctx: amanda.OpContext) -> None:
         if self.insert:

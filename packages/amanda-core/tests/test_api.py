@@ -115,7 +115,7 @@ def test_the_driver_class_is_also_found_in_the_driver_module():
 class TestTool:
     def test_add_inst_for_op(self):
         expected = ["self", "callback", "backward", "require_outputs", "ops", "scopes", "opt_in"]
-        expected += ["require_producers"]
+        expected += ["require_producers", "keep_forward"]
         assert parameters(Tool.add_inst_for_op) == expected
         defaults = inspect.signature(Tool.add_inst_for_op).parameters
         assert defaults["backward"].default is False

@@ -144,6 +144,33 @@ class TestSides:
 
         analyze(look, **shown)
 
+    @pytest.mark.parametrize("look", ["inputs", "outputs", "activation"])
+    def test_what_was_not_kept_for_the_backward(self, look):
+        def analyze_backward(ctx):
+            with pytest.raises(amanda.ValueUnavailableError, match="without keep_forward=False"):
+                getattr(ctx, look)
+            seen.append(ctx.grad_outputs)
+
+        seen = []
+        tool = Tool()
+        tool.add_inst_for_op(analyze_backward, backward=True, keep_forward=False)
+        shown = {"backward_operator": operator("conv2d_backward"), "grad_outputs": [5]}
+        active = engine(tool)
+        of = operator()
+        assert not active.keeps_forward(of)
+        active.backward_plan(execution(of, **shown))
+        assert seen == [[5]]
+
+    def test_a_tool_that_looks_at_it_has_it_kept(self):
+        heedless, looking = Tool(), Tool()
+        heedless.add_inst_for_op(lambda ctx: None, backward=True, keep_forward=False)
+        looking.add_inst_for_op(lambda ctx: None, backward=True)
+        assert engine(heedless, looking).keeps_forward(operator())
+
+    def test_nothing_is_to_be_kept_where_the_forward_is_analyzed(self):
+        with pytest.raises(ValueError, match="backward=True"):
+            Tool().add_inst_for_op(lambda ctx: None, keep_forward=False)
+
 
 class TestInsertions:
     @pytest.mark.parametrize(

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 class Empty(amanda.Tool):
     """Runs a routine that does nothing before each operator, forward and backward."""
 
+    keeps = False
+
     def __init__(self) -> None:
         super().__init__()
         self.add_inst_for_op(self.forward)
-        self.add_inst_for_op(self.backward, backward=True)
+        self.add_inst_for_op(self.backward, backward=True, keep_forward=self.keeps)
 
     def forward(self, ctx: amanda.OpContext) -> None:
         ctx.insert_before_op(self.nothing)
@@ -50,6 +52,8 @@ class EmptyOnGradients(Empty):
 
 class LooksBack(Empty):
     """Looks in its analysis of the backward at what the forward operator gave."""
+
+    keeps = True
 
     def __init__(self) -> None:
         self.sums: list[float] = []

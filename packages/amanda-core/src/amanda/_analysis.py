@@ -27,7 +27,8 @@ class Layouts(NamedTuple):
 class Analysis:
     """An analysis is one call of an analysis routine: what it sees, and has inserted so far.
 
-    ``parameters`` says of each input whether it is a parameter of the model.
+    ``parameters`` says of each input whether it is a parameter of the model, and ``has_forward``
+    whether the tensors of the forward side were kept for it.
     """
 
     driver: Driver
@@ -36,6 +37,7 @@ class Analysis:
     execution: Execution
     parameters: Sequence[bool]
     actions: list[Action] = field(default_factory=list, init=False)
+    has_forward: bool = field(default=True, init=False)
 
     def value(self, index: int) -> Any:
         """Return an input as a NumPy array."""

@@ -136,11 +136,11 @@ class Engine(Audience):
             decisions = (*plan.decisions, *self._decide(plan.pending, execution))
             return self._planned(plan.view, execution, decisions, ())
 
-    def shows_forward(self, operator: Operator) -> bool:
-        """Tell whether an analysis of an operator's backward operators may look at the tensors of
-        its forward side, which have to be held until then."""
+    def keeps_forward(self, operator: Operator) -> bool:
+        """Tell whether the tensors of an operator's forward side are to be kept until its backward
+        operators are analyzed."""
         return any(
-            s.subscription.sees_forward or s.tool.vocabulary in self.context_maps
+            s.subscription.keep_forward or s.tool.vocabulary in self.context_maps
             for s in self._looking(View.BACKWARD, operator)
         )
 
@@ -308,6 +308,7 @@ class Engine(Audience):
         record = self._record(operator)
         parameters = record.parameters or ()
         analysis = Analysis(self.driver, tool, subscription.view, execution, parameters)
+        analysis.has_forward = subscription.keep_forward
         translation = record.translations.get(tool.vocabulary or "")
         shown = analysis if translation is None else translation.analysis(analysis)
         context._ask(subscription.callback, shown)

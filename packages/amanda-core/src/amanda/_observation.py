@@ -10,7 +10,7 @@ from amanda._action import checked_index, name_of
 from amanda._analysis import Analysis, Layouts, as_numpy_has_it
 from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._errors import ActionError, AmandaError, RoutineError, ValueUnavailableError
-from amanda._operator import Operator
+from amanda._operator import Execution, Operator
 from amanda._producers import InputProducers, Producers
 from amanda._routine import call, running_tool
 from amanda._tool import Tool, View
@@ -91,8 +91,12 @@ class Observation(dict[str, Any], Generic[TensorT]):
 
     @property
     def inputs(self) -> Sequence[TensorT]:
-        """Return the tensors that the forward operator takes, in schema order, lists flattened."""
-        return self._now.execution.inputs
+        """Return the tensors that the forward operator takes, in schema order, lists flattened.
+
+        Raises:
+            ValueUnavailableError: they were not kept for its backward.
+        """
+        return self._forward_side.inputs
 
     @property
     def input_names(self) -> Sequence[str]:
@@ -113,9 +117,10 @@ class Observation(dict[str, Any], Generic[TensorT]):
         """Return the tensors that the forward operator returned.
 
         Raises:
-            ValueUnavailableError: it has not run yet; register with ``require_outputs=True``.
+            ValueUnavailableError: it has not run yet; register with ``require_outputs=True``. Or
+                they were not kept for its backward.
         """
-        return self._known(self._now.execution.outputs, f"its outputs are not {_LATER}")
+        return self._known(self._forward_side.outputs, f"its outputs are not {_LATER}")
 
     @property
     def output_names(self) -> Sequence[str]:
@@ -331,6 +336,15 @@ class Observation(dict[str, Any], Generic[TensorT]):
                 "analysis routine; keep what a routine needs in ctx.state(tool) or pass it along"
             )
         return self._analysis
+
+    @property
+    def _forward_side(self) -> Execution:
+        if not self._now.has_forward:
+            raise ValueUnavailableError(
+                f"{self.op_id}: its tensors were not kept for its backward; register without "
+                "keep_forward=False"
+            )
+        return self._now.execution
 
     def _position(self, index: int | str) -> int:
         count, names = len(self.inputs), self.input_names

@@ -5,11 +5,10 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amanda._errors import AmandaError
-from amanda._glances import may_look_at_forward
 from amanda._operator import ByOperator
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class Subscription:
 
     ``ops`` is None for all types, and ``scopes``, which are globs, for all scopes. Of modules these
     are their classes and paths; where there are none, one that is ``optional`` is left out.
-    ``sees_forward`` says whether its analysis of what runs backward may look at forward tensors.
+    ``keep_forward`` has the forward tensors kept until what runs backward is analyzed.
     """
 
     tool: Tool
@@ -49,10 +48,7 @@ class Subscription:
     require_producers: bool = False
     opt_in: bool = False
     optional: bool = False
-    sees_forward: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.sees_forward = self.view is not View.BACKWARD or may_look_at_forward(self.callback)
+    keep_forward: bool = True
 
     def types(self, spelled: Callable[[str], str] = str) -> frozenset[str] | None:
         """Return the types that it selects, of those its tool is restricted to; None for all."""
@@ -140,6 +136,7 @@ class Tool:
         scopes: Names = None,
         opt_in: bool = False,
         require_producers: bool = False,
+        keep_forward: bool = True,
     ) -> None:
         """Register an analysis routine for operators.
 
@@ -162,13 +159,23 @@ class Tool:
             require_producers: have :meth:`OpContext.producers` tell what makes the inputs of
                 (forward) operators. Those that it looks at are all that this is told of, so it
                 wants all of them.
+            keep_forward: with ``backward``, have ``ctx.inputs`` and ``ctx.outputs`` be those of the
+                forward operator, which the first step keeps until its backward. Without it that
+                step takes no more memory than one without tools.
+
+        Raises:
+            TypeError: the callback cannot be called, or names are not a list of them.
+            ValueError: ``keep_forward`` is False, and ``backward`` is too.
         """
+        if not (keep_forward or backward):
+            raise ValueError(f"{self.name}: keep_forward=False is for backward=True")
         view = View.BACKWARD if backward else View.FORWARD
         self._subscribe(
             *(callback, view, ops, scopes),
             require_outputs=require_outputs,
             require_producers=require_producers,
             opt_in=opt_in,
+            keep_forward=keep_forward,
         )
 
     def add_inst_for_gradient(

@@ -136,7 +136,7 @@ class Executions(amanda.Tool):
         self._origin = perf_counter_ns()
         self._thread = _Thread()
         self.add_inst_for_op(self._forward, opt_in=True)
-        self.add_inst_for_op(self._backward, backward=True)
+        self.add_inst_for_op(self._backward, backward=True, keep_forward=False)
 
     def observe(self, ctx: amanda.OpContext, listener: Callable[[Execution], None]) -> None:
         """Have ``listener`` called after each execution of the operator under analysis.

@@ -84,7 +84,7 @@ class Kernels(Pictured[OperatorKernel], Saving[OperatorKernel], amanda.Tool):
         self._rows: dict[tuple[Place, str, str], OperatorKernel] = {}
         self._forward: dict[tuple[Place, str, str], Place] = {}
         self.add_inst_for_op(self._watch, opt_in=True)
-        self.add_inst_for_op(self._watch, backward=True)
+        self.add_inst_for_op(self._watch, backward=True, keep_forward=False)
 
     def rows(self) -> list[OperatorKernel]:
         """Return the kernels of each operator; there are none before the scope is left."""

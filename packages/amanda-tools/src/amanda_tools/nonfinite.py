@@ -113,7 +113,7 @@ class NanWatch(Pictured[NonFinite], Saving[NonFinite], amanda.Tool):
         self._unseen: dict[str, str] = {}
         self._lock = threading.Lock()
         self.add_inst_for_op(self._forward, opt_in=True)
-        self.add_inst_for_op(self._backward, backward=True)
+        self.add_inst_for_op(self._backward, backward=True, keep_forward=False)
 
     def rows(self) -> list[NonFinite]:
         """Return the operators that made one, in the order in which they first did."""

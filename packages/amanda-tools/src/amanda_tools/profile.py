@@ -151,7 +151,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
         self._measured: dict[Place, _Measured] = {}
         self.depends_on(Executions)
         self.add_inst_for_op(self._analyze, opt_in=True)
-        self.add_inst_for_op(self._analyze, backward=True)
+        self.add_inst_for_op(self._analyze, backward=True, keep_forward=False)
 
     # What was measured
 

@@ -39,7 +39,7 @@ class Trace(amanda.Tool, Findings[TraceRow]):
         self._file = trace_file(out)
         self.depends_on(Executions)
         self.add_inst_for_op(self._analyze)
-        self.add_inst_for_op(self._analyze, backward=True)
+        self.add_inst_for_op(self._analyze, backward=True, keep_forward=False)
 
     def open(self) -> None:
         """Make the file, which the first execution does otherwise.

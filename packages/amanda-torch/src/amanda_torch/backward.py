@@ -91,19 +91,23 @@ def watch_backward(
             continue
         execution = None
         if plan is None or plan.pending:
-            execution = _execution(shown, outputs, engine.shows_forward(operator))
+            execution = _execution(shown, outputs, engine.keeps_forward(operator))
             execution.backward_operator = backward_operator
         _Watch(engine, operator, backward_operator, plan, execution).attach(node)
 
 
-def _execution(
-    shown: Callable[..., Execution], outputs: Sequence[Tensor], forward: bool
-) -> Execution:
-    """An execution for analysis in its backward, which holds forward tensors only if they are to
-    be ``forward``: those that autograd does not save would be held by nobody else."""
+def _execution(shown: Callable[..., Execution], outputs: Sequence[Tensor], kept: bool) -> Execution:
+    """Make an execution for analysis in its backward.
+
+    Args:
+        shown: makes it of the outputs.
+        outputs: what the operator returned.
+        kept: whether it holds the tensors of the forward side; those that autograd does not save
+            are held by nobody else.
+    """
     with unshown():
-        execution = shown([t.detach() for t in outputs] if forward else ())
-        execution.inputs = [t.detach() for t in execution.inputs] if forward else ()
+        execution = shown([t.detach() for t in outputs] if kept else ())
+        execution.inputs = [t.detach() for t in execution.inputs] if kept else ()
     return execution
 
 

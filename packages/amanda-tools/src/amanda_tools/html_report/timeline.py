@@ -137,7 +137,7 @@ class Recorder(amanda.Tool):
         self._lock = threading.Lock()
         self.depends_on(Executions)
         self.add_inst_for_op(self._analyze, opt_in=True)
-        self.add_inst_for_op(self._analyze, backward=True)
+        self.add_inst_for_op(self._analyze, backward=True, keep_forward=False)
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         self.dependency(Executions).observe(ctx, self._record)
