@@ -194,6 +194,20 @@ class TestVocabulary:
         depthwise = 2 * (2 * 8 * 4 * 4) * (3 * 3)
         assert tool.total == {"Conv": conv + depthwise, "Gemm": 2 * (2 * 5) * 128}
 
+    def test_a_tool_after_a_portable_one_is_shown_the_types_of_tensorflow(self):
+        @tf.function
+        def products(x):
+            return tf.matmul(x, x)
+
+        for namespace, shown in ((None, "BatchMatMulV2"), ("onnx", "MatMul")) * 2:
+            types = []
+            tool = Tool(namespace)
+            tool.add_inst_for_op(lambda ctx, types=types: types.append(ctx.op.type))
+            with amanda.apply(tool):
+                products(tf.ones((2, 3, 3)))
+            assert shown in types
+            assert len([type for type in types if "MatMul" in type]) == 1
+
     def test_an_operator_that_onnx_lacks_goes_by_its_own_name(self):
         found = []
         tool = watching(lambda ctx: found.append(list(ctx.input_names)), ["tensorflow::Erfinv"])

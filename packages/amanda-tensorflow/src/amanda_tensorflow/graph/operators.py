@@ -24,21 +24,18 @@ class TensorFlowOperator(Operator):
     ``type`` is the node's ``op``, ``name`` its name in the graph where it was seen first.
     """
 
-    __slots__ = ("_node", "_snapshot", "_tied")
+    __slots__ = ("_node", "_tied")
 
     def __init__(self, node: Callable[[], Any], **description: Any) -> None:
         super().__init__(backend="tensorflow", **{"locate": Locator(node), **description})
         self._node = node
         self._tied: dict[Hashable, TensorFlowOperator] = {}  # its parts and gradients live as long
-        self._snapshot: TensorFlowOperator | None = None
 
     def snapshot(self) -> TensorFlowOperator:
-        """Return an equal operator for tools to keep, the same one each time."""
-        if self._snapshot is None:
-            record = copy.copy(self)
-            record._tied = {}  # else their plans would live as long as the snapshot
-            self._snapshot = record
-        return self._snapshot
+        """Make an equal operator for tools to keep."""
+        record = copy.copy(self)
+        record._tied = {}  # else their plans would live as long as the snapshot
+        return record
 
     @property
     def node_def(self) -> Any:
