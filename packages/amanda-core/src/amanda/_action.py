@@ -13,7 +13,8 @@ from amanda._errors import ActionError, RoutineError
 from amanda._forward import NOTHING, Ask, Forward, original
 from amanda._operator import Operator
 from amanda._routine import call
-from amanda._tool import Tool, View
+from amanda._subscription import View
+from amanda._tool import Tool
 
 # Says why a substitute cannot stand for the tensor that it replaces, None if it can. The tensor is
 # None where there is nothing to compare with.

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from amanda._action import Action
 from amanda._driver import Driver, Parameter
 from amanda._operator import Execution
-from amanda._tool import Tool, View
+from amanda._subscription import View
+from amanda._tool import Tool
 
 
 class Layouts(NamedTuple):

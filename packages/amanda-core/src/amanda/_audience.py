@@ -10,7 +10,8 @@ from amanda._context import OpContext
 from amanda._driver import Driver
 from amanda._operator import ByOperator, Operator
 from amanda._selection import Selection, select
-from amanda._tool import Subscription, Tool, View
+from amanda._subscription import Subscription, View
+from amanda._tool import Tool
 from amanda._unmatched import Scope
 from amanda._vocabulary import Translation, context_map
 

@@ -23,7 +23,8 @@ from amanda._permanent import note
 from amanda._plan import Decisions, Plan, Record
 from amanda._producers import InputProducers
 from amanda._selection import Selection
-from amanda._tool import Subscription, Tool, View
+from amanda._subscription import Subscription, View
+from amanda._tool import Tool
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 

@@ -21,7 +21,7 @@ from amanda._forward import Ask
 from amanda._observation import TensorT
 from amanda._operator import Execution
 from amanda._published import PublishedMethods
-from amanda._tool import View
+from amanda._subscription import View
 
 Routine: TypeAlias = Callable[..., Any]
 

@@ -13,7 +13,8 @@ from amanda._errors import ActionError, AmandaError, RoutineError, ValueUnavaila
 from amanda._operator import Execution, Operator
 from amanda._producers import InputProducers, Producers
 from amanda._routine import call, running_tool
-from amanda._tool import Tool, View
+from amanda._subscription import View
+from amanda._tool import Tool
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # which checkers have, and core need not
@@ -117,7 +118,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
         """Return the tensors that the forward operator returned.
 
         Raises:
-            ValueUnavailableError: it has not run yet; register with ``require_outputs=True``. Or
+            ValueUnavailableError: it has not run yet (register with ``require_outputs=True``), or
                 they were not kept for its backward.
         """
         return self._known(self._forward_side.outputs, f"its outputs are not {_LATER}")
@@ -246,11 +247,6 @@ class Observation(dict[str, Any], Generic[TensorT]):
             candidates = [i for i in candidates if self.input_names[i] in _MAIN]
         return candidates[0] if len(candidates) == 1 else None
 
-    @property
-    def weight(self) -> int | None:
-        """Return :attr:`weight_index`, by the name that it had first."""
-        return self.weight_index
-
     # What a routine may use
 
     def describe(self, tensor: Any) -> TensorInfo:
@@ -340,10 +336,8 @@ class Observation(dict[str, Any], Generic[TensorT]):
     @property
     def _forward_side(self) -> Execution:
         if not self._now.has_forward:
-            raise ValueUnavailableError(
-                f"{self.op_id}: its tensors were not kept for its backward; register without "
-                "keep_forward=False"
-            )
+            reason = "has no tensors in its backward; register it without keep_forward=False"
+            raise ValueUnavailableError(f"{self.op_id} {reason}")
         return self._now.execution
 
     def _position(self, index: int | str) -> int:

@@ -14,7 +14,8 @@ from amanda._operator import ByOperator, Operator
 
 if TYPE_CHECKING:
     from amanda._driver import Driver
-    from amanda._tool import Subscription, Tool
+    from amanda._subscription import Subscription
+    from amanda._tool import Tool
 
 
 class Stored(abc.ABC):

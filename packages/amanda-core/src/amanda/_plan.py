@@ -12,7 +12,8 @@ from amanda._forward import Ask
 from amanda._operator import Operator
 from amanda._producers import InputProducers
 from amanda._selection import Selection
-from amanda._tool import Subscription, Tool, View
+from amanda._subscription import Subscription, View
+from amanda._tool import Tool
 from amanda._vocabulary import Translation
 
 if TYPE_CHECKING:  # which makes plans

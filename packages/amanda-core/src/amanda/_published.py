@@ -38,6 +38,11 @@ class PublishedMethods(Observation[TensorT]):
         """Return the backend as mapping rules name it: ``pytorch``, ``tensorflow``."""
         return _BACKENDS.get(self.op.backend, self.op.backend)
 
+    @property
+    def weight(self) -> int | None:
+        """Return :attr:`weight_index`, by an earlier name."""
+        return self.weight_index
+
     def get_op(self) -> Operator:
         """Return :attr:`op`."""
         return self.op

@@ -17,7 +17,8 @@ from amanda._engine import Engine
 from amanda._errors import AmandaError, DependencyCycleError
 from amanda._operator import ByOperator
 from amanda._routine import in_routine_first
-from amanda._tool import Tool, View
+from amanda._subscription import View
+from amanda._tool import Tool
 from amanda._unmatched import Scope, warn_of_unmatched
 from amanda._vocabulary import check_sees, is_understood
 

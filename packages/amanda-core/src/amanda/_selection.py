@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from amanda._driver import Driver
 from amanda._globs import may_select_within, selects
 from amanda._operator import Operator
-from amanda._tool import Subscription, Tool, View
+from amanda._subscription import Subscription, View
+from amanda._tool import Tool
 
 if TYPE_CHECKING:  # whose maps select
     from amanda._vocabulary import Translation

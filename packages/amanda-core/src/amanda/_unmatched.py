@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from amanda._driver import Driver
 from amanda._errors import AmandaWarning
 from amanda._globs import meant, selects
-from amanda._tool import Subscription, Tool, View
+from amanda._subscription import Subscription, View
+from amanda._tool import Tool
 from amanda._vocabulary import is_understood, speaks_natively
 
 

@@ -16,7 +16,8 @@ from amanda._discovery import PORTABLE, entry_points_of, native_vocabularies, wa
 from amanda._driver import Driver
 from amanda._errors import AmandaError, MissingContextMapError, UnsupportedError
 from amanda._operator import Execution
-from amanda._tool import Subscription, Tool, View
+from amanda._subscription import Subscription, View
+from amanda._tool import Tool
 
 if TYPE_CHECKING:  # which selects by translations
     from amanda._selection import Selection

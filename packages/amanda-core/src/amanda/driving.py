@@ -20,7 +20,8 @@ What a driver promises:
   what the plan lists, in that order; each :class:`Action` there names its routine and the tensors
   it selects. In the backward pass it does the same by a plan for each backward operator
   (:meth:`Engine.backward_plan`) and one for the gradient of an operator as a whole
-  (:meth:`Engine.gradient_plan`).
+  (:meth:`Engine.gradient_plan`). It need not keep the tensors of the forward side for the first of
+  these where nobody looks at them (:meth:`Engine.keeps_forward`).
 - Where it has a model as a graph, it shows that to the maps in ``engine.context_maps``, as
   ``amanda_contextmap.Graph`` says. Each :class:`Composite` that they find becomes an operator of
   its own, whose ``only_in`` is the map's vocabulary, and its parts operators with that in
@@ -116,7 +117,7 @@ from amanda._producers import InputProducers, Producer, Producers
 from amanda._profiling import Kernel, Profiler
 from amanda._routine import in_routine
 from amanda._selection import Selection
-from amanda._tool import Subscription, View
+from amanda._subscription import Subscription, View
 from amanda._trees import leaves, tensors_in, with_tensors_in
 from amanda._unmatched import alike
 from amanda._vocabulary import Composite, ContextMap, Translation, context_map
