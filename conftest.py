@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
+
+import pytest
+from amanda.driving import Ids
 
 
 def pytest_collection_finish() -> None:
@@ -13,3 +17,10 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _free_ids() -> None:
+    """Models of other tests may still live, but what they are called is free again."""
+    if module := sys.modules.get("amanda_torch.driver"):
+        module.driver.identity.contexts.numbering.operators = Ids()

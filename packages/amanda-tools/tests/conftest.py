@@ -10,9 +10,7 @@ import sys
 
 import amanda
 import pytest
-from amanda.driving import Ids
 from amanda_tools.command import main
-from amanda_torch.driver import driver
 from toy import Toy
 
 
@@ -25,12 +23,6 @@ def _heeds_signals():
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _free_ids():
-    """Models of other test modules may live, but their ids are free again."""
-    driver.identity.contexts.numbering.operators = Ids()
 
 
 @pytest.fixture
