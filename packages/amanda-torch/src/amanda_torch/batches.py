@@ -6,7 +6,7 @@ There autograd works on what ``vmap`` wraps: on whole batches, in nodes that kno
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from amanda_torch._internals import (
     add_batch_dim,
@@ -17,6 +17,7 @@ from amanda_torch._internals import (
     is_wrapped,
     level_of,
     remove_batch_dim,
+    transforms_active,
     unwrapped,
 )
 
@@ -75,6 +76,9 @@ class Batches:
         return current_level() - above
 
 
+Batching: TypeAlias = tuple[Batches, list[list[Layer]], list[list[Layer]]]
+"""How the tensors of an execution are wrapped, all together, its inputs and its outputs."""
+
 UNBATCHED = Batches(())
 """How they are wrapped outside of ``vmap``."""
 
@@ -94,3 +98,14 @@ def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
             found.append(Layer(level_of(tensor), dim, inner.shape[dim]))
         tensor = inner
     return found
+
+
+def batching_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Batching:
+    """Return how ``vmap`` has wrapped the tensors of an execution, if it has."""
+    if not transforms_active():
+        return UNBATCHED, [[]] * len(inputs), [[]] * len(outputs)
+    return (
+        Batches([*inputs, *outputs]),
+        [layers(t) for t in inputs],
+        [layers(t) for t in outputs],
+    )

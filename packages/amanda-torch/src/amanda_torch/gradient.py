@@ -13,15 +13,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amanda.driving import NOTHING
-from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node, share_memory, transforms_active
 from amanda_torch.asked import Kept
 from amanda_torch.backward import is_active, made_since, run_on_gradients
-from amanda_torch.batches import UNBATCHED, Batches, layers
+from amanda_torch.batches import batching_of
 from amanda_torch.edges import edges
+from amanda_torch.input_gradients import follow, grad_inputs_of, grad_of_current_node, way_out
 from amanda_torch.later_passes import Passes, flows
-from amanda_torch.probing import probe
 from amanda_torch.senders import Senders
 from amanda_torch.straight import in_graph, watched
 from amanda_torch.unshown import unshown
@@ -32,12 +31,11 @@ if TYPE_CHECKING:
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Plan
     from torch import Tensor
-    from torch.autograd.graph import Node
+    from torch.autograd.graph import GradientEdge, Node
 
-    from amanda_torch.batches import Layer
+    from amanda_torch.batches import Batching
 
     Grads = Sequence[Tensor | None]
-    Batching = tuple[Batches, list[list[Layer]], list[list[Layer]]]
 
 
 class Gradient:
@@ -125,14 +123,14 @@ class Gradient:
             self._is_attached = senders.attach(outputs, self._sent)
         batching = None
         if transforms_active():
-            batching = _batches(given, outputs)
+            batching = batching_of(given, outputs)
             if self.kept is not None:
                 self.kept.batched_as(batching[0])
 
         def behind(grads: Grads, places: Sequence[int]) -> Grads:
             self._passes.begin()
             passed = self._on_outputs(
-                grads, execution, lambda: _grad_inputs(inputs, places, grads, batching)
+                grads, execution, lambda: grad_inputs_of(inputs, places, grads, batching)
             )
             self._came(inputs, places, passed, batching)
             return passed
@@ -148,12 +146,12 @@ class Gradient:
     ) -> None:
         """Look at what goes to the inputs, as gradients have come to the outputs.
 
-        The arguments are those of :func:`_grad_inputs`.
+        The arguments are those of :func:`grad_inputs_of`.
         """
         senders = self._senders
         if senders is None:
             if self._passes.is_later and self._has_routines_ahead(grads):
-                self._passes.keep(_grad_inputs(inputs, places, grads, batching))
+                self._passes.keep(grad_inputs_of(inputs, places, grads, batching))
             return
         self._awaits = False
         senders.forget()
@@ -201,7 +199,7 @@ class Gradient:
         if not made:  # it is an input that was returned
             return
         execution = self._execution(shown, outputs)
-        batching = _batches(given, outputs)
+        batching = batching_of(given, outputs)
         if self.kept is not None:
             self.kept.batched_as(batching[0])
         for node in made:
@@ -219,10 +217,10 @@ class Gradient:
         ahead: bool,
     ) -> None:
         """Watch the gradients that come in at one node, for the outputs that have ``places``."""
-        way_out = _way_out(node, inputs) if ahead else ([], 0)
-        if way_out is None:
+        way = way_out(node, inputs) if ahead else ([], 0)
+        if way is None:
             return
-        path, source = way_out
+        path, source = way
         count = len(inputs)
         batches, ins, outs = batching
 
@@ -233,7 +231,7 @@ class Gradient:
 
         def before(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
             def grad_inputs() -> list[Tensor | None]:
-                found = _grad_of_current_node(path, grads)
+                found = grad_of_current_node(path, grads)
                 return among_inputs(batches.of_sample(found, ins[source]))
 
             passed = list(grads)
@@ -260,7 +258,7 @@ class Gradient:
         if self.plan is None or self.plan.before:
             node.register_prehook(before)
         if ahead and self.looks_ahead:
-            _follow(node, path[:-1]).register_hook(after)
+            follow(node, path[:-1]).register_hook(after)
 
     def _execution(
         self, shown: Callable[..., Execution] | None, outputs: Sequence[Tensor]
@@ -314,108 +312,3 @@ class Gradient:
         kept = self.kept
         forward = NOTHING if kept is None else kept.forward(plan, self._operator)
         return run_on_gradients(self._engine, actions, grads, self._operator, forward, own)
-
-
-def _batches(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Batching:
-    """Return how ``vmap`` has wrapped the tensors of an execution, if it has."""
-    if not transforms_active():
-        return UNBATCHED, [[]] * len(inputs), [[]] * len(outputs)
-    return (
-        Batches([*inputs, *outputs]),
-        [layers(t) for t in inputs],
-        [layers(t) for t in outputs],
-    )
-
-
-def _grad_inputs(
-    inputs: Sequence[GradientEdge | None],
-    places: Sequence[int],
-    grads: Grads,
-    batching: Batching | None,
-) -> list[Tensor | None]:
-    """Compute the operator's gradients of its inputs, while those of its outputs are passed on.
-
-    Args:
-        inputs: the :func:`edges` of what it was given. In a pass of another transform of
-            ``torch.func`` the boundary ahead is another node, with the same watch.
-        places: which outputs lie behind the boundary after it.
-        grads: the gradients of its outputs.
-        batching: how ``vmap`` has wrapped its tensors, None if it has not.
-    """
-    result: list[Tensor | None] = [None] * len(inputs)
-    ahead = next((edge.node for edge in inputs if edge is not None), None)
-    after: Node = current_node()
-    boundary = _boundary_ahead(after, ahead)
-    if boundary is None:
-        return result
-    if batching is not None:
-        batches, ins, outs = batching
-        grads = [batches.of_batch(g, w) for g, w in zip(grads, outs, strict=True)]
-    behind = {place: after.next_functions[slot] for slot, place in enumerate(places)}
-    flowing = [place for place in places if grads[place] is not None]
-    wanted = [i for i, edge in enumerate(inputs) if edge is not None]
-    found = probe(
-        [GradientEdge(*behind[place]) for place in flowing],  # type: ignore[arg-type]
-        [GradientEdge(boundary, inputs[i].output_nr) for i in wanted],  # type: ignore[union-attr]
-        [grads[place] for place in flowing],
-    )
-    for i, grad in zip(wanted, found, strict=True):
-        result[i] = grad if batching is None else batches.of_sample(grad, ins[i])
-    return result
-
-
-def _boundary_ahead(after: Node, ahead: Node | None) -> Node | None:
-    """Find the boundary nearest to a node, towards the inputs, that has the watch of ``ahead``.
-
-    None if its gradients lead to none.
-    """
-    watch = getattr(ahead, "watch", None)
-    nodes: dict[Node, None] = {after: None}
-    queue = [after] if watch is not None else []
-    for node in queue:
-        for source, _ in node.next_functions:
-            if source is not None and source not in nodes:
-                if getattr(source, "watch", None) is watch:
-                    return source
-                nodes[source] = None
-                queue.append(source)
-    return None
-
-
-def _grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
-    """Return what leaves at the end of a path from the node that autograd is about to run."""
-    node: Node = current_node()
-    last = _follow(node, path[:-1])
-    flowing = [place for place, grad in enumerate(grads) if grad is not None]
-    source, number = last.next_functions[path[-1]]
-    assert source is not None
-    (found,) = probe(
-        [GradientEdge(node, place) for place in flowing],
-        [GradientEdge(source, number)],
-        [grads[place] for place in flowing],
-    )
-    return found
-
-
-def _follow(node: Node, path: Sequence[int]) -> Node:
-    for edge in path:
-        next_node, _ = node.next_functions[edge]
-        assert next_node is not None
-        node = next_node
-    return node
-
-
-def _way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[int], int] | None:
-    """Tell by which edges a gradient that comes in at ``node`` gets out, and to which input.
-
-    A view has one way out. None if it leads to none of the inputs.
-    """
-    paths: list[tuple[Node, list[int]]] = [(node, [])]
-    for node, path in paths:
-        for edge, (next_node, place) in enumerate(node.next_functions):
-            for i, source in enumerate(inputs):
-                if source is not None and (source.node, source.output_nr) == (next_node, place):
-                    return [*path, edge], i
-            if next_node is not None:
-                paths.append((next_node, [*path, edge]))
-    return None

@@ -1,0 +1,115 @@
+"""What an operator sends to its inputs is computed, or found, by the way there in its graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch.autograd.graph import GradientEdge
+
+from amanda_torch._internals import current_node
+from amanda_torch.probing import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+    from torch.autograd.graph import Node
+
+    from amanda_torch.batches import Batching
+
+    Grads = Sequence[Tensor | None]
+
+
+def grad_inputs_of(
+    inputs: Sequence[GradientEdge | None],
+    places: Sequence[int],
+    grads: Grads,
+    batching: Batching | None,
+) -> list[Tensor | None]:
+    """Compute the operator's gradients of its inputs, while those of its outputs are passed on.
+
+    Args:
+        inputs: the :func:`edges` of what it was given. In a pass of another transform of
+            ``torch.func`` the boundary ahead is another node, with the same watch.
+        places: which outputs lie behind the boundary after it.
+        grads: the gradients of its outputs.
+        batching: how ``vmap`` has wrapped its tensors, None if it has not.
+    """
+    result: list[Tensor | None] = [None] * len(inputs)
+    ahead = next((edge.node for edge in inputs if edge is not None), None)
+    after: Node = current_node()
+    boundary = _boundary_ahead(after, ahead)
+    if boundary is None:
+        return result
+    if batching is not None:
+        batches, ins, outs = batching
+        grads = [batches.of_batch(g, w) for g, w in zip(grads, outs, strict=True)]
+    behind = {place: after.next_functions[slot] for slot, place in enumerate(places)}
+    flowing = [place for place in places if grads[place] is not None]
+    wanted = [i for i, edge in enumerate(inputs) if edge is not None]
+    found = probe(
+        [GradientEdge(*behind[place]) for place in flowing],  # type: ignore[arg-type]
+        [GradientEdge(boundary, inputs[i].output_nr) for i in wanted],  # type: ignore[union-attr]
+        [grads[place] for place in flowing],
+    )
+    for i, grad in zip(wanted, found, strict=True):
+        result[i] = grad if batching is None else batches.of_sample(grad, ins[i])
+    return result
+
+
+def _boundary_ahead(after: Node, ahead: Node | None) -> Node | None:
+    """Find the boundary nearest to a node, towards the inputs, that has the watch of ``ahead``.
+
+    None if its gradients lead to none.
+    """
+    watch = getattr(ahead, "watch", None)
+    nodes: dict[Node, None] = {after: None}
+    queue = [after] if watch is not None else []
+    for node in queue:
+        for source, _ in node.next_functions:
+            if source is not None and source not in nodes:
+                if getattr(source, "watch", None) is watch:
+                    return source
+                nodes[source] = None
+                queue.append(source)
+    return None
+
+
+def grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
+    """Return what leaves at the end of a path from the node that autograd is about to run."""
+    node: Node = current_node()
+    last = follow(node, path[:-1])
+    flowing = [place for place, grad in enumerate(grads) if grad is not None]
+    source, number = last.next_functions[path[-1]]
+    assert source is not None
+    (found,) = probe(
+        [GradientEdge(node, place) for place in flowing],
+        [GradientEdge(source, number)],
+        [grads[place] for place in flowing],
+    )
+    return found
+
+
+def follow(node: Node, path: Sequence[int]) -> Node:
+    """Return the node that a path of edges leads to."""
+    for edge in path:
+        next_node, _ = node.next_functions[edge]
+        assert next_node is not None
+        node = next_node
+    return node
+
+
+def way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[int], int] | None:
+    """Tell by which edges a gradient that comes in at ``node`` gets out, and to which input.
+
+    A view has one way out. None if it leads to none of the inputs.
+    """
+    paths: list[tuple[Node, list[int]]] = [(node, [])]
+    for node, path in paths:
+        for edge, (next_node, place) in enumerate(node.next_functions):
+            for i, source in enumerate(inputs):
+                if source is not None and (source.node, source.output_nr) == (next_node, place):
+                    return [*path, edge], i
+            if next_node is not None:
+                paths.append((next_node, [*path, edge]))
+    return None
