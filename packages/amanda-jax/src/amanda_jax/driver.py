@@ -78,9 +78,8 @@ class JaxDriver(Driver):
         if original is None:
             return None
         expected, given = jax.typeof(original), jax.typeof(substitute)
-        if (expected.dtype, expected.shape) != (given.dtype, given.shape):
-            return f"returned {given.str_short()} for {expected.str_short()}"
-        return None
+        fits = (expected.dtype, expected.shape) == (given.dtype, given.shape)
+        return None if fits else f"returned {given.str_short()} for {expected.str_short()}"
 
     def describe(self, tensor: Any) -> TensorInfo:
         """Tell shape, dtype and size of a tensor, and the device of a value that is on one."""

@@ -94,10 +94,10 @@ class OperatorCall(StagedCall):
     def call_back(self, call: Callable[..., Tensors], given: Tensors, like: Tensors) -> Tensors:
         """Have what is staged call a function at each of its executions, in their order."""
 
-        found: Tensors = io_callback(
-            lambda *arrays: list(map(np.asarray, call(*arrays))), like, *given, ordered=True
-        )
-        return found
+        def compute(*arrays: Any) -> Tensors:
+            return list(map(np.asarray, call(*arrays)))
+
+        return list(io_callback(compute, like, *given, ordered=True))
 
 
 def _constants(tensors: Iterable[Any]) -> list[Any]:

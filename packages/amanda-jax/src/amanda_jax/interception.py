@@ -79,18 +79,14 @@ def _intercept_function(function: Any, *args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
 
-active = ActiveEngine(
-    # This is never left: the next one takes its place.
-    lambda engine: _key(engine and engine.stamp).__enter__(),
-    Patches(
-        lambda: [
-            (core.Primitive, "bind", _intercept),
-            *((kind, "__call__", _intercept_function) for kind in _calls),
-            (pjit, "_run_python_pjit", _run_jitted),
-            (pjit, "_infer_params", _look_up_jitted),
-        ]
-    ),
-)
+_patches: Any = [
+    (core.Primitive, "bind", _intercept),
+    *((kind, "__call__", _intercept_function) for kind in _calls),
+    (pjit, "_run_python_pjit", _run_jitted),
+    (pjit, "_infer_params", _look_up_jitted),
+]
+# A key that is entered is never left: the next one takes its place.
+active = ActiveEngine(lambda e: _key(e and e.stamp).__enter__(), Patches(lambda: _patches))
 
 
 def _run_operator(engine: Engine, type: str, call: Any, arguments: Any, params: Any) -> Any:
