@@ -108,3 +108,20 @@ def test_who_only_looks_sees_what_others_see(name: str, goes_back: Callable[...,
             other for there, other in others.seen if there == where and all(map(same, grads, other))
         ]
         assert shown, where
+
+
+def test_a_module_that_is_given_nothing_with_a_gradient_has_gradients_of_gradients() -> None:
+    """Of its parameters, as in a product with their Hessian; to its input none goes."""
+    layer, seen = nn.Linear(4, 1, bias=False), []
+    tool = amanda.Tool()
+
+    def keep(grad: Tensor | None) -> None:
+        seen.append(grad)
+
+    tool.add_inst_for_module(lambda ctx: ctx.insert_on_grad_inputs(keep))
+    with amanda.apply(tool):
+        y = layer(X).square().sum()
+        (first,) = torch.autograd.grad(y, layer.weight, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), layer.weight)
+    torch.testing.assert_close(second, 2 * X.sum(1) @ X[None])
+    assert not seen

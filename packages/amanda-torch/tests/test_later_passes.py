@@ -239,6 +239,39 @@ def test_both_come_in_one_pass_of_a_transform() -> None:
     torch.testing.assert_close(batched, 3 * 2 * X + 2)
 
 
+def inner_step(x: Tensor, w: Tensor) -> Tensor:
+    """What is left of a loss after a step down its own gradient, as in meta-learning."""
+    loss: Function = lambda v: (torch.tanh(w * v) * v).square().sum()  # noqa: E731
+    return loss(x - 0.1 * torch.func.grad(loss)(x))
+
+
+def of_rows(x: Tensor, w: Tensor) -> Tensor:
+    """The same with a loss that is itself computed row by row."""
+    rows: Function = lambda v: torch.func.vmap(lambda r: torch.tanh(r * v).sum())(w).sum()  # noqa: E731
+    return (torch.func.grad(rows)(x) * x).square().sum()
+
+
+@BOTH
+@pytest.mark.parametrize(("task", "w"), [(inner_step, W), (of_rows, torch.outer(W, W))])
+def test_a_pass_through_what_was_differentiated_within_vmap(
+    task: Callable[[Tensor, Tensor], Tensor], w: Tensor, insertion: str
+) -> None:
+    """It is the same as that of the tasks one by one."""
+    tasks = torch.stack([X, X / 2, X / 3])
+
+    def outer(run: Callable[[Tensor], Tensor]) -> tuple[Tensor, list[list[bool]]]:
+        tool, weight = Triple(insertion, ["mul", "tanh"]), w.clone().requires_grad_()
+        with amanda.apply(tool):
+            run(weight).sum().backward()
+        assert weight.grad is not None
+        return weight.grad, tool.ran
+
+    one_by_one, _ = outer(lambda weight: torch.stack([task(x, weight) for x in tasks]))
+    batched, ran = outer(lambda weight: torch.func.vmap(lambda x: task(x, weight))(tasks))
+    torch.testing.assert_close(batched, one_by_one)
+    assert ran
+
+
 def test_substitutes_that_are_not_finite_are_exact() -> None:
     """In a later pass a gradient that is nan is replaced as it is in the first."""
     x = X.clone().requires_grad_()

@@ -38,13 +38,48 @@ class Layer(NamedTuple):
     size: int
 
 
-class Batches:
-    """This knows how the tensors of one execution are wrapped; it keeps none of them."""
+# For each of some tensors its layers, the outermost first.
+Wrappings: TypeAlias = list[list[Layer]]
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._sizes = dict(
-            sorted((layer.level, layer.size) for t in tensors for layer in layers(t))
-        )
+
+class Batches:
+    """This knows how the tensors of one execution are wrapped; it keeps none of them.
+
+    Each ``grad`` of ``torch.func`` has an autograd graph of its own, which lies within that of what
+    is around it. A pass through an outer one (``vmap(grad(f))`` that is differentiated) works on
+    whole batches also of what the innermost sees sample by sample.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor] = (), outputs: Sequence[Tensor] = ()) -> None:
+        self._innermost = 0
+        self._sizes: dict[int, int] = {}
+        self._inputs: Wrappings = [[]] * len(inputs)
+        self._outputs: Wrappings = [[]] * len(outputs)
+        if transforms_active():
+            tensors = (*inputs, *outputs)
+            self._innermost = max(map(_graph_level, tensors), default=0)
+            self._sizes.update(
+                sorted((layer.level, layer.size) for t in tensors for layer in layers(t))
+            )
+            self._inputs = [layers(t, below_autograd=True) for t in inputs]
+            self._outputs = [layers(t, below_autograd=True) for t in outputs]
+        self._levels = {layer.level for found in self._inputs + self._outputs for layer in found}
+
+    def of_pass(self, innermost: bool = True) -> tuple[Wrappings, Wrappings]:
+        """Return how the inputs and the outputs are wrapped around what the pass works on.
+
+        Args:
+            innermost: whether it goes through the innermost graph that the execution is in.
+        """
+        level = self._innermost if innermost else self._outer_level()
+        return _above(level, self._inputs), _above(level, self._outputs)
+
+    def _outer_level(self) -> int:
+        """Return the level of the pass that runs: each ``vmap`` above it is entered once more."""
+        for level in range(self._innermost):
+            if level + sum(each > level for each in self._levels) == current_level():
+                return level
+        return 0
 
     def entered(self) -> contextlib.AbstractContextManager[None]:
         """Open a block in which tensors of one sample exist, as a Function's backward has them."""
@@ -72,15 +107,8 @@ class Batches:
         return grad
 
     def _level(self, layer: Layer) -> int:
-        above = sum(level > layer.level for level in self._sizes)
+        above = sum(level > layer.level for level in self._levels)
         return current_level() - above
-
-
-Batching: TypeAlias = tuple[Batches, list[list[Layer]], list[list[Layer]]]
-"""How the tensors of an execution are wrapped, all together, its inputs and its outputs."""
-
-UNBATCHED = Batches(())
-"""How they are wrapped outside of ``vmap``."""
 
 
 def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
@@ -100,12 +128,16 @@ def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
     return found
 
 
-def batching_of(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Batching:
-    """Return how ``vmap`` has wrapped the tensors of an execution, if it has."""
-    if not transforms_active():
-        return UNBATCHED, [[]] * len(inputs), [[]] * len(outputs)
-    return (
-        Batches([*inputs, *outputs]),
-        [layers(t) for t in inputs],
-        [layers(t) for t in outputs],
-    )
+def _graph_level(tensor: Tensor) -> int:
+    """Return the level of the innermost graph that a tensor is in, 0 outside of all transforms."""
+    while not tensor.requires_grad and is_wrapped(tensor):
+        tensor = unwrapped(tensor)
+    return level_of(tensor) if tensor.requires_grad and is_wrapped(tensor) else 0
+
+
+def _above(level: int, wrappings: Wrappings) -> Wrappings:
+    return [[layer for layer in found if layer.level > level] for found in wrappings]
+
+
+UNBATCHED = Batches()
+"""How they are wrapped outside of ``vmap``."""

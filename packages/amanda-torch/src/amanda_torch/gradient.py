@@ -17,7 +17,7 @@ from amanda.driving import NOTHING
 from amanda_torch._internals import current_node, share_memory, transforms_active
 from amanda_torch.asked import Kept
 from amanda_torch.backward import is_active, made_since, run_on_gradients
-from amanda_torch.batches import batching_of
+from amanda_torch.batches import Batches
 from amanda_torch.edges import edges
 from amanda_torch.input_gradients import follow, grad_inputs_of, grad_of_current_node, way_out
 from amanda_torch.later_passes import Passes, flows
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from amanda.driving import Action, Engine, Execution, Plan
     from torch import Tensor
     from torch.autograd.graph import GradientEdge, Node
-
-    from amanda_torch.batches import Batching
 
     Grads = Sequence[Tensor | None]
 
@@ -121,18 +119,18 @@ class Gradient:
         if self.looks_ahead and not self.is_bounded:
             self._senders = senders = Senders(number, given)
             self._is_attached = senders.attach(outputs, self._sent)
-        batching = None
+        batches = None
         if transforms_active():
-            batching = batching_of(given, outputs)
+            batches = Batches(given, outputs)
             if self.kept is not None:
-                self.kept.batched_as(batching[0])
+                self.kept.batched_as(batches)
 
         def behind(grads: Grads, places: Sequence[int]) -> Grads:
             self._passes.begin()
             passed = self._on_outputs(
-                grads, execution, lambda: grad_inputs_of(inputs, places, grads, batching)
+                grads, execution, lambda: grad_inputs_of(inputs, places, grads, batches)
             )
-            self._came(inputs, places, passed, batching)
+            self._came(inputs, places, passed, batches)
             return passed
 
         return watched(outputs, behind)
@@ -142,7 +140,7 @@ class Gradient:
         inputs: Sequence[GradientEdge | None],
         places: Sequence[int],
         grads: Grads,
-        batching: Batching | None,
+        batches: Batches | None,
     ) -> None:
         """Look at what goes to the inputs, as gradients have come to the outputs.
 
@@ -151,7 +149,7 @@ class Gradient:
         senders = self._senders
         if senders is None:
             if self._passes.is_later and self._has_routines_ahead(grads):
-                self._passes.keep(grad_inputs_of(inputs, places, grads, batching))
+                self._passes.keep(grad_inputs_of(inputs, places, grads, batches))
             return
         self._awaits = False
         senders.forget()
@@ -199,13 +197,13 @@ class Gradient:
         if not made:  # it is an input that was returned
             return
         execution = self._execution(shown, outputs)
-        batching = batching_of(given, outputs)
+        batches = Batches(given, outputs)
         if self.kept is not None:
-            self.kept.batched_as(batching[0])
+            self.kept.batched_as(batches)
         for node in made:
             assert node is not None
             places = [t.output_nr if t.grad_fn is node else None for t in results]
-            self._hook(node, places, inputs, execution, batching, ahead)
+            self._hook(node, places, inputs, execution, batches, ahead)
 
     def _hook(
         self,
@@ -213,7 +211,7 @@ class Gradient:
         places: Sequence[int | None],
         inputs: Sequence[GradientEdge | None],
         execution: Execution | None,
-        batching: Batching,
+        batches: Batches,
         ahead: bool,
     ) -> None:
         """Watch the gradients that come in at one node, for the outputs that have ``places``."""
@@ -222,7 +220,7 @@ class Gradient:
             return
         path, source = way
         count = len(inputs)
-        batches, ins, outs = batching
+        ins, outs = batches.of_pass()
 
         def among_inputs(grad: Tensor | None) -> list[Tensor | None]:
             grads: list[Tensor | None] = [None] * count

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.autograd.graph import Node
 
-    from amanda_torch.batches import Batching
+    from amanda_torch.batches import Batches
 
     Grads = Sequence[Tensor | None]
 
@@ -24,7 +24,7 @@ def grad_inputs_of(
     inputs: Sequence[GradientEdge | None],
     places: Sequence[int],
     grads: Grads,
-    batching: Batching | None,
+    batches: Batches | None,
 ) -> list[Tensor | None]:
     """Compute the operator's gradients of its inputs, while those of its outputs are passed on.
 
@@ -33,7 +33,7 @@ def grad_inputs_of(
             ``torch.func`` the boundary ahead is another node, with the same watch.
         places: which outputs lie behind the boundary after it.
         grads: the gradients of its outputs.
-        batching: how ``vmap`` has wrapped its tensors, None if it has not.
+        batches: how ``vmap`` has wrapped its tensors, None if it has not.
     """
     result: list[Tensor | None] = [None] * len(inputs)
     ahead = next((edge.node for edge in inputs if edge is not None), None)
@@ -41,8 +41,8 @@ def grad_inputs_of(
     boundary = _boundary_ahead(after, ahead)
     if boundary is None:
         return result
-    if batching is not None:
-        batches, ins, outs = batching
+    if batches is not None:
+        ins, outs = batches.of_pass(innermost=boundary is ahead)
         grads = [batches.of_batch(g, w) for g, w in zip(grads, outs, strict=True)]
     behind = {place: after.next_functions[slot] for slot, place in enumerate(places)}
     flowing = [place for place in places if grads[place] is not None]
@@ -53,7 +53,7 @@ def grad_inputs_of(
         [grads[place] for place in flowing],
     )
     for i, grad in zip(wanted, found, strict=True):
-        result[i] = grad if batching is None else batches.of_sample(grad, ins[i])
+        result[i] = grad if batches is None else batches.of_sample(grad, ins[i])
     return result
 
 

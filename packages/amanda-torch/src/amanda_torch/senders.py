@@ -152,12 +152,14 @@ class Senders:
             for node, sent in self._found(after)
             for slot, i in sent
         }
+        result: list[Tensor | None] = [None] * self._count
+        if not edges:  # it is only made of parameters
+            return result
         found = probe(
             [GradientEdge(*after.next_functions[slot]) for slot, _ in flowing],  # type: ignore[arg-type]
             list(edges.values()),
             [grads[place] for _, place in flowing],
         )
-        result: list[Tensor | None] = [None] * self._count
         for i, grad in zip(edges, found, strict=True):
             result[i] = grad
         return result
