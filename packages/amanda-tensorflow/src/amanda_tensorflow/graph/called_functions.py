@@ -23,6 +23,7 @@ _CALLS = {
     "StatelessWhile": (("cond", "body"), 0),
 }
 FUNCTION_CALLS = frozenset(["PartitionedCall", "StatefulPartitionedCall"])
+BRANCHES = frozenset(["then_branch", "else_branch", "branches"])
 STATEFUL = {
     "PartitionedCall": "StatefulPartitionedCall",
     "StatelessIf": "If",

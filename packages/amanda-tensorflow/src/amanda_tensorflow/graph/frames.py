@@ -25,10 +25,13 @@ from amanda_tensorflow.graph.called_functions import (
 from amanda_tensorflow.graph.gradients import Gradients
 from amanda_tensorflow.graph.layers import Layers
 from amanda_tensorflow.graph.node_types import STRUCTURE
+from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.notes.name_scopes import declared_scope, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    import tensorflow as tf
 
     from amanda_tensorflow.rewriting.wanted import Wanted
 
@@ -149,6 +152,21 @@ class Frame:
         for frames in self.children.values():
             for frame in frames:
                 yield from frame.walk()
+
+    @functools.cached_property
+    def graphs(self) -> frozenset[int]:
+        """Return the numbers of the graphs of this frame and of all below it."""
+        return frozenset(notes_of(frame.graph).number for frame in self.walk())
+
+    def known_shape(self, tensor: str) -> tf.TensorShape | None:
+        """Return the shape of an argument or of an operator's output; None for what is new."""
+        argument = self.body.argument(tensor)
+        if argument is not None:
+            inputs = getattr(self.graph, "inputs", ())
+            return inputs[argument].shape if argument < len(inputs) else None
+        name, index = split(tensor)
+        operation = self.operations.get(name)
+        return None if operation is None else operation.outputs[index].shape
 
     def forward_nodes(self) -> Iterator[str]:
         """List the nodes that are operators of the model, in a stable order."""
@@ -330,11 +348,11 @@ class Frame:
         else:
             node = self.body.add(name, "FakeParam", ())
             node.attr["dtype"].type = dtype
-            shape = node.attr["shape"].shape
-            if operation is None:
-                shape.unknown_rank = True
+            shape = other.known_shape(like)
+            if shape is None:
+                node.attr["shape"].shape.unknown_rank = True
             else:
-                shape.CopyFrom(operation.outputs[split(like)[1]].shape.as_proto())
+                node.attr["shape"].shape.CopyFrom(shape.as_proto())
         return f"{name}:0"
 
 

@@ -15,7 +15,7 @@ from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.rewriting.at_operators import AtOperators
 from amanda_tensorflow.rewriting.turns import unchanged
-from amanda_tensorflow.rewriting.wanted import Wanted, same
+from amanda_tensorflow.rewriting.wanted import Wanted, given_to_branches, same
 from amanda_tensorflow.rewriting.ways import Ways
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ class Versions(Ways):
             if same(frame, given, tensor):
                 for wanted in self.operators(body, argument):
                     yield wanted._replace(loops=wanted.loops + 1)
+        for branch, argument, given in given_to_branches(frame):
+            if same(frame, given, tensor):
+                yield from self.operators(branch, argument)
         name, index = split(tensor)
         node_def = frame.body.nodes.get(name)
         if node_def is None:
@@ -113,6 +116,7 @@ class Versions(Ways):
         return (
             self._at_operators.version(frame, tensor, operator, self.of_call)
             or self._in_turns(frame, tensor, operator)
+            or self._in_branches(frame, tensor, operator)
             or self._along(frame, tensor, operator)
         )
 

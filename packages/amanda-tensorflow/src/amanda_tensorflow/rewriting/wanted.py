@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.called_functions import BRANCHES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from amanda.driving import Ask
 
     from amanda_tensorflow.graph.frames import Frame
@@ -32,6 +35,16 @@ class Wanted(NamedTuple):
     loops: int = 0
     ask: Ask | None = None
     layer: int | None = None
+
+
+def given_to_branches(frame: Frame) -> Iterator[tuple[Frame, str, str]]:
+    """List what is given to branches: the branch, and the tensor's names in it and outside."""
+    for call, children in frame.children.items():
+        for branch in children:
+            if branch.attr in BRANCHES:
+                pairs = zip(branch.body.arguments, frame.inputs[call][1:], strict=False)
+                for (argument, _), tensor in pairs:
+                    yield branch, f"{argument}:0", tensor
 
 
 def source_of(frame: Frame, tensor: str) -> str:

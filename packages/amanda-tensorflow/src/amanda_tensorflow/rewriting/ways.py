@@ -10,15 +10,14 @@ import abc
 from typing import TYPE_CHECKING
 
 from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.called_functions import BRANCHES
 from amanda_tensorflow.rewriting.again import name_again, run_again
 from amanda_tensorflow.rewriting.stacks import unstacked
 from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchanged
-from amanda_tensorflow.rewriting.wanted import same
+from amanda_tensorflow.rewriting.wanted import given_to_branches, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import tensorflow as tf
 
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.rewriting.wanted import Wanted
@@ -47,6 +46,19 @@ class Ways(abc.ABC):
                 if version:
                     argument = None if inside.loops else there
                     return listed(body, argument, version, name_again(body.call, operator))
+        return None
+
+    def _in_branches(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
+        """Have a branch return what one of its operators takes for a tensor given to the branch.
+
+        The gradient's branch takes that tensor from outside, as the forward branch does, and not
+        from what the forward branch returns.
+        """
+        for branch, there, given in given_to_branches(frame):
+            if operator.graph in branch.graphs and same(frame, given, tensor):
+                version = self.find(branch, there, operator)
+                if version and _fits(branch, there, version, operator):
+                    return branch.pass_up(version, version if operator.loops else there)
         return None
 
     def _along(self, frame: Frame, tensor: str, operator: Wanted) -> str | None:
@@ -81,8 +93,9 @@ class Ways(abc.ABC):
     def _argument(self, frame: Frame, argument: int, operator: Wanted) -> str | None:
         if frame.parent is None:
             return self._stashed(argument, operator)
-        if not frame.keeps(argument):
-            return None
+        is_inside = frame.attr in BRANCHES and operator.graph in frame.graphs
+        if is_inside or not frame.keeps(argument):
+            return None  # what is made in a branch does not come into it
         given = frame.caller_tensor(argument)
         above = self.find(frame.parent, given, operator)
         if above is not None:
@@ -159,16 +172,5 @@ def _fits(frame: Frame, tensor: str, version: str, operator: Wanted) -> bool:
         return True
     if frame.body.dtype(tensor) != frame.body.dtype(version):
         return False
-    known = [shape for t in (tensor, version) if (shape := _known_shape(frame, t)) is not None]
+    known = [shape for t in (tensor, version) if (shape := frame.known_shape(t)) is not None]
     return len(known) < 2 or bool(known[0].is_compatible_with(known[1]))
-
-
-def _known_shape(frame: Frame, tensor: str) -> tf.TensorShape | None:
-    """Return the shape of an argument or of an operator's output; None for what is new."""
-    argument = frame.body.argument(tensor)
-    if argument is not None:
-        inputs = getattr(frame.graph, "inputs", ())
-        return inputs[argument].shape if argument < len(inputs) else None
-    name, index = split(tensor)
-    operation = frame.operations.get(name)
-    return None if operation is None else operation.outputs[index].shape
