@@ -136,3 +136,12 @@ def test_values():
         for array, expected in zip(found, by_hand().run(), strict=True):
             scale = np.abs(expected).max()
             np.testing.assert_allclose(array / scale, expected / scale, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"threshold": 2.0}, {"keep": 0.5}])
+def test_what_is_no_number_is_not_hidden_by_the_optimizer_of_a_graph(options):
+    function = tf.function(tf.nn.relu)
+    kept = [0.0, np.nan, 0.0, 3.0] if "threshold" in options else [1.0, np.nan, 0.0, 3.0]
+    with amanda.apply(pruning.ActivationPruning(**options)):
+        found = function(tf.constant([[1.0, np.nan, -2.0, 3.0]]))
+    np.testing.assert_array_equal(found, [kept])

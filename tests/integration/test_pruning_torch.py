@@ -198,6 +198,23 @@ def test_activations(function, options):
     assert (row.elements, row.zeros) == (X.numel(), int((found[0] == 0).sum()))
 
 
+@pytest.mark.parametrize("options", [{"threshold": 2.0}, {"keep": 0.5}])
+def test_what_is_no_number_is_not_hidden(options):
+    x = torch.tensor([[1.0, torch.nan, -2.0, 3.0]])
+    kept = [0.0, torch.nan, 0.0, 3.0] if "threshold" in options else [1.0, torch.nan, 0.0, 3.0]
+    with amanda.apply(ActivationPruning(**options)):
+        torch.testing.assert_close(torch.relu(x), torch.tensor([kept]), equal_nan=True)
+    limit = {"topk": 2} if "keep" in options else {"threshold": 0.2}
+    with amanda.apply(AttentionPruning(**limit)):
+        assert torch.softmax(x[None], -1).isnan().all()
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (0, 4), (3, 0)])
+def test_an_example_without_several_activations_stays_as_it_is(shape):
+    with amanda.apply(ActivationPruning(keep=0.5)):
+        assert torch.equal(torch.relu(torch.ones(shape)), torch.ones(shape))
+
+
 def test_what_is_not_counted_is_not_said_to_be_nothing():
     tool = ActivationPruning(keep=0.25)
     gradients(torch.relu, tool)

@@ -72,6 +72,8 @@ class ActivationPruning(ZeroingValues):
         magnitudes, most = xp.abs(values), None
         if self._keep is not None:
             size = prod(values.shape[1:])
+            if size < 2:  # an example has none to choose from
+                return tensor
             magnitudes, most = xp.reshape(magnitudes, (-1, size)), max(1, round(self._keep * size))
         mask = kept(magnitudes, self._threshold, most, xp)
         if self._keep is not None:

@@ -97,9 +97,19 @@ def check_one(threshold: float | None, most: float | None, name: str) -> None:
 def kept(values: Any, threshold: float | None, most: int | None, xp: Any) -> Any:
     """Mark the values to keep along the last axis: a threshold or more, or the largest ones.
 
-    Of equal values that are the last to stay, all do.
+    Of equal values that are the last to stay, all do. What is no number is kept as well: it is not
+    smaller than anything, and zero in its place would hide it.
+
+    Args:
+        values: none of which is negative.
+        threshold: what is kept is no smaller than this.
+        most: without a threshold, how many are kept.
+        xp: the array namespace.
     """
-    if threshold is not None:
-        return values >= threshold
-    assert most is not None
-    return values >= xp.sort(values, axis=-1)[..., -most:][..., :1]
+    no_number = values != values
+    if threshold is None:
+        assert most is not None
+        numbers = xp.where(no_number, xp.zeros_like(values), values)
+        threshold = xp.sort(numbers, axis=-1)[..., -most:][..., :1]
+    # not "not (values < threshold)", of which a graph's optimizer makes what numbers alone allow
+    return (values >= threshold) | no_number
