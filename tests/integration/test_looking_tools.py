@@ -144,6 +144,12 @@ class TestGradients:
             net.train()
         assert tool.totals()["not_finite"] > 0
 
+    def test_that_of_complex_numbers_has_their_magnitudes(self):
+        weight, tool = torch.nn.Parameter(torch.tensor([[3 + 4j, 1j]])), Gradients()
+        with amanda.apply(tool):
+            (torch.ones(1, 1, dtype=torch.complex64) @ weight).abs().square().sum().backward()
+        assert tool.totals()["norm"] == pytest.approx(2 * 26**0.5)
+
 
 class TestChanges:
     def test_steering_adds_a_vector(self, model):
@@ -160,6 +166,21 @@ class TestChanges:
             other = model.run(OTHER)
         with amanda.apply(Patch(str(tmp_path / "kept.npz"), operator=id)):
             assert np.array_equal(model.run(), other)
+
+    @pytest.mark.parametrize("change", [Steer, Patch])
+    def test_what_is_put_there_is_as_exact_as_the_output(self, change):
+        x, vector = torch.ones(2, 3, dtype=torch.float64), [0.1, 0.2, 0.3]
+        with amanda.apply(change(vector, operator="mul")):
+            found = x * 0
+        assert found.tolist() == [vector, vector]
+
+    @pytest.mark.parametrize("change", [Steer, Patch])
+    def test_what_the_output_cannot_hold_is_refused(self, change):
+        with (
+            amanda.apply(change([0.5, 1.5], operator="argmax")),
+            pytest.raises(amanda.UnsupportedError, match=r"'argmax'.* gives int64, which cannot"),
+        ):
+            torch.ones(2, 3).argmax(1)
 
     def test_what_is_changed_is_told_and_written(self, tmp_path):
         net, places = models.OnTorch(), {"operator": "first/linear", "tokens": [0, 2]}

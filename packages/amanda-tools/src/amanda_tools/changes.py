@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import amanda
 import numpy as np
@@ -16,6 +16,8 @@ from amanda_tools.formats import Saving
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+
+    Array: TypeAlias = np.ndarray[Any, Any]
 
 
 @dataclass
@@ -72,9 +74,10 @@ class Change(Saving[Changed], amanda.Tool):
         self._met: set[str] = set()
         self._changed: dict[str, Changed] = {}
         if operator is None:
-            self.add_inst_for_module(self._insert, modules=[self.place])
+            self.add_inst_for_module(self._insert, modules=[self.place], require_outputs=True)
         else:
-            self.add_inst_for_op(self._look, scopes=[self.place.rpartition("/")[0]])
+            scopes = [self.place.rpartition("/")[0]]
+            self.add_inst_for_op(self._look, scopes=scopes, require_outputs=True)
 
     def insert(self, ctx: amanda.OpContext) -> None:
         """Insert what changes the output."""
@@ -115,6 +118,22 @@ class Change(Saving[Changed], amanda.Tool):
         source = None if op.source is None else str(op.source)
         self._changed[op.id] = Changed(op.id, op.type, op.scope, source, self.tokens)
         self.insert(ctx)
+
+    def fitting(self, ctx: amanda.OpContext, values: Array) -> Array:
+        """Return values in the type of the output, or in single precision if NumPy lacks it.
+
+        Raises:
+            UnsupportedError: that type has no such values, as integers have no fractions.
+        """
+        dtype = ctx.describe(ctx.outputs[0]).dtype
+        lacks = "float" in dtype and dtype not in ("float16", "float32", "float64")
+        held = "float32" if lacks else dtype
+        if not np.can_cast(values.dtype, held, "same_kind"):
+            raise amanda.UnsupportedError(
+                f"{self.name}: {ctx.op.named} gives {dtype}, which cannot hold the {values.dtype} "
+                "to put there; name an operator or module that gives such numbers, or cast them"
+            )
+        return values.astype(held)
 
     def at_tokens(self, xp: Any, output: Any, change: Callable[[Any, Any], Any]) -> Any:
         """Return the output with a change at the chosen places.
@@ -166,7 +185,7 @@ class Steer(Change):
 
     def insert(self, ctx: amanda.OpContext) -> None:
         """Insert the addition."""
-        vector = ctx.variable("vector", self._vector.astype(np.float32))
+        vector = ctx.variable("vector", self.fitting(ctx, self._vector))
         ctx.insert_after_op(self._steered, outputs=[0], pure=True, xp=ctx.xp, vector=vector)
 
     def _steered(self, output: Any, xp: Any, vector: Any) -> Any:
@@ -218,7 +237,7 @@ class Patch(Change):
 
     def insert(self, ctx: amanda.OpContext) -> None:
         """Insert what puts the values there."""
-        values = ctx.variable("values", self._values)
+        values = ctx.variable("values", self.fitting(ctx, self._values))
         ctx.insert_after_op(self._patched, outputs=[0], xp=ctx.xp, values=values)
 
     def _patched(self, output: Any, xp: Any, values: Any) -> Any:

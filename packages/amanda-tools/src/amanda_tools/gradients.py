@@ -254,7 +254,7 @@ def _square(gradient: Array) -> tuple[float, int]:
             return square, 0
     finite = np.isfinite(gradient)
     wrong = gradient.size - int(finite.sum())
-    values = gradient[finite].astype(np.float64)
+    values = np.abs(gradient[finite]).astype(np.float64)
     return float(np.square(values).sum()), wrong
 
 
