@@ -282,6 +282,14 @@ class TestTools:
         _, _, shown = in_process(command.folder, "run", "--ops", "lineer", "nothing.py")
         assert "none of type lineer" in shown
 
+    @pytest.mark.parametrize("tool", ["nan", "record", "magnitude"])
+    def test_without_tables_say_so_too(self, command, in_process, tool):
+        command.write("nothing.py", "")
+        command.write("model.py", MODEL)
+        for script, said in (("nothing.py", 1), ("model.py", 0)):
+            _, _, shown = in_process(command.folder, "run", "--tool", tool, script)
+            assert shown.count("no operator ran under the tools") == said
+
     def test_that_saw_nothing_do_not_mind_a_driver_that_cannot_tell_why(
         self, tmp_path, in_process, toy, monkeypatch
     ):

@@ -61,7 +61,7 @@ class Shows(amanda.Tool):
 
 def contents_of(*tools):
     results = Results(silent=True)
-    results.show(tools, 0, "nothing")
+    results.show(tools, 0)
     contents = Contents("train.py")
     contents.add(results.contributions)
     return contents

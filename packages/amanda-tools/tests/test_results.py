@@ -33,7 +33,7 @@ def _raised(value):
 
 def results(*tools, depth=2):
     results = Results()
-    results.show(tools, depth, "nothing")
+    results.show(tools, depth)
     return results
 
 

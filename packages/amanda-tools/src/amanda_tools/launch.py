@@ -17,7 +17,7 @@ from amanda_tools.interrupts import Terminated, terminable
 from amanda_tools.notice import described, emit, refused, say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from amanda_tools.target import Program
@@ -31,12 +31,39 @@ class Outcome(NamedTuple):
         ended_by: the exception that ended it early, which has been shown.
         tools_failed: whether a tool could not do its part.
         forked: whether this is a process that the program forked.
+        idle: whether the tools were shown nothing at all that ran.
     """
 
     code: int = 0
     ended_by: BaseException | None = None
     tools_failed: bool = False
     forked: bool = False
+    idle: bool = False
+
+
+class Attention:
+    """Attention notes whether any analysis routine of some tools is called.
+
+    Args:
+        tools: those that are about to be made active.
+
+    Attributes:
+        idle: whether none was, though there are some.
+    """
+
+    def __init__(self, tools: Sequence[amanda.Tool]) -> None:
+        subscriptions = [each for tool in tools for each in tool.subscriptions]
+        self.idle = bool(subscriptions)
+        for subscription in subscriptions:
+            subscription.callback = self._noticed(subscription.callback)
+
+    def _noticed(self, analyze: Callable[[amanda.OpContext], None]) -> Callable[..., None]:
+        @functools.wraps(analyze)
+        def noticed(ctx: amanda.OpContext) -> None:
+            self.idle = False
+            analyze(ctx)
+
+        return noticed
 
 
 def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) -> Outcome:
@@ -50,6 +77,7 @@ def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) 
     process = os.getpid()
     sys.argv[:] = [program.name, *args]
     scope = contextlib.ExitStack()
+    attention = Attention(tools)
     with refused("the tools cannot be made active"):
         scope.enter_context(amanda.apply(*tools))
     ended_by: BaseException | None = None
@@ -71,7 +99,7 @@ def launch(program: Program, args: Sequence[str], tools: Sequence[amanda.Tool]) 
             say(f"a tool failed at the end: {described(error)}")
     if signals and not isinstance(ended_by, Terminated):  # which the program has caught
         ended_by = Terminated(signals[0])
-    outcome = Outcome(0, None, failed, os.getpid() != process)
+    outcome = Outcome(0, None, failed, os.getpid() != process, attention.idle)
     if ended_by is None:
         return outcome
     if _is_exit(ended_by):

@@ -53,30 +53,26 @@ class Results:
     the program, or its reader, has closed the standard error.
 
     Attributes:
+        silent: whether they are.
         tools_failed: whether a tool failed.
         contributions: what was shown, of each tool.
     """
 
     def __init__(self, *, silent: bool = False) -> None:
-        self._silent = silent
+        self.silent = silent
         self.tools_failed = False
         self.contributions: list[Contribution] = []
         with contextlib.suppress(Exception):  # the program, or its reader, may have closed it
             sys.stdout.flush()
 
     def show(
-        self,
-        tools: Sequence[amanda.Tool | Merged],
-        depth: int,
-        nothing: str,
-        width: int | None = None,
+        self, tools: Sequence[amanda.Tool | Merged], depth: int, width: int | None = None
     ) -> None:
-        """Show tables and reports, or say ``nothing``.
+        """Show tables and reports.
 
         Args:
             tools: whose they are.
             depth: levels of modules.
-            nothing: what to say where tools have tables and no operator ran.
             width: of the tables; None for that of the terminal, without one as wide as need be.
         """
         self.contributions = [Contribution(tool, _name(tool)) for tool in tools]
@@ -84,8 +80,6 @@ class Results:
         if any(column.values for column in columns):
             with self.told("the tables cannot be shown"):
                 self._print(by_module(columns, depth), by_type(columns), width=width)
-        elif not self._silent and any(isinstance(tool, HasColumns) for tool in tools):
-            say(nothing)
         for shown in self.contributions:
             with self.told(f"{shown.name} cannot report"):
                 report = shown.tool.report() if isinstance(shown.tool, HasReport) else None
@@ -106,7 +100,7 @@ class Results:
         return columns
 
     def _print(self, *what: RenderableType, width: int | None) -> None:
-        if not self._silent:
+        if not self.silent:
             _print(*what, width=width)
 
     @contextlib.contextmanager

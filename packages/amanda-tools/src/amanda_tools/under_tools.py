@@ -84,9 +84,10 @@ def show_results(
     if everywhere is None and page is None:
         return outcome  # the first process reports for all
     results = Results(silent=everywhere is None)
-    nothing = f"no operator ran under the tools; {why_nothing(types)}"
     try:
-        results.show([*asked, *(everywhere or ())], settings.depth, nothing, settings.width)
+        if outcome.idle and not results.silent:
+            say(f"no operator ran under the tools; {why_nothing(types)}")
+        results.show([*asked, *(everywhere or ())], settings.depth, settings.width)
         if page is not None:
             with results.told("the report cannot be written"):
                 page.write_run(results.contributions)

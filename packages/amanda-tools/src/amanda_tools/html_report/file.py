@@ -98,7 +98,7 @@ def write_report(path: str | os.PathLike[str], *tools: amanda.Tool, title: str =
         ValueError: its name ends in something else.
     """
     results = Results(silent=True)
-    results.show(tools, 0, "")
+    results.show(tools, 0)
     contents = Contents(title or ", ".join(tool.name for tool in tools), _facts(), reads_code=True)
     contents.add(results.contributions)
     write_page(path, contents)
