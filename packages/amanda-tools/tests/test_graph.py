@@ -173,3 +173,19 @@ def _places(network):
     """How far down each operator is."""
     groups = ET.fromstring(network.to_svg()).iter("{http://www.w3.org/2000/svg}g")
     return {g[0].text: float(g[1].get("y")) for g in groups}
+
+
+def test_what_was_ended_early_says_so_in_whatever_it_is_written_as(tmp_path):
+    def stopped(x):
+        x.exp().sin()
+        raise KeyboardInterrupt
+
+    tools = [Graph(tmp_path / f"graph{end}", plumbing=False) for end in Graph.endings]
+    with pytest.raises(KeyboardInterrupt), amanda.apply(*tools):
+        stopped(torch.ones(2))
+    said = "ended by KeyboardInterrupt"
+    assert json.loads((tmp_path / "graph.json").read_text())["partial"] == said
+    assert tools[0].to_dict()["partial"] == said
+    for end in (".svg", ".dot"):
+        assert f"partial: {said}" in (tmp_path / f"graph{end}").read_text()
+    assert f"partial: {said}" in repr(tools[0])

@@ -65,9 +65,7 @@ class Findings(abc.ABC, Generic[_Row]):
     @property
     def partial(self) -> str | None:
         """Tell why this is not all that there was to find; None if it is all."""
-        if isinstance(self, amanda.Tool) and self.cut_short:
-            return f"ended by {', '.join(dict.fromkeys(self.cut_short))}"
-        return None
+        return ended_early(self) if isinstance(self, amanda.Tool) else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values: ``total``, the rows under their name, and what is to be
@@ -129,6 +127,11 @@ class Findings(abc.ABC, Generic[_Row]):
             f"<table><caption>{caption}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         )
+
+
+def ended_early(tool: amanda.Tool) -> str | None:
+    """Tell what ended the scopes of a tool early; None if nothing did."""
+    return f"ended by {', '.join(dict.fromkeys(tool.cut_short))}" if tool.cut_short else None
 
 
 def field_names(row_type: type) -> list[str]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 def dot(network: Network) -> str:
     """Write a network as text, with modules or name scopes as clusters."""
     lines = ["digraph amanda {", '  node [shape=box, fontname="sans-serif"];']
+    if network.partial is not None:
+        lines.append(f"  label={_quoted(f'partial: {network.partial}')}; labelloc=t;")
     clusters = _Clusters()
     for node in network.nodes.values():
         clusters.put(node, [name for name in re.split("[./]", node.scope) if name])

@@ -80,13 +80,26 @@ class Network:
     """A network has operators and the edges between them.
 
     An operator is asked for by its id, by itself, or by its context.
+
+    Args:
+        nodes: the operators, by their ids.
+        edges: those between them.
+        partial: why that is not all that there was to find; None if it is.
     """
 
     _by_end: tuple[Sequence[Edge], _Edges, _Edges] = (), {}, {}
 
-    def __init__(self, nodes: Mapping[str, Node], edges: Iterable[Edge]) -> None:
+    def __init__(
+        self, nodes: Mapping[str, Node], edges: Iterable[Edge], partial: str | None = None
+    ) -> None:
         self._nodes = dict(nodes)
         self._edges: Sequence[Edge] = list(edges)
+        self._partial = partial
+
+    @property
+    def partial(self) -> str | None:
+        """Tell why this is not all that there was to find; None if it is."""
+        return self._partial
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -158,11 +171,12 @@ class Network:
                     passed = replace(edge, producer=made.producer, output=made.output)
                     key = passed.producer, passed.output, passed.consumer, passed.input
                     edges.setdefault(key, passed)
-        return Network(nodes, edges.values())
+        return Network(nodes, edges.values(), self.partial)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return nodes and edges as plain values."""
+        """Return nodes and edges as plain values; what is not all of it says so ahead of them."""
         return {
+            **({} if self.partial is None else {"partial": self.partial}),
             "nodes": [asdict(node) for node in self.nodes.values()],
             "edges": [asdict(edge) for edge in self.edges],
         }

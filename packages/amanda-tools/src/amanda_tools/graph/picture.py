@@ -47,9 +47,12 @@ def svg(network: Network) -> str:
     places = _places(rows, network.nodes)
     width = max((x for x, _ in places.values()), default=0) + 200
     height = len(rows) * (_HEIGHT + _DOWN) + _ACROSS
+    said = "" if network.partial is None else f"partial: {network.partial}"
+    width = max(width, len(said) * _CHARACTER)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}">',
         f"<style>{_STYLE}</style>",
+        *([f'<text x="{width / 2:.0f}" y="12">{html.escape(said)}</text>'] if said else []),
     ]
     for link, way in ways.items():
         lines += _line([places[item] for item in way], shapes[link], link in back)

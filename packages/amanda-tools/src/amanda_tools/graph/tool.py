@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import amanda
 
-from amanda_tools.findings import field_names
+from amanda_tools.findings import ended_early, field_names
 from amanda_tools.formats import Saving, csv_of
 from amanda_tools.graph.network import Edge, Network, Node
 
@@ -79,6 +79,11 @@ class Graph(Network, Saving[Edge], amanda.Tool):
             ]
             self._count = count
         return self._edges
+
+    @property
+    def partial(self) -> str | None:
+        """Tell why this is not all that there was to find; None if it is."""
+        return ended_early(self)
 
     def rows(self) -> Sequence[Edge]:
         """Return the edges."""
