@@ -200,6 +200,15 @@ def test_layers_that_are_computed_as_one_are_refused_by_name():
         network(torch.ones(3, 1, 5))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"trials": 0}, "trials is 0"), ({"by": "Layer"}, "by is 'element' or 'layer', not 'Layer'")],
+)
+def test_options_of_a_campaign_out_of_range_are_refused_before_anything_runs(options, message):
+    with pytest.raises(ValueError, match=message):
+        campaign(pytest.fail, **options)
+
+
 class TestCampaign:
     @pytest.fixture
     def classify(self):

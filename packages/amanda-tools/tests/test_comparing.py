@@ -2,13 +2,14 @@
 
 import copy
 import csv
+import functools
 import json
 
 import amanda
 import numpy as np
 import pytest
 import torch
-from amanda_tools import Record, campaign, compare, compare_records, unpacked
+from amanda_tools import Compiled, Record, campaign, compare, compare_records, unpacked
 from torch import nn
 from wrong_compilers import wrong_at
 
@@ -248,6 +249,13 @@ def test_the_command_compares_two_records(tmp_path, in_process):
     assert written["total"]["differ"] == 5
     code, _, err = in_process(tmp_path, "compare", "one.npz", "missing.npz")
     assert (code, err.count("\n")) == (2, 1)
+
+
+@pytest.mark.parametrize("rtol", [-0.1, float("nan"), float("inf")])
+def test_a_difference_that_cannot_be_allowed_is_refused_before_anything_runs(rtol):
+    for refused in (functools.partial(compare, pytest.fail, pytest.fail), Compiled):
+        with pytest.raises(ValueError, match=r"rtol is .*, and has to be 0 or more"):
+            refused(rtol=rtol)
 
 
 def test_the_command_does_not_call_runs_alike_that_have_nothing_in_common(tmp_path, in_process):

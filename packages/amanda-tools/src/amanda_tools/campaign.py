@@ -188,10 +188,15 @@ def campaign(
 
     Raises:
         TypeError: NumPy does not take what it returns.
-        ValueError: ``run`` predicts otherwise when it is called again, or runs no such operator.
+        ValueError: an option is out of range, or ``run`` predicts otherwise when it is called
+            again, or runs no such operator.
         KeyboardInterrupt: Ctrl-C; its attribute ``found`` is the campaign as far as it came, which
             says that it is partial.
     """
+    if trials < 1:
+        raise ValueError(f"trials is {trials}, and has to be 1 or more")
+    if by not in ("element", "layer"):
+        raise ValueError(f"by is 'element' or 'layer', not {by!r}")
     tool = Faults(target, bits=bits, value=value, dtype=dtype, ops=ops, scopes=scopes, seed=seed)
     seen = _Seen(target)
     tool.choose = seen.note

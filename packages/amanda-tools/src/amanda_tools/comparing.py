@@ -14,7 +14,7 @@ import numpy as np
 from amanda_tools.arrays import returned
 from amanda_tools.charts import bars
 from amanda_tools.compiled import Compiled
-from amanda_tools.distance import LEAST_ROUNDING, distance, is_over, rounding
+from amanda_tools.distance import LEAST_ROUNDING, check_tolerance, distance, is_over, rounding
 from amanda_tools.matching import matched
 from amanda_tools.pictures import Pictured
 from amanda_tools.recording import Record, Recorded, Run, unpacked
@@ -235,7 +235,9 @@ def compare(
 
     Raises:
         TypeError: NumPy does not take what one returns.
+        ValueError: an option is out of range.
     """
+    check_tolerance(rtol)
     records, results, notes, compiled = [], [], [], []
     for which, each in (("first", run), ("second", other)):
         record = Record(None, values, iterations, gradients, ops, scopes)
@@ -284,8 +286,9 @@ def compare_records(
 
     Raises:
         OSError: a file cannot be read.
-        ValueError: a file is no record.
+        ValueError: a file is no record, or no such difference can be allowed.
     """
+    check_tolerance(rtol)
     one, other = (run if isinstance(run, Run) else unpacked(run) for run in (first, second))
     pairs = matched(one.rows, other.rows)
     there = {_key(row, row.id): (row, s) for row, s in zip(*other[:2], strict=True)}

@@ -10,7 +10,7 @@ import amanda
 import numpy as np
 
 from amanda_tools.charts import bars
-from amanda_tools.distance import distance, is_over, rounding
+from amanda_tools.distance import check_tolerance, distance, is_over, rounding
 from amanda_tools.formats import Saving
 from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
@@ -73,7 +73,7 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
 
     Raises:
         OSError: it cannot be written there.
-        ValueError: its name ends in something else.
+        ValueError: its name ends in something else, or no such difference can be allowed.
     """
 
     row_type = CompiledCode
@@ -83,6 +83,7 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
         self, rtol: float | None = None, out: str | os.PathLike[str] | None = None
     ) -> None:
         super().__init__()
+        check_tolerance(rtol)
         self.save_to(out)
         self._rtol = rtol
         self._rows: list[CompiledCode] = []

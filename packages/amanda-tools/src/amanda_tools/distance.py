@@ -16,6 +16,12 @@ def rounding(*dtypes: str) -> float:
     return max(LEAST_ROUNDING, *(_ROUNDINGS * _EPSILONS.get(dtype, 0.0) for dtype in dtypes))
 
 
+def check_tolerance(rtol: float | None) -> None:
+    """Raise ValueError for a relative difference that cannot be allowed; None stands for none."""
+    if rtol is not None and not 0 <= rtol < float("inf"):
+        raise ValueError(f"rtol is {rtol}, and has to be 0 or more")
+
+
 def distance(one: Any, other: Any) -> tuple[float, float]:
     """Return the largest difference, and the norm of all by that of the first tensor."""
     kind = np.complex128 if "c" in (one.dtype.kind, other.dtype.kind) else np.float64

@@ -77,7 +77,8 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
 
     Raises:
         OSError: it cannot be written there.
-        ValueError: its name ends in something else, or operators and modules are asked for.
+        ValueError: its name ends in something else, ``capture`` is less than 1, or operators and
+            modules are asked for.
     """
 
     row_type = Activation
@@ -96,6 +97,8 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
         super().__init__(namespace=namespace)
         if modules is not None and (ops is not None or scopes is not None):
             raise ValueError("name operators by ops and scopes, or modules, not both")
+        if capture is not None and capture < 1:
+            raise ValueError(f"capture is {capture}, and has to be 1 or more")
         ending = None if out is None else ending_of(out, (*self.endings, *ENDINGS))
         self._file = TensorFile(out) if out is not None and ending in ENDINGS else None
         self.save_to(None if self._file else out)
