@@ -96,13 +96,18 @@ def parameter_info(found: Any, tensor: Any) -> Parameter | None:
     return Parameter(found, info, _trainable(tensor, found))
 
 
+def handle_of(variable: Any) -> Any:
+    """Return a variable's handle, or the tensor of a reference variable, which has no handle."""
+    handle = getattr(variable, "handle", None)
+    return variable.op.outputs[0] if handle is None else handle
+
+
 def _trainable(tensor: Any, source: Any) -> bool | None:
     """Tell whether the variable is to be trained; None where its object is not to be found."""
     graph = tensor.graph if tf.is_symbolic_tensor(tensor) else None
     while graph is not None:
         for variable in _variables(graph):
-            handle = getattr(variable, "handle", None)  # a reference variable has none
-            if (variable.op.outputs[0] if handle is None else handle) is source:
+            if handle_of(variable) is source:
                 return bool(variable.trainable)
         graph = getattr(graph, "outer_graph", None)
     return None

@@ -12,7 +12,7 @@ from amanda import UnsupportedError
 from amanda.driving import Stored
 
 from amanda_tensorflow._internals import context, execute, tensor_util
-from amanda_tensorflow.parameters import is_parameter_itself, read_from
+from amanda_tensorflow.parameters import handle_of, is_parameter_itself, read_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -145,8 +145,7 @@ class StoredVariable(Stored):
     def _variable(self, model: Any) -> Any:
         source = self._source()
         for variable in _variables(model):
-            handle = getattr(variable, "handle", None)  # a reference variable has none
-            if (variable.op.outputs[0] if handle is None else handle) is source:
+            if handle_of(variable) is source:
                 return variable
         return None
 

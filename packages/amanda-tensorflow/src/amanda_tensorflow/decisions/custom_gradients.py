@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amanda import UnsupportedError
 from amanda.driving import Point
 
 from amanda_tensorflow._internals import attributes
@@ -72,18 +71,12 @@ def _is_differentiated(frames: Sequence[Frame], frame: Frame, operator: str) -> 
 
 
 def _keep(stage: Stage, positions: Sequence[int], operator: str) -> None:
-    if not positions:
-        return
-    why = (
+    stage.keep(
+        positions,
         f"it is a part of {operator!r}, which has a custom gradient, and that would stay the "
         "gradient of the unchanged function; replace what all of the function takes, or its "
-        "result, exclude the operator by ops=, or write the function without a custom gradient"
+        "result, exclude the operator by ops=, or write the function without a custom gradient",
     )
-    if stage.pure is None and not stage.replaces:
-        stage.fix(positions, why)
-    else:
-        tool = stage.actions[0].tool.name
-        raise UnsupportedError(f"{tool}: {stage.operator.named} cannot be changed: {why}")
 
 
 class _ForwardPart:

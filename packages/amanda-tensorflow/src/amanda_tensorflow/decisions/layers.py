@@ -156,11 +156,7 @@ class LayerDecisions:
         else:
             fixed = {i: _HANDED_ON for i, own in enumerate(layer.own) if not own}
         for position, why in fixed.items():
-            if stage.pure is None and not stage.replaces:
-                stage.fix([position], why)
-            elif position in stage.changed:
-                tool = stage.actions[0].tool.name
-                raise UnsupportedError(f"{tool}: {stage.operator.named} cannot be changed: {why}")
+            stage.keep([position], why)
 
     def _check_closed(
         self, frame: Frame, layer: Layer, tool: str, operator: TensorFlowOperator

@@ -14,8 +14,8 @@ from amanda_tensorflow._internals import function_pb2, node_def_pb2, op_def_regi
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-# The type of a reference to a tensor is the type of the tensor plus this (``types.proto``).
-_REFERENCE = 100
+REFERENCE = 100
+"""The type of a reference to a tensor is the type of the tensor plus this (``types.proto``)."""
 
 
 def split(tensor: str) -> tuple[str, int]:
@@ -87,10 +87,9 @@ class Body:
             definition: the FunctionDef; it is not changed.
             signature_of: OpDef of a function that is called by its own name.
         """
-        body = cls({}, signature_of=signature_of)
+        arguments = [(a.name, a.type) for a in definition.signature.input_arg]
+        body = cls({}, arguments, signature_of=signature_of)
         body.definition = definition
-        body.arguments = [(a.name, a.type) for a in definition.signature.input_arg]
-        body._argument_index = {name: i for i, (name, _) in enumerate(body.arguments)}
         for original in definition.node_def:
             node = node_def_pb2.NodeDef()
             node.CopyFrom(original)
@@ -236,7 +235,7 @@ class Body:
             else:
                 dtype = arg.type or _attr(node, op_def, arg.type_attr).type
                 if arg.is_ref:
-                    dtype += _REFERENCE
+                    dtype += REFERENCE
                 count = _attr(node, op_def, arg.number_attr).i if arg.number_attr else 1
                 dtypes = [dtype] * count
             found.append((arg.name, dtypes))

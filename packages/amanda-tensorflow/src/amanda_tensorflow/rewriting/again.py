@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amanda_tensorflow.graph.body import control_inputs
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -16,8 +18,7 @@ def run_again(frame: Frame, node: str, inputs: Sequence[str], wanted: Wanted) ->
     frame.mark_edited()
     original = frame.body.nodes[node]
     name = name_again(node, wanted)
-    controls = [n[1:] for n in original.input if n.startswith("^")]
-    again = frame.body.add(name, original.op, inputs, controls)
+    again = frame.body.add(name, original.op, inputs, control_inputs(original))
     for key, value in original.attr.items():
         if key != "_class":
             again.attr[key].CopyFrom(value)

@@ -8,7 +8,7 @@ from amanda import UnsupportedError
 from amanda.driving import Point
 
 from amanda_tensorflow.composites import GradientGroup, Group
-from amanda_tensorflow.rewriting.parts import Parts
+from amanda_tensorflow.rewriting.parts import on_sums
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,11 +84,5 @@ class AroundGroups:
 
     def on_grad_inputs(self, edits: Edits, anchor: Anchor, points: Points) -> None:
         """Have everyone outside take what stages on a composite's input gradients return."""
-        if not isinstance(anchor, GradientGroup) or not points[Point.ON_GRAD_INPUTS]:
-            return
-        parts = [Parts.returned(edits, uses) for uses in anchor.uses]
-        gradients = [of.sum for of in parts]
-        for number in points[Point.ON_GRAD_INPUTS]:
-            self._nodes.emit(edits, number, gradients, ())
-        for of, now in zip(parts, gradients, strict=True):
-            of.replace(now)
+        if isinstance(anchor, GradientGroup) and points[Point.ON_GRAD_INPUTS]:
+            on_sums(self._nodes, edits, points[Point.ON_GRAD_INPUTS], anchor.uses)

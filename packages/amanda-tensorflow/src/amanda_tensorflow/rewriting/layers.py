@@ -14,13 +14,14 @@ from amanda.driving import Point
 
 from amanda_tensorflow.graph.layers import LayerAnchor, LayerGradient
 from amanda_tensorflow.graph.rows import with_rows
-from amanda_tensorflow.rewriting.parts import Parts
+from amanda_tensorflow.rewriting.parts import Parts, on_sums
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.graph.layers import Layer
+    from amanda_tensorflow.notes import GradientCall
     from amanda_tensorflow.rewriting.edits import Edits
     from amanda_tensorflow.rewriting.nodes import StageNodes
 
@@ -94,8 +95,7 @@ class AroundLayers:
     def on_grad_inputs(self, edits: Edits, anchor: Anchor, points: Points) -> None:
         """Have those outside read what stages on gradients of inputs return; inner layers first."""
         if isinstance(anchor, LayerGradient) and points[Point.ON_GRAD_INPUTS]:
-            parts = [Parts.returned(edits, uses) for uses in anchor.uses]
-            self._replace(edits, points[Point.ON_GRAD_INPUTS], parts)
+            on_sums(self._nodes, edits, points[Point.ON_GRAD_INPUTS], anchor.uses)
 
     def on_grad_outputs(self, edits: Edits, anchor: Anchor, points: Points) -> None:
         """Have those inside read what stages on gradients of results return; outer layers first."""
@@ -103,7 +103,7 @@ class AroundLayers:
         if not isinstance(anchor, LayerGradient) or not numbers:
             return
         calls = edits.frame.gradients.calls
-        places: list[tuple[object, str] | None] = []
+        places: list[tuple[GradientCall, str] | None] = []
         values: list[str | None] = []
         parts: list[Parts] = []
         for place, sum_of in zip(anchor.outputs, anchor.parts, strict=True):
@@ -122,16 +122,9 @@ class AroundLayers:
             self._nodes.emit(edits, number, values, ())
         for at, of, now in zip(places, parts, values, strict=True):
             if at is not None and now is not None:
-                edits.grad_outputs[at] = now  # type: ignore[index]
+                edits.grad_outputs[at] = now
             else:
                 of.replace(now)
-
-    def _replace(self, edits: Edits, numbers: Iterable[int], parts: list[Parts]) -> None:
-        sums = [of.sum for of in parts]
-        for number in numbers:
-            self._nodes.emit(edits, number, sums, ())
-        for of, now in zip(parts, sums, strict=True):
-            of.replace(now)
 
 
 def _beginnings(edits: Edits, layer: Layer, inputs: Iterable[str | None]) -> Iterator[str]:

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import UnsupportedError
 
-from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.composites import root_of
-from amanda_tensorflow.graph.body import control_inputs, data_inputs, set_inputs
+from amanda_tensorflow.graph.body import REFERENCE, control_inputs, data_inputs, set_inputs
 from amanda_tensorflow.graph.layers import LayerAnchor, LayerGradient
 from amanda_tensorflow.rewriting.arguments import Arguments, Capture
 from amanda_tensorflow.routines.host import HostRoutine
@@ -173,8 +172,8 @@ def _dtypes(specs: Iterable[Spec]) -> list[int]:
 def _by_value(edits: Edits, tensor: str, name: str) -> str:
     """Return a tensor, or the value of a reference to one."""
     dtype = edits.frame.body.dtype(tensor)
-    if dtype < types_pb2.DT_FLOAT_REF:
+    if dtype < REFERENCE:
         return tensor
     node: Any = edits.frame.body.add(name, "Identity", [tensor])
-    node.attr["T"].type = dtype - 100
+    node.attr["T"].type = dtype - REFERENCE
     return f"{name}:0"

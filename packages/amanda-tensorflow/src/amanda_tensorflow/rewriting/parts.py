@@ -8,6 +8,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from amanda_tensorflow.rewriting.edits import Edits
+    from amanda_tensorflow.rewriting.nodes import StageNodes
+
+    Uses = Sequence[Iterable[tuple[int, int]]]
+    """For each gradient the numbers of the calls that return its parts, and at which positions."""
+
+
+def on_sums(nodes: StageNodes, edits: Edits, numbers: Iterable[int], uses: Uses) -> None:
+    """Run stages on gradients that are sums of parts, and have those outside read what they give.
+
+    Args:
+        nodes: adds the nodes of stages.
+        edits: what is inserted into the frame.
+        numbers: the stages.
+        uses: what returns the parts of each gradient.
+    """
+    parts = [Parts.returned(edits, of) for of in uses]
+    sums = [of.sum for of in parts]
+    for number in numbers:
+        nodes.emit(edits, number, sums, ())
+    for of, now in zip(parts, sums, strict=True):
+        of.replace(now)
 
 
 class Parts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from amanda_tensorflow.graph.body import data_inputs, set_inputs, split
+from amanda_tensorflow.graph.body import control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.rewriting.again import run_again
 
 if TYPE_CHECKING:
@@ -65,6 +65,6 @@ def _wait_for_both(frame: Frame, node: str, twin: str) -> None:
     """Have whoever waits for a push or a pop wait for its twin too."""
     for name in frame.inputs:
         waiting = frame.body.nodes[name]
-        controls = [n[1:] for n in waiting.input if n.startswith("^")]
+        controls = control_inputs(waiting)
         if node in controls:
             set_inputs(waiting, data_inputs(waiting), [*controls, twin])

@@ -14,7 +14,7 @@ from amanda_tensorflow._internals import (
     tensor_util,
     types_pb2,
 )
-from amanda_tensorflow.graph.body import Body, data_inputs, set_inputs
+from amanda_tensorflow.graph.body import Body, control_inputs, data_inputs, set_inputs
 from amanda_tensorflow.thread import active
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _replace_everywhere(body: Body, old: str, new: str) -> None:
     gone = old.rpartition(":")[0]
     for node in body.nodes.values():
         data = [new if tensor == old else tensor for tensor in data_inputs(node)]
-        control = [n[1:] for n in node.input if n.startswith("^") and n[1:] != gone]
+        control = [name for name in control_inputs(node) if name != gone]
         set_inputs(node, data, control)
     body.outputs = [new if tensor == old else tensor for tensor in body.outputs]
     body.controls = [control for control in body.controls if control != gone]

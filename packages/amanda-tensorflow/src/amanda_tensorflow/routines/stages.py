@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
+from amanda import UnsupportedError
 from amanda.driving import Forward, Point
 
 from amanda_tensorflow.graph.rows import State
@@ -147,6 +148,20 @@ class Stage:
         if not self.replaces:
             self._fixed |= dict.fromkeys(positions, why)
             self.results = {p: spec for p, spec in self.results.items() if p not in self._fixed}
+
+    def keep(self, positions: Sequence[int], why: str) -> None:
+        """Have no routine replace the tensors at some positions.
+
+        Of routines on the host it is known only as they run whether they do.
+
+        Raises:
+            UnsupportedError: others do, or take the place of the operator.
+        """
+        if self.pure is None and not self.replaces:
+            self.fix(positions, why)
+        elif not set(positions).isdisjoint(self.changed):
+            tool = self.actions[0].tool.name
+            raise UnsupportedError(f"{tool}: {self.operator.named} cannot be changed: {why}")
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -14,6 +14,7 @@ from amanda_tensorflow.unseen import OF_MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from amanda.driving import Engine
 
@@ -110,9 +111,9 @@ class EagerOperators:
 
 
 def _is_on_the_side() -> bool:
-    caller = sys._getframe(2)
+    caller: FrameType | None = sys._getframe(2)
     while caller is not None:
         if caller.f_globals.get("__name__", "").startswith(_ON_THE_SIDE):
             return True
-        caller = caller.f_back  # type: ignore[assignment]
+        caller = caller.f_back
     return False
