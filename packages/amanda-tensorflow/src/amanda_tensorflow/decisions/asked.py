@@ -8,8 +8,8 @@ from amanda.driving import Ask
 
 from amanda_tensorflow.graph.layers import tensors
 from amanda_tensorflow.graph.node_types import STRUCTURE
+from amanda_tensorflow.graph.wanted import Wanted
 from amanda_tensorflow.notes import notes_of
-from amanda_tensorflow.rewriting.wanted import Wanted
 from amanda_tensorflow.routines.originals import LayerRerun, Rerun
 from amanda_tensorflow.routines.stages import Asked, Spec
 

@@ -16,7 +16,7 @@ from amanda_tensorflow._internals import attributes
 from amanda_tensorflow.composites import Group
 from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.graph.layers import LayerAnchor
-from amanda_tensorflow.rewriting.wanted import source_of
+from amanda_tensorflow.graph.wanted import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

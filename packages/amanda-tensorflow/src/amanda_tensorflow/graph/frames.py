@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import tensorflow as tf
 
-    from amanda_tensorflow.rewriting.wanted import Wanted
+    from amanda_tensorflow.graph.wanted import Wanted
 
 
 class Frame:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amanda_tensorflow.graph.frames import Frame
-    from amanda_tensorflow.rewriting.wanted import Wanted
+    from amanda_tensorflow.graph.wanted import Wanted
 
 
 def run_again(frame: Frame, node: str, inputs: Sequence[str], wanted: Wanted) -> str:

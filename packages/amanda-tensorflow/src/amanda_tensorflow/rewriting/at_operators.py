@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.wanted import Wanted, same
 from amanda_tensorflow.notes import notes_of
-from amanda_tensorflow.rewriting.wanted import Wanted, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.wanted import Wanted
     from amanda_tensorflow.rewriting.versions import Versions
-    from amanda_tensorflow.rewriting.wanted import Wanted
 
 
 class Returned:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.graph.frames import Frame
-    from amanda_tensorflow.rewriting.wanted import Wanted
+    from amanda_tensorflow.graph.wanted import Wanted
     from amanda_tensorflow.routines.stages import Stage
 
 

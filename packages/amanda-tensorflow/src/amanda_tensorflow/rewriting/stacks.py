@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amanda_tensorflow.graph.frames import Frame
-    from amanda_tensorflow.rewriting.wanted import Wanted
+    from amanda_tensorflow.graph.wanted import Wanted
 
 
 def unstacked(

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.wanted import Wanted, given_to_branches, same
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.rewriting.at_operators import AtOperators
 from amanda_tensorflow.rewriting.turns import unchanged
-from amanda_tensorflow.rewriting.wanted import Wanted, given_to_branches, same
 from amanda_tensorflow.rewriting.ways import Ways
 
 if TYPE_CHECKING:

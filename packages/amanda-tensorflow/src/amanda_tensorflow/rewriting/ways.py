@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.graph.called_functions import BRANCHES
+from amanda_tensorflow.graph.wanted import given_to_branches, same
 from amanda_tensorflow.rewriting.again import name_again, run_again
 from amanda_tensorflow.rewriting.stacks import unstacked
 from amanda_tensorflow.rewriting.turns import holds_list, listed, taken, unchanged
-from amanda_tensorflow.rewriting.wanted import given_to_branches, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from amanda_tensorflow.graph.frames import Frame
-    from amanda_tensorflow.rewriting.wanted import Wanted
+    from amanda_tensorflow.graph.wanted import Wanted
 
 
 class Ways(abc.ABC):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.composites import Anchor
     from amanda_tensorflow.graph.operators import TensorFlowOperator
     from amanda_tensorflow.graph.rows import Rows
-    from amanda_tensorflow.rewriting.wanted import Wanted
+    from amanda_tensorflow.graph.wanted import Wanted
     from amanda_tensorflow.routines.originals import LayerRerun, Rerun
     from amanda_tensorflow.routines.pure import PureRoutine
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from amanda.driving import Patches
 
-    from amanda_tensorflow.rewriting.wanted import Wanted
+    from amanda_tensorflow.graph.wanted import Wanted
 
     Signature = tuple[tuple[int, tuple[Wanted, ...]], ...]
     """Which arguments have other versions, for which operators."""
