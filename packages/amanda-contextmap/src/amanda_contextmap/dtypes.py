@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amanda import ValueUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CODES = {
     "float32": 1,
@@ -30,6 +33,12 @@ CODES = {
 }
 
 _NUMBERS: dict[str, type] = {"float32": float, "int64": int, "bool": bool}
+
+
+def dtype_of(numbers: Iterable[Any]) -> str:
+    """Return the data type of numbers that stand for a tensor among no others."""
+    kinds = {type(number) for number in numbers}
+    return "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
 
 
 def as_number(value: Any, dtype: str) -> Any:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from amanda_contextmap.schema import base
 from amanda_contextmap.tensorflow import context_map as tensorflow
 from amanda_contextmap.torch import context_map as torch
 
@@ -58,8 +59,8 @@ def _rules(onnx: OnnxMap) -> Iterable[tuple[str, Rule]]:
 
 def _line(type: str, names: dict[str, set[str]], rules: dict[str, list[Rule]]) -> str:
     every = [rule for chosen in rules.values() for rule in chosen]
-    inputs = _first_seen(_bare(role) for rule in every for role in rule.roles)
-    layouts = _first_seen(_bare(role) for rule in every for role in rule.layouts)
+    inputs = _first_seen(base(role) for rule in every for role in rule.roles)
+    layouts = _first_seen(base(role) for rule in every for role in rule.layouts)
     cells = [
         f"`{type}`",
         _code(sorted(names["torch"])),
@@ -68,10 +69,6 @@ def _line(type: str, names: dict[str, set[str]], rules: dict[str, list[Rule]]) -
         _code(layouts),
     ]
     return f"| {' | '.join(cells)} |\n"
-
-
-def _bare(role: str) -> str:
-    return role.partition("[")[0]
 
 
 def _first_seen(words: Iterable[str]) -> list[str]:

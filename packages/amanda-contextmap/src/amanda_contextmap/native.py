@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import ValueUnavailableError
 
+from amanda_contextmap.schema import base
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -30,19 +32,19 @@ class Native:
         self._driver = driver
         self._places: dict[str, list[int]] = {}
         for i, name in enumerate(execution.input_names):
-            for known in {name, name.partition("[")[0]}:  # tensors[0], tensors
+            for known in {name, base(name)}:  # tensors[0], tensors
                 self._places.setdefault(known, []).append(i)
-        self._lists = {n.partition("[")[0] for n in execution.input_names if n.endswith("]")}
+        self._lists = {base(n) for n in execution.input_names if n.endswith("]")}
 
     def unasked(self) -> set[str]:
         """List the names of the arguments that it is given and was not asked for."""
-        given = {name.partition("[")[0] for name in self._places}
+        given = {base(name) for name in self._places}
         given |= {name for name, value in self._attrs.items() if value is not None}
         return given - self._asked
 
     def places(self, name: str) -> list[int]:
         """List the indices of the tensors of that name: several for a list, none if it has none."""
-        self._asked.add(name.partition("[")[0])
+        self._asked.add(base(name))
         return self._places.get(name, [])
 
     def is_list(self, name: str) -> bool:

@@ -8,12 +8,13 @@ says that an operator is a ``Softmax`` whose role ``input`` is played by what th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amanda import ValueUnavailableError
 
 from amanda_contextmap.layout import Cast
-from amanda_contextmap.schema import only
+from amanda_contextmap.schema import base, only
 from amanda_contextmap.translation import Translation
 
 if TYPE_CHECKING:
@@ -55,28 +56,18 @@ SETTINGS = {
 }
 
 
+@dataclass(slots=True, eq=False)
 class Rule:
-    """A rule tells what a native operator is in ONNX; it is made by :func:`rule`."""
+    """A rule tells what a native operator is in ONNX; :func:`rule` makes it, and says of what."""
 
-    def __init__(
-        self,
-        type: str,
-        roles: Mapping[str, str],
-        outputs: tuple[str, ...] | None,
-        attributes: tuple[Attributes, ...],
-        attrs: Mapping[str, Any],
-        layouts: Mapping[str, Layout | ToLayout | None],
-        when: Condition | None,
-        ignores: frozenset[str],
-    ) -> None:
-        self.type = type
-        self.roles = roles
-        self.outputs = outputs
-        self.attributes = attributes
-        self.attrs = attrs
-        self.layouts = layouts
-        self.when = when
-        self.ignores = ignores
+    type: str
+    roles: Mapping[str, str]
+    outputs: tuple[str, ...] | None
+    attributes: tuple[Attributes, ...]
+    attrs: Mapping[str, Any]
+    layouts: Mapping[str, Layout | ToLayout | None]
+    when: Condition | None
+    ignores: frozenset[str]
 
     def apply(self, op: Native) -> Translation | None:
         """Return what an operator is by this rule; None if it is not what the rule is about.
@@ -115,7 +106,7 @@ class Rule:
             inputs += places
             indexed = op.is_list(name)
             names += [f"{role}[{i}]" if indexed else role for i in range(len(places))]
-            layout = layouts.get(role, layouts.get(_base(role)))
+            layout = layouts.get(role, layouts.get(base(role)))
             if layout is None and places:
                 layout = self._cast(role, op, name)
             input_layouts += [layout] * len(places)
@@ -206,7 +197,3 @@ def _value(source: Any, op: Native) -> Any:
 def _put(attrs: dict[str, Any], name: str, value: Any) -> None:
     if value is not None:
         attrs[name] = value
-
-
-def _base(name: str) -> str:
-    return name.partition("[")[0]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from amanda_contextmap.dtypes import dtype_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -16,9 +18,14 @@ if TYPE_CHECKING:
     """The type variable that ties a role to others, empty for none, and the types it may have."""
 
 
+def base(name: str) -> str:
+    """Return the name of a list for that of an element: ``inputs`` for ``inputs[0]``."""
+    return name.partition("[")[0]
+
+
 def only(type: str, name: str) -> str | None:
     """Return the one data type that an operator takes in a role; None if it takes several."""
-    _, dtypes = (parameters(type) or {}).get(name.partition("[")[0], ("", ()))
+    _, dtypes = (parameters(type) or {}).get(base(name), ("", ()))
     return next(iter(dtypes)) if len(dtypes) == 1 else None
 
 
@@ -47,7 +54,7 @@ def mismatch(
         return None
     bound: dict[str, str] = {}
     for name, dtype in tensors:
-        role = name.partition("[")[0]
+        role = base(name)
         if role not in known:
             return f"{type} takes no {role}"
         variable, dtypes = known[role]
@@ -56,19 +63,13 @@ def mismatch(
         if variable and bound.setdefault(variable, dtype) != dtype:
             return f"{type} takes no {bound[variable]} with {dtype}"
     for name, value in numbers.items():
-        parameter = known.get(name.partition("[")[0])
+        parameter = known.get(base(name))
         if parameter is None or not parameter[0]:
             continue
-        dtype = bound.setdefault(parameter[0], _dtype_of(value))
+        dtype = bound.setdefault(parameter[0], dtype_of(_elements(value)))
         if not all(_holds(dtype, element) for element in _elements(value)):
             return f"{type} takes no {dtype} with {value!r}"
     return None
-
-
-def _dtype_of(value: Any) -> str:
-    """Return the data type of a number that stands for a tensor among no others."""
-    kinds = {type(element) for element in _elements(value)}
-    return "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
 
 
 def _elements(value: Any) -> Iterable[Any]:

@@ -19,6 +19,7 @@ from onnx import defs, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from amanda_contextmap.onnx_map import OnnxMap
+from amanda_contextmap.schema import base
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,9 +61,9 @@ def assert_in_schema(
     assert defs.has(type), f"ONNX has no operator {type}"
     schema = defs.get_schema(type)
     inputs = {parameter.name for parameter in schema.inputs}
-    unknown = {_base(role) for role in roles} - inputs
+    unknown = {base(role) for role in roles} - inputs
     assert not unknown, f"{type} has no inputs {sorted(unknown)}, but {sorted(inputs)}"
-    unknown = {_base(name) for name in attrs} - inputs - set(schema.attributes)
+    unknown = {base(name) for name in attrs} - inputs - set(schema.attributes)
     assert not unknown, f"{type} has no attributes {sorted(unknown)}"
     known = [parameter.name for parameter in schema.outputs]
     given = list(outputs)
@@ -91,17 +92,17 @@ def reference(
     arrays = [np.asarray(array) for array in inputs]
     given: dict[str, dict[int, Array]] = {}
     for role, array in zip(roles, arrays, strict=True):
-        given.setdefault(_base(role), {})[_index(role)] = array
+        given.setdefault(base(role), {})[_index(role)] = array
     own, numbers = {}, {}
     for name, value in attrs.items():
-        if _base(name) in schema.attributes:
+        if base(name) in schema.attributes:
             tensor = schema.attributes[name].type == defs.OpSchema.AttrType.TENSOR
             own[name] = numpy_helper.from_array(_tensor(value)) if tensor else value
         else:
-            dtype = _dtype(schema, _base(name), attrs, dict(zip(roles, arrays, strict=True)))
+            dtype = _dtype(schema, base(name), attrs, dict(zip(roles, arrays, strict=True)))
             numbers[name] = _number(name, value, dtype)
     for name, array in numbers.items():
-        given.setdefault(_base(name), {})[_index(name)] = array
+        given.setdefault(base(name), {})[_index(name)] = array
     feeds: dict[str, Array] = {}
     places: list[str] = []
     for parameter in schema.inputs:
@@ -166,10 +167,6 @@ def _dtype_name(type: str) -> str:
     return {"float": "float32", "double": "float64"}.get(name, name)
 
 
-def _base(name: str) -> str:
-    return name.partition("[")[0]
-
-
 def _index(name: str) -> int:
     found = re.search(r"\[(\d+)\]$", name)
     return 0 if found is None else int(found[1])
@@ -184,7 +181,7 @@ def _dtype(
     kinds = {parameter.name: parameter.type_str for parameter in schema.inputs}
 
     def related(other: str) -> bool:
-        return kinds.get(_base(other)) == kinds[name]
+        return kinds.get(base(other)) == kinds[name]
 
     for other, tensor in tensors.items():
         if related(other):
@@ -204,7 +201,7 @@ def _number(name: str, value: Any, dtype: Any) -> Array:
     Raises:
         ValueError: it is none of that data type.
     """
-    array = np.array(value, dtype, ndmin=_base(name) == "K")
+    array = np.array(value, dtype, ndmin=base(name) == "K")
     if array.dtype.kind in "iub" and not np.array_equal(array.ravel(), np.ravel(value)):
         raise ValueError(f"{name}={value} is no {array.dtype}, which its relatives are")
     return array

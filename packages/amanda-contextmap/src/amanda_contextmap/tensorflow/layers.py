@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from amanda_contextmap.contraction import einstein_sum
 from amanda_contextmap.layout import CHANNELS_LAST, MATRIX
 from amanda_contextmap.rule import axis, constant, rule
+from amanda_contextmap.tensorflow.spatial import activation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,16 +62,11 @@ _BATCHED = _product("x", "y", "adj_x", "adj_y")
 # Normalization
 
 
-def _activation(op: Native) -> Layout | None:
-    data_format: str = op.get("data_format", "NHWC")
-    return None if data_format.startswith("NC") else CHANNELS_LAST
-
-
 _BATCH_NORM = rule(
     "BatchNormalization",
     "X=x scale=scale B=offset input_mean=mean input_var=variance",
     outputs="Y",
-    layouts={"X": _activation, "Y": _activation},
+    layouts={"X": activation, "Y": activation},
     epsilon="epsilon",
     momentum=lambda op: 1 - op.get("exponential_avg_factor", 1.0),
     training_mode=lambda op: int(op.value("is_training")),

@@ -28,7 +28,8 @@ def _channels_first(op: Native) -> bool:
     return data_format.startswith(("NC", "CHANNELS_FIRST"))
 
 
-def _activation(op: Native) -> Layout | None:
+def activation(op: Native) -> Layout | None:
+    """Return the layout of what has a batch, channels and axes of space."""
     return None if _channels_first(op) else CHANNELS_LAST
 
 
@@ -148,7 +149,7 @@ def _conv(
         "X=input W=filter",
         attributes,
         outputs="Y",
-        layouts={"X": _activation, "W": kernel, "Y": _activation, **layouts},
+        layouts={"X": activation, "W": kernel, "Y": activation, **layouts},
         when=when,
         group=groups,
     )
@@ -168,7 +169,7 @@ def _conv_transpose(when: Condition | None = None) -> Rule:
         "X=out_backprop W=filter",
         _transposed_convolution,
         outputs="Y",
-        layouts={"X": _activation, "W": KERNEL_IO, "Y": _activation},
+        layouts={"X": activation, "W": KERNEL_IO, "Y": activation},
         when=when,
     )
 
@@ -204,8 +205,8 @@ def _ends_over_one_axis(op: Native) -> bool:
 
 def _without_first(op: Native) -> Layout:
     """Return the layout that has two axes of space, the first one of size one, as one."""
-    squeezed, activation = Squeezed(_first_of_space(op)), _activation(op)
-    return squeezed if activation is None else Chain(squeezed, activation)
+    squeezed, turned = Squeezed(_first_of_space(op)), activation(op)
+    return squeezed if turned is None else Chain(squeezed, turned)
 
 
 def _dilated(op: Native) -> Mapping[str, Any]:
@@ -263,7 +264,7 @@ def _max_pool(when: Condition | None = None) -> Rule:
         when=when,
         ignores="Targmax include_batch_in_index",  # of the indices, which are hidden
         outputs="Y",
-        layouts={"X": _activation, "Y": _activation},
+        layouts={"X": activation, "Y": activation},
         dilations=lambda op: [1] * (op.rank("input") - 2),
     )
 
@@ -275,7 +276,7 @@ def _average_pool(data: str, when: Condition | None = None) -> Rule:
         _pool(data),
         when=when,
         outputs="Y",
-        layouts={"X": _activation, "Y": _activation},
+        layouts={"X": activation, "Y": activation},
         count_include_pad=0,
     )
 
@@ -330,7 +331,7 @@ def _blocks(type: str, **attrs: Any) -> Rule:
         type,
         "input=input",
         outputs="output",
-        layouts={"input": _activation, "output": _activation},
+        layouts={"input": activation, "output": activation},
         blocksize="block_size",
         **attrs,
     )

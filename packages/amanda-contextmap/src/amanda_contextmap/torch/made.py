@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda_contextmap.dtypes import CODES, as_number
+from amanda_contextmap.dtypes import CODES, as_number, dtype_of
 from amanda_contextmap.native import dtype_name
 from amanda_contextmap.rule import rule
 from amanda_contextmap.torch.conditions import same_dtype
@@ -27,10 +27,7 @@ def _of_default(op: Native) -> bool:
 def _dtype(op: Native, *numbers: Any) -> str:
     """Return the data type that it is told, else that of its numbers."""
     dtype = op.get("dtype")
-    if dtype is not None:
-        return dtype_name(dtype)
-    kinds = {type(number) for number in numbers}
-    return "float32" if float in kinds else "bool" if kinds == {bool} else "int64"
+    return dtype_of(numbers) if dtype is None else dtype_name(dtype)
 
 
 def _range(op: Native) -> Mapping[str, Any]:
