@@ -203,6 +203,13 @@ remove_batch_dim: Callable[[Tensor, int, int, int], Tensor] = _find(
 )
 entered_vmap: Any = _find("torch._functorch.vmap.vmap_increment_nesting")
 
+# ---- Tensors and containers of them.
+
+# The layout of tensors that oneDNN keeps in an order of its own.
+mkldnn: torch.layout = _find("torch._mkldnn")
+# What lies in containers that programs have registered, among other ones.
+tree_leaves: Callable[[Any], list[Any]] = _find("torch.utils._pytree.tree_leaves")
+
 # ---- Compiled code.
 
 

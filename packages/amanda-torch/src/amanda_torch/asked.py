@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING
 
 from amanda.driving import NOTHING, Ask, Forward
 
-from amanda_torch._internals import (
-    is_wrapped,
-    unwrap_if_dead,
-    unwrapped,
-)
-from amanda_torch.batches import UNBATCHED, layers
+from amanda_torch._internals import unwrap_if_dead
+from amanda_torch.batches import UNBATCHED, innermost, layers
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -67,9 +63,7 @@ class _Kept:
         tensor = self._tensor
         if unwrap_if_dead(tensor) is tensor:
             return tensor
-        while is_wrapped(tensor):
-            tensor = unwrapped(tensor)
-        found = batches.of_sample(tensor, self._layers)
+        found = batches.of_sample(innermost(tensor), self._layers)
         assert found is not None
         return found
 

@@ -111,6 +111,13 @@ class Batches:
         return current_level() - above
 
 
+def innermost(tensor: Tensor) -> Tensor:
+    """Return the tensor that transforms of ``torch.func`` have wrapped, itself if none has."""
+    while is_wrapped(tensor):
+        tensor = unwrapped(tensor)
+    return tensor
+
+
 def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
     """List the wrappings of a tensor by ``vmap``, the outermost first.
 

@@ -18,9 +18,8 @@ import torch
 from amanda import Operator, UnsupportedError
 from amanda.driving import Held, Source, numbered
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from amanda_torch._internals import compiler_settings, output_graph
+from amanda_torch._internals import compiler_settings, output_graph, tree_leaves
 from amanda_torch.dispatch import canonical_type
 from amanda_torch.values import value
 

@@ -8,16 +8,10 @@ import torch
 from amanda.driving import TensorInfo
 from torch import Tensor
 
-from amanda_torch._internals import (
-    batch_dim,
-    current_level,
-    is_batched,
-    is_wrapped,
-    level_of,
-    unwrapped,
-)
+from amanda_torch._internals import current_level, mkldnn
+from amanda_torch.batches import innermost, layers
 
-_DENSE = frozenset((torch.strided, torch._mkldnn))  # type: ignore[attr-defined]
+_DENSE = frozenset((torch.strided, mkldnn))
 # Types whose strided tensors are told by shape, dtype and device alone, once for all that share
 # them: tools ask about every tensor of every execution.
 _PLAIN = frozenset((Tensor, torch.nn.Parameter))
@@ -26,20 +20,18 @@ _KNOWN = 4096
 
 def describe(tensor: Tensor) -> TensorInfo:
     """Tell shape, dtype, size and device of a tensor."""
-    within = current_level() is not None
     dense = type(tensor) in _PLAIN and tensor.layout is torch.strided and not tensor.is_nested
-    if dense and not within:
+    if dense and current_level() is None:
         return _plain(tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad)
-    stored, mapped = _stored(tensor) if within else (tensor, ())
     is_dense = tensor.layout in _DENSE and not tensor.is_nested
     return TensorInfo(
         _shape(tensor),
         _dtype_name(tensor.dtype),
-        _nbytes(stored),
+        _nbytes(innermost(tensor)),
         _device_name(tensor.device),
         is_dense,
         tensor.requires_grad,
-        mapped,
+        tuple((layer.level, layer.size) for layer in layers(tensor, below_autograd=True)),
     )
 
 
@@ -72,17 +64,6 @@ def _nbytes(stored: Tensor) -> int | None:
     elif stored.layout not in _DENSE and not stored.is_nested:  # compressed by rows or columns
         stored = stored.values()
     return stored.nbytes if isinstance(stored.nbytes, int) else None
-
-
-def _stored(tensor: Tensor) -> tuple[Tensor, tuple[tuple[int, int], ...]]:
-    """Return what holds the elements within torch.func, and the dimensions vmap hides, by level."""
-    mapped = []
-    while is_wrapped(tensor):
-        inner = unwrapped(tensor)
-        if is_batched(tensor):
-            mapped.append((level_of(tensor), inner.shape[batch_dim(tensor)]))
-        tensor = inner
-    return tensor, tuple(mapped)
 
 
 @functools.cache

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from amanda import AmandaWarning, UnsupportedError
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from amanda_torch._internals import ops_module
+from amanda_torch._internals import ops_module, tree_leaves
 from amanda_torch.thread import KEY, intercept, intercepting, local
 
 if TYPE_CHECKING:

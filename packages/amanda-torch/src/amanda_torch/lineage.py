@@ -12,13 +12,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from amanda_torch._internals import (
-    DisableTorchFunction,
-    StorageWeakRef,
-    has_storage,
-    is_wrapped,
-    unwrapped,
-)
+from amanda_torch._internals import DisableTorchFunction, StorageWeakRef, has_storage
+from amanda_torch.batches import innermost
 from amanda_torch.extents import Extent, extent_of
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.signature import outputs_of
@@ -212,6 +207,5 @@ def _memory_of(tensors: Sequence[Tensor]) -> Iterator[int]:
 
 def _storage(tensor: Tensor) -> tuple[Any, Tensor] | None:
     """Return the memory of a tensor, and the tensor as it is without what transforms wrap it in."""
-    while is_wrapped(tensor):
-        tensor = unwrapped(tensor)
+    tensor = innermost(tensor)
     return (tensor.untyped_storage(), tensor) if has_storage(tensor) else None
