@@ -199,9 +199,8 @@ class General:
             self._identity.contexts.numbering,
             operator,
             gradient,
-            bounded=not (signature.is_view or signature.reshapes),
+            bounded=signature.can_be_bounded,
             writes=signature.writes,
-            may_pass=not signature.writes,
             backward=plan.backward,
         )
 

@@ -28,10 +28,13 @@ class Rerun:
     Args:
         call: the execution.
         substituted: the operator's inputs, as the routine is given them.
-        first: the operator's own run, whose gradient stays, on these inputs; what the routine
-            gets of it when it runs the operator on them. None if there is no such gradient.
-        ran: what that gave.
-        ran_otherwise: what another run gave, the first of them.
+        first: the operator's own run, whose gradient stays; it serves the routine, too, when that
+            runs the operator on these inputs. None if there is no such gradient.
+        given: what that run is given for these inputs.
+
+    Attributes:
+        ran: what that run gave; None if the routine has not asked for it.
+        ran_otherwise: what the first one of other runs gave.
     """
 
     def __init__(

@@ -36,6 +36,10 @@ class Signature:
         state: positions of arguments that it may write to besides, such as running means.
         repeatable: whether running it twice does no more than running it once.
         opaque: whether it is code of the program, which may write to anything that it is given.
+
+    Args:
+        names: those of its arguments, in their order.
+        variadic: whether the last of these stands for all further positional arguments.
     """
 
     tensor_places: tuple[int, ...] = ()
@@ -59,14 +63,8 @@ class Signature:
     def tensors(self, args: Args, kwargs: Kwargs) -> list[Tensor]:
         """List the tensors among the arguments, lists flattened; no destinations (``out=``)."""
         found: list[Tensor] = []
-        for value in args:
-            if isinstance(value, Tensor):
-                found.append(value)
-            elif type(value) in (list, tuple):
-                found += [element for element in value if isinstance(element, Tensor)]
-        for name, value in kwargs.items():
-            if name in self.out:
-                continue
+        given = (*args, *(v for k, v in kwargs.items() if k not in self.out)) if kwargs else args
+        for value in given:
             if isinstance(value, Tensor):
                 found.append(value)
             elif type(value) in (list, tuple):
@@ -105,6 +103,11 @@ class Signature:
         if self.returns == 0:
             return None
         return tensors[0] if self.returns == 1 else tuple(tensors)
+
+    @property
+    def can_be_bounded(self) -> bool:
+        """Tell whether a boundary may lie around it, which views do not stay linked through."""
+        return not (self.is_view or self.reshapes)
 
     @property
     def outputs_of(self) -> Callable[[Any], list[Tensor]]:

@@ -134,7 +134,7 @@ def _looking_back(plan: Plan, form: Form, identity: Identity) -> Strategy:
     """Make what watches the gradient of an operator that writes nowhere, where it has one."""
     watched = General(plan, form, identity)
     unwatched = _around(plan, form, identity)
-    bounded = not (form.signature.is_view or form.signature.reshapes)
+    bounded = form.signature.can_be_bounded
 
     def look(
         engine: Engine,

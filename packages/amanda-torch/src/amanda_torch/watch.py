@@ -71,9 +71,8 @@ class Watch(Unwatched):
         operator: the operator.
         gradient: watches the gradient as a whole, if a tool wants that.
         bounded: whether it may do so by boundaries.
-        may_pass: whether the operator may give what it was given, other than by writing to it.
-        backward: whether a tool wants the backward operators.
         writes: whether the operator writes to tensors of the program.
+        backward: whether a tool wants the backward operators.
     """
 
     _has_given = False
@@ -92,18 +91,16 @@ class Watch(Unwatched):
         operator: Operator,
         gradient: Gradient | None,
         bounded: bool,
-        may_pass: bool,
-        backward: bool,
         writes: bool,
+        backward: bool,
     ) -> None:
         self._engine = engine
         self._numbering = numbering
         self._operator = operator
         self._gradient = gradient
         self._boundary = gradient if bounded else None
-        self._may_pass = may_pass
-        self._backward = backward
         self._writes = writes
+        self._backward = backward
         self.kept = None if gradient is None else gradient.kept
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
@@ -123,8 +120,11 @@ class Watch(Unwatched):
         return self._from(given)
 
     def passes(self, outputs: Sequence[Tensor]) -> bool:
-        """Tell whether the operator gave what it was given, as dropout does in evaluation."""
-        if not (self._may_pass and self._boundary is not None and alias(outputs, self._given)):
+        """Tell whether the operator gave what it was given, as dropout does in evaluation.
+
+        One that writes to it, and gives it for that reason, does not pass it on.
+        """
+        if self._writes or self._boundary is None or not alias(outputs, self._given):
             return False
         if self._boundary.is_bounded:
             return True
