@@ -13,6 +13,7 @@ import numpy as np
 
 from amanda_tools.activations import read_tensors
 from amanda_tools.formats import Saving
+from amanda_tools.place import source_text
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -93,8 +94,7 @@ class Change(Saving[Changed], amanda.Tool):
 
     def report(self) -> str:
         """Tell how many outputs are changed, and in which file that is written."""
-        saved = "" if self._saved is None else f"; {self._saved.state}"
-        return f"{type(self).__name__.lower()}: {self.found()}{saved}"
+        return self.and_saved(f"{type(self).__name__.lower()}: {self.found()}")
 
     def on_exit(self) -> None:
         """Say so if the place did not run."""
@@ -115,8 +115,7 @@ class Change(Saving[Changed], amanda.Tool):
 
     def _insert(self, ctx: amanda.OpContext) -> None:
         op = ctx.op
-        source = None if op.source is None else str(op.source)
-        self._changed[op.id] = Changed(op.id, op.type, op.scope, source, self.tokens)
+        self._changed[op.id] = Changed(op.id, op.type, op.scope, source_text(op), self.tokens)
         self.insert(ctx)
 
     def fitting(self, ctx: amanda.OpContext, values: Array) -> Array:

@@ -107,9 +107,7 @@ class Comparison(Pictured[Difference]):
         By default as much is allowed as at any operator, and rounding where code was compiled.
         """
         equal = _bytes_equal(one, other)
-        absolute = relative = 0.0 if equal else np.inf
-        if one.shape == other.shape:
-            absolute, relative = distance(one.ravel(), other.ravel())
+        absolute, relative = distance(one, other)
         most = max((row.allowed for row in self._differences), default=LEAST_ROUNDING)
         if is_compiled:
             most = max(most, rounding(str(one.dtype), str(other.dtype)))

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import amanda
-import numpy as np
 
 from amanda_tools.charts import bars
 from amanda_tools.distance import check_tolerance, distance, is_over, rounding
 from amanda_tools.formats import Saving
 from amanda_tools.pictures import Pictured
+from amanda_tools.place import source_text
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -132,8 +132,7 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
                 (r.id, r.direction, r.operators, r.relative, r.absolute) for r in differ[:_SHOWN]
             ]
             shown.append(table_of(titles, cells))
-        said = f"compiled: {self.found()}"
-        return [*shown, said if self._saved is None else f"{said}; {self._saved.state}"]
+        return [*shown, self.and_saved(f"compiled: {self.found()}")]
 
     def on_enter(self, driver: amanda.Driver) -> None:
         """Have compiled code compared with its operators from now on."""
@@ -157,15 +156,12 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
     def _tell(self, held: Held) -> None:
         operator, absolute, relative = held.operator, 0.0, 0.0
         if held.expected is not None:
-            absolute = relative = np.inf
-            if held.expected.shape == held.found.shape:
-                absolute, relative = distance(held.expected.ravel(), held.found.ravel())
-        source = operator.source
+            absolute, relative = distance(held.expected, held.found)
         row = CompiledCode(
             id=operator.id,
             type=operator.type,
             scope=operator.scope,
-            source=None if source is None else str(source),
+            source=source_text(operator),
             operators=held.operators,
             differs=held.differs,
             direction=held.direction,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 
 from amanda_tools.execution import Execution, Kind, Tensors
-from amanda_tools.place import Place
+from amanda_tools.place import Place, source_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,8 +68,7 @@ class _Site:
     def __init__(
         self, ctx: amanda.OpContext, place: Place, forward: Place, direction: Direction
     ) -> None:
-        source = ctx.op.source
-        self.source = None if source is None else str(source)
+        self.source = source_text(ctx.op)
         self.driver = ctx.driver
         self.place = place
         self.forward = forward
@@ -160,14 +159,14 @@ class Executions(amanda.Tool):
             ctx.insert_after_backward_op(tell, grad_inputs=[])
 
     def _forward(self, ctx: amanda.OpContext) -> None:
-        begin, end = self._routines(self._site(ctx))
-        ctx.insert_before_op(begin)
-        ctx.insert_after_op(end)
+        site = self._site(ctx)
+        ctx.insert_before_op(self._beginning(site))
+        ctx.insert_after_op(self._ending(site))
 
     def _backward(self, ctx: amanda.OpContext) -> None:
-        begin, end = self._routines(self._site(ctx))
-        ctx.insert_before_backward_op(begin)
-        ctx.insert_after_backward_op(end)
+        site = self._site(ctx)
+        ctx.insert_before_backward_op(self._beginning(site))
+        ctx.insert_after_backward_op(self._ending(site))
 
     def _site(self, ctx: amanda.OpContext) -> _Site:
         state = ctx.state(self)
@@ -183,9 +182,10 @@ class Executions(amanda.Tool):
                 sites[operator] = _Site(ctx, Place.of(operator), forward, "backward")
         return sites[operator]
 
-    def _routines(self, site: _Site) -> tuple[Callable[..., None], Callable[..., None]]:
-        driver, thread, direction = site.driver, self._thread, site.direction
-        describe, running = driver.describe, site.running
+    def _beginning(self, site: _Site) -> Callable[..., None]:
+        """Return the routine that reads the clock last before an operator."""
+        driver, thread, running = site.driver, self._thread, site.running
+        describe, direction = driver.describe, site.direction
 
         def begin(*tensors: Any) -> None:
             entered = perf_counter_ns()
@@ -209,6 +209,13 @@ class Executions(amanda.Tool):
                 driver.synchronize(inputs.device)
             execution.start = start = perf_counter_ns()
             self.overhead += start - entered
+
+        return begin
+
+    def _ending(self, site: _Site) -> Callable[..., None]:
+        """Return the routine that reads it first after the operator, and tells of the execution."""
+        driver, thread, running = site.driver, self._thread, site.running
+        describe, direction = driver.describe, site.direction
 
         def end(*tensors: Any) -> None:
             now = perf_counter_ns()
@@ -250,7 +257,7 @@ class Executions(amanda.Tool):
             if around:
                 around[-1].inside += left - execution.entered
 
-        return begin, end
+        return end
 
 
 def _leave(around: deque[_Running], execution: _Running) -> None:

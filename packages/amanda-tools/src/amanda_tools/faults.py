@@ -201,9 +201,7 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
 
     def report(self) -> list[RenderableType]:
         """Show the first faults as a table, and tell how many were injected."""
-        said = f"faults: {self.found()}"
-        if self._saved is not None:
-            said += f"; {self._saved.state}"
+        said = self.and_saved(f"faults: {self.found()}")
         titles = ("Fault", "Execution", "Element", "Bit", "Before", "After")
         rows = [
             (f.id, f.iteration, f.element, f.bit, f.before, f.after) for f in self._faults[:_SHOWN]

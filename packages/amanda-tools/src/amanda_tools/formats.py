@@ -87,6 +87,10 @@ class Saving(Findings[_Row]):
         """
         self._saved = None if out is None else Saved(out, self.endings)
 
+    def and_saved(self, said: str) -> str:
+        """Add to a line of a report in which file that is, if it is in one."""
+        return said if self._saved is None else f"{said}; {self._saved.state}"
+
     def open(self) -> None:
         """Make the file, which leaving the scope does otherwise.
 

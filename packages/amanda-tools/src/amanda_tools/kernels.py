@@ -122,9 +122,7 @@ class Kernels(Pictured[OperatorKernel], Saving[OperatorKernel], amanda.Tool):
 
     def report(self) -> list[RenderableType]:
         """Show the kernels that took most, and tell how many there were."""
-        said = f"kernels: {self.found()}"
-        if self._saved is not None:
-            said += f"; {self._saved.state}"
+        said = self.and_saved(f"kernels: {self.found()}")
         rows = sorted(self._rows.values(), key=lambda row: -row.time)[:_SHOWN]
         titles = ("Kernel", "Operator", "Device", "Launches", "Time")
         cells = [(r.kernel, r.id, r.device, r.launches, nanoseconds(r.time)) for r in rows]

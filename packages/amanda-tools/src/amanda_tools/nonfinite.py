@@ -14,6 +14,7 @@ from amanda_tools.charts import bars
 from amanda_tools.finiteness import FINITE, INF, NAN, Look, is_float, worst_number
 from amanda_tools.formats import Saving
 from amanda_tools.pictures import Pictured
+from amanda_tools.place import source_text
 from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
@@ -228,11 +229,10 @@ class _Site:
     def __init__(
         self, tool: NanWatch, ctx: amanda.OpContext, operator: amanda.Operator, names: list[str]
     ) -> None:
-        source = ctx.op.source
         self.tool = tool
         self.ctx = ctx
         self.operator = operator
-        self.source = None if source is None else str(source)
+        self.source = source_text(ctx.op)
         self.forward = ctx.op.id
         self.direction = "forward" if ctx.is_forward() else "backward"
         self.names = names

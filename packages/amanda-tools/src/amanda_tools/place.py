@@ -80,6 +80,11 @@ def labels(models: Iterable[Model | None]) -> dict[Model, str]:
     return called
 
 
+def source_text(operator: Operator) -> str | None:
+    """Return file and line of the program's code that runs an operator; None if nobody can tell."""
+    return None if operator.source is None else str(operator.source)
+
+
 def paths(places: Iterable[Place]) -> dict[Place, tuple[str, ...]]:
     """Return the modules around each operator, outermost first.
 

@@ -280,8 +280,7 @@ class Profile(Saving[OperatorProfile], amanda.Tool):
             summary += f"; {apart} of warm-up are not in it"
         if self._chrome is not None:
             summary += f"; {self._chrome.state} opens in https://ui.perfetto.dev"
-        if self._saved is not None:
-            summary += f"; {self._saved.state}"
+        summary = self.and_saved(summary)
         slowest = self.slowest()
         if not slowest:
             return [summary]

@@ -16,6 +16,7 @@ import numpy as np
 from amanda_tools.charts import bars
 from amanda_tools.formats import Saving, text_of
 from amanda_tools.pictures import Pictured
+from amanda_tools.place import source_text
 
 if TYPE_CHECKING:
     import os
@@ -151,9 +152,7 @@ class Record(Pictured[Recorded], Saving[Recorded], amanda.Tool):
 
     def report(self) -> list[RenderableType]:
         """Tell how much was recorded, and where it is."""
-        said = f"record: {self.found()}"
-        if self._saved is not None:
-            said += f"; {self._saved.state}"
+        said = self.and_saved(f"record: {self.found()}")
         if self._unseen:
             said += f"; no values are known of {len(self._unseen):,} operators"
         return [said]
@@ -198,13 +197,12 @@ class _Site:
     def __init__(
         self, tool: Record, ctx: amanda.OpContext, direction: str, names: Sequence[str] | None
     ) -> None:
-        source = ctx.op.source
         self.tool = tool
         self.ctx = ctx
         self.operator = ctx.op
         self.direction = direction
         self.names = names
-        self.source = None if source is None else str(source)
+        self.source = source_text(ctx.op)
         self.executions = 0
 
     def record(self, *tensors: Any) -> None:

@@ -189,9 +189,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
     def report(self) -> str:
         """Tell the totals, and what is not in them."""
         total = self.total()
-        lines = [f"flops: {_found(total)}"]
-        if self._saved is not None:
-            lines[0] += f"; {self._saved.state}"
+        lines = [self.and_saved(f"flops: {_found(total)}")]
         if total.uncounted:
             lines.append(f"no formula: {_listed(total.uncounted)}")
         if total.uncounted_backward:

@@ -11,6 +11,7 @@ import amanda
 from amanda_tools.findings import ended_early, field_names
 from amanda_tools.formats import Saving, csv_of
 from amanda_tools.graph.network import Edge, Network, Node
+from amanda_tools.place import source_text
 
 if TYPE_CHECKING:
     import os
@@ -112,9 +113,9 @@ class Graph(Network, Saving[Edge], amanda.Tool):
         op = ctx.op
         if op.opt_in or ctx.driver.purpose(op) != "model":
             return
-        source = None if op.source is None else str(op.source)
         names = list(ctx.input_names)
-        self._nodes.setdefault(op.id, Node(op.id, op.type, op.scope, source, names, ctx.parameters))
+        node = Node(op.id, op.type, op.scope, source_text(op), names, ctx.parameters)
+        self._nodes.setdefault(op.id, node)
         for index, (name, tensor) in enumerate(zip(names, ctx.inputs, strict=True)):
             producers = ctx.producers(index)
             info = None if tensor is None else ctx.describe(tensor)

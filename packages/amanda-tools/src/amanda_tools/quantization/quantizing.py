@@ -77,8 +77,7 @@ class Quantizing(SavingScales, amanda.Tool):
     def report(self) -> list[Table | str]:
         """Show a line for each tensor, and how many there are."""
         name = re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()  # as the command has it
-        saved = "" if self._saved is None else f"; {self._saved.state}"
-        return [_table(self.rows()), f"{name}: {self.found()}{saved}"]
+        return [_table(self.rows()), self.and_saved(f"{name}: {self.found()}")]
 
     @abc.abstractmethod
     def _choose(self, operand: Operand, place: Place) -> Known | None:
