@@ -20,6 +20,7 @@ from amanda_torch._internals import (
     transforms_active,
     unwrapped,
 )
+from amanda_torch.straight import in_graph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -137,8 +138,7 @@ def layers(tensor: Tensor, below_autograd: bool = False) -> list[Layer]:
 
 def _graph_level(tensor: Tensor) -> int:
     """Return the level of the innermost graph that a tensor is in, 0 outside of all transforms."""
-    while not tensor.requires_grad and is_wrapped(tensor):
-        tensor = unwrapped(tensor)
+    tensor = in_graph(tensor)
     return level_of(tensor) if tensor.requires_grad and is_wrapped(tensor) else 0
 
 
