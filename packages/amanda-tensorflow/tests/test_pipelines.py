@@ -4,6 +4,7 @@ import contextlib
 import warnings
 
 import amanda
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,6 +60,10 @@ def by_a_one_shot_iterator():
         session.run(v1.data.make_one_shot_iterator(data().map(product)).get_next())
 
 
+def by_a_layer():
+    assert len(list(data().map(keras.layers.Dense(2, use_bias=False)))) == 4
+
+
 PROGRAMS = {
     "loop": in_a_loop,
     "nested": in_a_nested_function,
@@ -67,6 +72,7 @@ PROGRAMS = {
     "loop in a function": lambda: looping(data()),
     "session": in_a_session,
     "one shot": by_a_one_shot_iterator,
+    "layer": by_a_layer,
 }
 
 
@@ -102,6 +108,20 @@ def test_nothing_is_said_of_what_only_arranges_data():
     with said(0), amanda.apply(Count()):
         for _ in data().map(lambda x: tf.cast(x, tf.float64) * 2.0).batch(2):
             pass
+
+
+def test_nothing_is_said_of_how_keras_takes_batches_out_of_arrays():
+    """A tool that wants the lookups of embeddings is not told of those of Keras."""
+    with said(0), amanda.apply(Count("GatherV2")):
+        keras.Sequential([keras.layers.Flatten()]).predict(X, verbose=0)
+
+
+def test_it_is_said_of_lookups_by_the_program():
+    table = tf.constant(X)
+    lookups = tf.data.Dataset.range(4).map(lambda index: tf.gather(table, index))
+    told = pytest.warns(amanda.AmandaWarning, match="nothing of GatherV2")
+    with told, amanda.apply(Count("GatherV2")):
+        list(lookups)
 
 
 def test_nothing_is_said_without_tools():

@@ -79,7 +79,8 @@ class Pipelines:
             dataset = waiting.pop()
             waiting += dataset._inputs()
             for wrapper in dataset._functions():
-                self._called(wrapper.function.graph, engine)
+                if not _takes_batches(wrapper._func):
+                    self._called(wrapper.function.graph, engine)
 
     def _called(self, graph: Any, engine: Engine) -> None:
         self._look(_types_in(graph), engine, "tf.data")
@@ -97,6 +98,15 @@ class Pipelines:
                     "runs; loop over the dataset in Python, and call them in a tf.function there"
                 )
                 return
+
+
+def _takes_batches(function: Any) -> bool:
+    """Tell whether a function is one by which Keras takes batches out of what it is given.
+
+    These are local to functions of Keras, so that no program gives them to a dataset.
+    """
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    return str(module).partition(".")[0] == "keras" and "<locals>" in name
 
 
 def _types_in(graph: Any) -> frozenset[str]:
