@@ -153,6 +153,41 @@ def test_outputs_are_told_from_inputs_in_every_layout(kind):
     assert pruned().all()
 
 
+def of_experts(x, weight):  # each expert takes eight rows
+    return functional.grouped_mm(x, weight.mT, offs=torch.tensor([8, 16], dtype=torch.int32))
+
+
+@pytest.mark.parametrize(
+    "product",
+    [
+        of_experts,
+        lambda x, weight: x.view(2, 8, 8) @ weight.mT,
+        lambda x, weight: torch.zeros(2, 8, 16).to(x).baddbmm_(x.view(2, 8, 8), weight.mT),
+    ],
+    ids=["experts", "matmul", "baddbmm_"],
+)
+def test_each_matrix_of_several_has_outputs_of_its_own(product):
+    model, tool = nn.Module(), MagnitudePruning(0.25, "filter")
+    model.weight = nn.Parameter(torch.ones(2, 16, 8).bfloat16())
+    model.weight.data[0, :8] = 0.5  # a quarter of all outputs, those of the first matrix alone
+    x = torch.randn(16, 8).bfloat16()
+    expected = product(x, model.weight.detach().masked_fill(model.weight.detach() < 1, 0))
+    with amanda.apply(tool):
+        found = product(x, model.weight)
+        found.float().sum().backward()
+    assert torch.equal(found.flatten(), expected.flatten())
+    assert torch.equal(model.weight.grad == 0, model.weight < 1)
+    tool.make_permanent(model)
+    assert torch.equal(model.weight == 0, model.weight.grad == 0)
+
+
+def test_a_vector_is_pruned_along_its_inputs():
+    vector, tool = nn.Parameter(torch.tensor([4.0, 1.0, 3.0, 2.0])), VectorWisePruning()
+    with amanda.apply(tool):
+        (torch.ones(3, 4) @ vector).sum().backward()
+    assert vector.grad.tolist() == [3, 0, 3, 0]
+
+
 def test_layers_that_have_no_groups_are_left_alone():
     model, tool = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 2)), VectorWisePruning()
     with amanda.apply(tool):

@@ -328,10 +328,27 @@ def test_operators_that_add_to_a_product_at_once_are_quantized():
     with amanda.apply(Quantize(0, "dynamic", activation_bits=4)):
         found = torch.baddbmm(bias, left, right), torch.addbmm(bias[0], left, right)
         found = *found, torch.addmv(bias[0, :, 0], X, W[0])
+        found = *found, bias.clone().baddbmm_(left, right)
     left, right = by_tensor(left, (0, 15)), by_tensor(right, (0, 15))
     expected = torch.baddbmm(bias, left, right), torch.addbmm(bias[0], left, right)
     vector = by_tensor(W[0], (0, 15))
-    assert_equal(found, (*expected, torch.addmv(bias[0, :, 0], left[0], vector)))
+    expected = *expected, torch.addmv(bias[0, :, 0], left[0], vector)
+    assert_equal(found, (*expected, expected[0]))
+
+
+def test_experts_of_a_mixture_are_quantized_as_weights():
+    weight, x = torch.nn.Parameter(torch.randn(2, 16, 8).bfloat16()), torch.randn(16, 8).bfloat16()
+    ends = torch.tensor([8, 16], dtype=torch.int32)
+    tool = Quantize(4)
+    with amanda.apply(tool):
+        found = F.grouped_mm(x, weight.mT, offs=ends)
+    (row,) = tool.rows()
+    scale = weight.detach().float().abs().amax((0, 2)) / 7.5
+    assert torch.equal(torch.tensor(row.scale), scale)
+    rounded = torch.fake_quantize_per_channel_affine(
+        weight.detach().float(), scale, torch.zeros(16), 1, -8, 7
+    )
+    assert torch.equal(found, F.grouped_mm(x, rounded.bfloat16().mT, offs=ends))
 
 
 def test_a_weight_that_an_embedding_shares_is_not_rounded_for_good():

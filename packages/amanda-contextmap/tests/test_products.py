@@ -16,8 +16,10 @@ def test_factors_are_inputs_that_onnx_names():
 
 
 def test_what_onnx_lacks_is_told_under_the_name_that_tools_see():
-    first, second = Factor(summed=-1), Factor(summed=-2)
-    assert products()["torch::baddbmm"] == {"batch1": first, "batch2": second}
+    first, second = Factor(channel=-2, summed=-1), Factor(channel=-1, summed=-2)
+    for type in ("torch::baddbmm", "torch::baddbmm_"):
+        assert products()[type] == {"batch1": first, "batch2": second}
+    assert products()["torch::_grouped_mm"] == {"self": first, "mat2": second}
 
 
 def test_what_computes_some_types_as_one_is_told_with_a_way_out():

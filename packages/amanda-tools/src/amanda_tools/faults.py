@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import amanda
 import numpy as np
 from amanda.driving import numbered
+from amanda_contextmap import products
 
 from amanda_tools.bits import NUMBERS, flipped, positions
 from amanda_tools.charts import bars
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 Target = Literal["weights", "activations", "gradients"]
 
-# What computes in a model: faults of these are what papers report.
-LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention", "LSTM", "GRU", "RNN")
 _KEPT = 10_000  # faults whose rows are kept; all are counted
 _SHOWN = 10
 
@@ -168,8 +167,9 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         self._keys: dict[str, int] = {}  # how many operators there are of each scope and type
         self._lock = threading.Lock()
         register = self.add_inst_for_gradient if target == "gradients" else self.add_inst_for_op
-        register(self._analyze, ops=ops or LAYERS, scopes=scopes)
-        refuse_hidden(self, ops or LAYERS, scopes)
+        types = ops or list(products())  # what computes in a model: papers report faults of these
+        register(self._analyze, ops=types, scopes=scopes)
+        refuse_hidden(self, types, scopes)
 
     def rows(self) -> list[Fault]:
         """Return the faults that were injected, the first 10,000 of them."""

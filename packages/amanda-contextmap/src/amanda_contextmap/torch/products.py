@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from amanda_contextmap.products import Factor, Factors, Whole
 
-# ONNX has none that multiply and add at once but of matrices.
-PRODUCTS: dict[str, Factors] = {
-    "baddbmm": {"batch1": Factor(summed=-1), "batch2": Factor(summed=-2)},
-    "addbmm": {"batch1": Factor(), "batch2": Factor()},
+_LEFT, _RIGHT = Factor(channel=-2, summed=-1), Factor(channel=-1, summed=-2)
+# ONNX has none that multiply and add at once but of matrices, and none of groups of rows.
+_ADDED: dict[str, Factors] = {
+    "baddbmm": {"batch1": _LEFT, "batch2": _RIGHT},
+    "addbmm": {"batch1": Factor(channel=-2), "batch2": Factor(channel=-1)},
     "addmv": {"mat": Factor(channel=0, summed=-1), "vec": Factor()},
+}
+PRODUCTS: dict[str, Factors] = {
+    **_ADDED,
+    **{f"{type}_": factors for type, factors in _ADDED.items()},
+    "_grouped_mm": {"self": _LEFT, "mat2": _RIGHT},
 }
 
 # What PyTorch runs in the place of layers of a transformer that are evaluated.

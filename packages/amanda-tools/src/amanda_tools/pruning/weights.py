@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import warnings
+from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 import numpy as np
@@ -23,8 +24,57 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# The operators with weights, and which of their inputs that may be.
-_WEIGHTS = {"Conv": "W", "ConvTranspose": "W", "Gemm": "AB", "MatMul": "AB"}
+_LEFT, _RIGHT = (-2, -1), (-1, -2)
+# The operators with weights: which of their inputs these may be, and the axes there of outputs and
+# of inputs.
+_WEIGHTS = {
+    "Conv": {"W": (0, 1)},
+    "ConvTranspose": {"W": (1, 0)},
+    "Gemm": {"A": (0, 1), "B": (0, 1)},
+    "MatMul": {"A": _LEFT, "B": _RIGHT},
+    "torch::_grouped_mm": {"self": _LEFT, "mat2": _RIGHT},
+    "torch::addbmm": {"batch1": _LEFT, "batch2": _RIGHT},
+    "torch::addmv": {"mat": _LEFT},
+    "torch::baddbmm": {"batch1": _LEFT, "batch2": _RIGHT},
+}
+_WEIGHTS |= {f"{type}_": inputs for type, inputs in _WEIGHTS.items() if "add" in type}
+
+
+class _Layout(NamedTuple):
+    """A layout tells how the outputs of a weight are brought ahead of its inputs.
+
+    Attributes:
+        order: the operator's axes in the order in which they lie then.
+        outputs: how many of them are those of outputs, which become one: each matrix of a batch
+            has outputs of its own.
+    """
+
+    order: Sequence[int]
+    outputs: int
+
+    @classmethod
+    def of(cls, ctx: amanda.OpContext, index: int) -> _Layout:
+        """Return that of an operator's input, as ONNX has it."""
+        rank = len(ctx.describe(ctx.inputs[index]).shape or ())
+        if rank == 1:  # a vector has inputs alone
+            return cls([0], 0)
+        ends = _WEIGHTS[ctx.op.type][ctx.input_names[index]]
+        out, into = (axis % rank for axis in ends)
+        rest = [axis for axis in range(rank) if axis not in (out, into)]
+        if min(ends) < 0:  # a matrix, or several of them
+            return cls([*rest, out, into], rank - 1)
+        return cls([out, into, *rest], 1)
+
+    def outputs_first(self, array: Array) -> Array:
+        """Return the operator's input as (outputs, inputs, ...)."""
+        turned = array.transpose(self.order)
+        outputs, rest = turned.shape[: self.outputs], turned.shape[self.outputs :]
+        return turned.reshape(prod(outputs), *rest)
+
+    def as_given(self, array: Array, shape: Sequence[int]) -> Array:
+        """Return what has outputs first in the shape in which the operator is given it."""
+        turned = array.reshape([shape[axis] for axis in self.order])
+        return np.ascontiguousarray(turned.transpose(np.argsort(self.order)))
 
 
 class _Layer:
@@ -33,24 +83,20 @@ class _Layer:
     Attributes:
         weight: its value when its mask was last chosen, outputs first.
         mask: whether each element is kept, outputs first.
-        axes: the axes of the operator's input that lie first and second there.
         copies: the masks that routines are given.
     """
 
-    def __init__(self, operator: amanda.Operator, weight: Array, axes: tuple[int, int]) -> None:
+    def __init__(self, operator: amanda.Operator, weight: Array, layout: _Layout) -> None:
         self.operator = operator
-        self.axes = axes
-        self.weight = self.outputs_first(weight)
+        self.shape = weight.shape
+        self.layout = layout
+        self.weight = layout.outputs_first(weight)
         self.mask = np.ones(self.weight.shape, bool)
         self.copies = Copies()
 
-    def outputs_first(self, array: Array) -> Array:
-        """Return the operator's input with its axis of outputs first, and that of inputs second."""
-        return np.moveaxis(array, self.axes, (0, 1))
-
     def as_given(self) -> Array:
         """Return the mask in the layout in which the operator is given the weight."""
-        return np.ascontiguousarray(np.moveaxis(self.mask, (0, 1), self.axes))
+        return self.layout.as_given(self.mask, self.shape)
 
     def row(self) -> PrunedLayer:
         """Return what there is to say of the layer."""
@@ -138,7 +184,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
             self.run_on_parameters(model)
             for number, weight in self._taking.items():
                 layer = self._layers[number]
-                layer.weight = layer.outputs_first(weight)
+                layer.weight = layer.layout.outputs_first(weight)
         finally:
             self._taking = None
         self._choose(list(self._layers.values()))
@@ -177,10 +223,9 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
             parameter = ctx.parameter(index)
         if index is None or parameter is None:
             return
-        axes = _axes(ctx, index)
         number = self._numbers.of(parameter.source)
         if number not in self._layers:
-            layer = _Layer(ctx.op, ctx.value(index), axes)
+            layer = _Layer(ctx.op, ctx.value(index), _Layout.of(ctx, index))
             if not self.prunes(layer.weight):
                 return
             self._layers[number] = layer
@@ -213,17 +258,6 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
     @staticmethod
     def _kept(tensor: Any, mask: Any, xp: Any) -> Any:
         return xp.where(mask, tensor, xp.zeros_like(tensor))
-
-
-def _axes(ctx: amanda.OpContext, index: int) -> tuple[int, int]:
-    """Return the axes of outputs and of inputs in a weight, as ONNX has it."""
-    name = ctx.input_names[index]
-    if ctx.op.type == "ConvTranspose":
-        return 1, 0
-    rank = len(ctx.describe(ctx.inputs[index]).shape or ())
-    if ctx.op.type == "MatMul" and name == "B":
-        return rank - 1, rank - 2
-    return (rank - 2, rank - 1) if ctx.op.type == "MatMul" else (0, 1)
 
 
 def least(scores: Array, sizes: Array, sparsity: float) -> Array:
