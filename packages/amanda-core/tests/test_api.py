@@ -174,6 +174,11 @@ class TestTool:
         with pytest.raises(TypeError, match="is not a name"):
             Tool().add_inst_for_op(print, ops=["conv2d", type])
 
+    @pytest.mark.parametrize("glob", ["conv*", "conv?d", "conv[12]d"])
+    def test_ops_are_no_globs(self, glob):
+        with pytest.raises(TypeError, match=r"no globs, .* list the types"):
+            Tool().add_inst_for_op(print, ops=[glob])
+
     @pytest.mark.parametrize(
         "use",
         [
@@ -193,6 +198,17 @@ class TestTool:
     def test_an_analysis_routine_must_be_callable(self):
         with pytest.raises(TypeError, match="'conv2d' is not callable"):
             Tool().add_inst_for_op("conv2d")
+
+    def test_an_analysis_routine_runs_when_it_is_called(self):
+        async def coroutine(ctx):
+            ctx.insert_after_op(print)
+
+        def generator(ctx):
+            yield ctx.insert_after_op(print)
+
+        for routine in (coroutine, generator):
+            with pytest.raises(TypeError, match=f"{routine.__name__}.* write an ordinary function"):
+                Tool().add_inst_for_op(routine)
 
 
 class TestContext:

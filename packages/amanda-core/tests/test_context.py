@@ -261,6 +261,17 @@ class TestInsertions:
         assert f"takes no {option!r}; did you mean {nearest!r}?" in str(caught.value)
         assert "a/conv2d" in str(caught.value)
 
+    def test_an_option_of_other_points_is_refused_as_one(self):
+        with pytest.raises(amanda.ActionError, match="there is no 'original' at this point"):
+            analyze(lambda ctx: ctx.insert_before_op(lambda *ts: None, original=True))
+
+    def test_a_routine_of_which_a_call_runs_nothing_is_refused(self):
+        async def coroutine(*tensors):
+            pass
+
+        with pytest.raises(amanda.ActionError, match=r"coroutine at before_op of .*a/conv2d"):
+            analyze(lambda ctx: ctx.insert_before_op(coroutine))
+
     def test_an_option_unlike_any_other_is_refused_without_a_guess(self):
         with pytest.raises(amanda.ActionError, match=r"the routine takes no 'zebra'$"):
             analyze(lambda ctx: ctx.insert_before_op(lambda *ts: None, zebra=1))

@@ -11,6 +11,7 @@ import amanda
 import pytest
 from amanda import AmandaError, Tool
 from amanda.driving import known_drivers
+from amanda.testing.scopes import in_a_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy_backend import framework
@@ -81,6 +82,54 @@ class TestApply:
 
         assert [run(), run()] == [18, 18]
         assert squared(tensor(3)).array == 9
+
+    @pytest.mark.parametrize("kind", ["generator", "coroutine", "generator of a coroutine"])
+    def test_it_decorates_no_function_whose_code_runs_after_the_call(self, kind):
+        def generator():
+            yield
+
+        async def coroutine():
+            pass
+
+        async def both():
+            yield
+
+        function = {"generator": generator, "coroutine": coroutine}.get(kind, both)
+        with pytest.raises(TypeError, match=rf"{function.__name__}.* write a with statement in it"):
+            amanda.disabled()(function)
+
+    def test_it_may_be_entered_again(self):
+        scope = amanda.apply(Multiplying())
+        for _ in range(2):
+            with scope:
+                assert squared(tensor(3)).array == 18
+                with scope:
+                    assert squared(tensor(3)).array == 18
+                assert squared(tensor(3)).array == 18
+            assert squared(tensor(3)).array == 9
+
+    def test_each_thread_is_in_its_own(self):
+        scope, found = amanda.apply(Multiplying()), []
+
+        def elsewhere():
+            with scope:
+                found.append(squared(tensor(3)).array)
+            found.append(squared(tensor(3)).array)
+
+        with scope:
+            in_a_thread(elsewhere)
+            assert squared(tensor(3)).array == 18
+        assert found == [18, 9]
+
+    def test_left_in_another_thread_it_stays_as_it_is(self):
+        scope = amanda.apply(Multiplying())
+        with scope:
+            with pytest.raises(AmandaError, match="leave it in the thread that entered it"):
+                in_a_thread(lambda: scope.__exit__(None, None, None))
+            assert squared(tensor(3)).array == 18
+        assert squared(tensor(3)).array == 9
+        with pytest.raises(AmandaError, match="is left that is not entered"):
+            scope.__exit__(None, None, None)
 
     def test_tools_are_told_when_it_is_left(self):
         log = []

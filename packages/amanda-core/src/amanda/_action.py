@@ -138,6 +138,10 @@ def checked_options(
         try:
             signature.bind_partial(**{option: None})
         except TypeError:
+            if option in known:
+                raise ActionError(
+                    f"{where}: there is no {option!r} at this point, and the routine takes none"
+                ) from None
             near = difflib.get_close_matches(option, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise ActionError(f"{where}: the routine takes no {option!r}{hint}") from None

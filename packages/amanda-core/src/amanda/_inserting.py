@@ -21,6 +21,7 @@ from amanda._forward import Ask
 from amanda._observation import TensorT
 from amanda._operator import Execution
 from amanda._published import PublishedMethods
+from amanda._routine import runs_later
 from amanda._subscription import View
 
 Routine: TypeAlias = Callable[..., Any]
@@ -50,6 +51,11 @@ class Inserting(PublishedMethods[TensorT]):
         )
         if not callable(routine):
             raise ActionError(f"{where}: the routine is not callable")
+        if runs_later(routine):
+            raise ActionError(
+                f"{where}: the routine is a generator or a coroutine, of which a call runs "
+                "nothing; insert an ordinary function"
+            )
         if point not in POINTS[now.view]:
             allowed = ", ".join(p.value for p in POINTS[now.view])
             inserting = next(view for view, points in POINTS.items() if point in points)

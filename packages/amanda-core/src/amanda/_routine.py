@@ -5,6 +5,7 @@ A scope that a routine opens is its own: its tools, and only they, are active th
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,3 +75,12 @@ def in_routine() -> bool:
     """Tell whether this thread is running a routine that has not opened a scope of its own."""
     tool, restore = _thread.running.now
     return tool is not None and restore is None
+
+
+def runs_later(function: Callable[..., Any]) -> bool:
+    """Tell whether to call a function runs nothing of it yet, as of generators and coroutines."""
+    return (
+        inspect.isgeneratorfunction(function)
+        or inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amanda._audience import Active
+from amanda._block import LEFT_ELSEWHERE, Block
 from amanda._context import OpContext
 from amanda._discovery import FrameworkWatch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
@@ -67,14 +68,13 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-@contextlib.contextmanager
-def apply(*tools: Tool) -> Iterator[None]:
+def apply(*tools: Tool) -> Block:
     """Make tools active in this thread, with all they depend on, for a ``with`` block.
 
     Scopes nest: inside, the tools of the outer scope come first. Leaving restores exactly what
-    was before. Usable as a decorator too. What takes turns in a thread (tasks of asyncio, a
-    generator that holds a scope) runs under the tools of all scopes that are open then. In a
-    scope that a routine opens its tools, and only they, are active.
+    was before. Usable as a decorator too, and more than once. What takes turns in a thread (tasks
+    of asyncio, a generator that holds a scope) runs under the tools of all scopes that are open
+    then. In a scope that a routine opens its tools, and only they, are active.
 
     Raises:
         TypeError: an argument is not a tool.
@@ -94,6 +94,11 @@ def apply(*tools: Tool) -> Iterator[None]:
                 f"a tool is equal to itself alone, but {type(tool).__name__} defines __eq__; "
                 "if it is a dataclass, write @dataclass(eq=False)"
             )
+    return Block(lambda: _applied(tools))
+
+
+@contextlib.contextmanager
+def _applied(tools: Sequence[Tool]) -> Iterator[None]:
     process = os.getpid()
     scope = Scope()
     contexts: ByOperator[OpContext] = ByOperator()  # in use where it is outermost, or becomes that
@@ -177,18 +182,14 @@ def in_order(roots: Iterable[Tool], present: Sequence[Tool] = ()) -> list[Tool]:
     return order
 
 
-@contextlib.contextmanager
-def enabled() -> Iterator[None]:
+def enabled() -> Block:
     """Have the active tools at work again within a ``disabled()`` block."""
-    with _switched(lambda state: replace(state, enabled=True)):
-        yield
+    return Block(lambda: _switched(lambda state: replace(state, enabled=True)))
 
 
-@contextlib.contextmanager
-def disabled() -> Iterator[None]:
+def disabled() -> Block:
     """Have no tool at work in this thread for a ``with`` block."""
-    with _switched(lambda state: replace(state, enabled=False)):
-        yield
+    return Block(lambda: _switched(lambda state: replace(state, enabled=False)))
 
 
 def is_enabled() -> bool:
@@ -196,18 +197,14 @@ def is_enabled() -> bool:
     return _thread.state.enabled
 
 
-@contextlib.contextmanager
-def cache_enabled() -> Iterator[None]:
+def cache_enabled() -> Block:
     """Keep what analysis routines decide, within a ``cache_disabled()`` block."""
-    with _switched(lambda state: replace(state, caching=True)):
-        yield
+    return Block(lambda: _switched(lambda state: replace(state, caching=True)))
 
 
-@contextlib.contextmanager
-def cache_disabled() -> Iterator[None]:
+def cache_disabled() -> Block:
     """Ask the analysis routines anew at every execution, for a ``with`` block."""
-    with _switched(lambda state: replace(state, caching=False)):
-        yield
+    return Block(lambda: _switched(lambda state: replace(state, caching=False)))
 
 
 def is_cache_enabled() -> bool:
@@ -266,11 +263,8 @@ def _take_off(layer: _Layer) -> None:
     A generator or a task of asyncio may leave its block before a later one is left.
     """
     layers = _thread.layers
-    if layer not in layers:
-        raise AmandaError(
-            "a block of Amanda's is left in another thread than it was entered in, where it stays "
-            "active; leave it in the thread that entered it"
-        )
+    if layer not in layers:  # what has entered it was freed in another thread
+        raise AmandaError(LEFT_ELSEWHERE)
     index = layers.index(layer)
     state = layer.before
     for later in layers[index + 1 :]:

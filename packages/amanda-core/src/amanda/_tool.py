@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from amanda._errors import AmandaError
 from amanda._operator import ByOperator
+from amanda._routine import runs_later
 from amanda._subscription import Analyze, Subscription, View
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _ToolT = TypeVar("_ToolT", bound="Tool")
 Names: TypeAlias = Iterable[str] | None  # all there are for None
+_GLOB = frozenset("*?[")
 
 
 class _SetByInit:
@@ -299,6 +301,11 @@ class Tool:
         """Register an analysis routine, with the options of a subscription."""
         if not callable(callback):
             raise TypeError(f"{self.name}: the analysis routine {callback!r} is not callable")
+        if runs_later(callback):
+            raise TypeError(
+                f"{self.name}: the analysis routine {callback!r} is a generator or a coroutine, "
+                "of which a call runs nothing; write an ordinary function"
+            )
         called = ("types", "modules") if view is View.MODULE else ("ops", "scopes")
         types, globs = map(self._names, called, (ops, scopes))
         self.subscriptions.append(Subscription(self, callback, view, types, globs, **options))
@@ -311,4 +318,9 @@ class Tool:
         for name in found or ():
             if not isinstance(name, str):
                 raise TypeError(f"{self.name}: {option} is a list of names, {name!r} is not a name")
+            if option == "ops" and not _GLOB.isdisjoint(name):
+                raise TypeError(
+                    f"{self.name}: ops has names of types and no globs, {name!r} would select "
+                    "none; list the types, or leave ops out and look at ctx.op.type"
+                )
         return found

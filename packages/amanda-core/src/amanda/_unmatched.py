@@ -63,7 +63,7 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
         for what, names in found.items()
     ]
     if said:
-        warnings.warn("; ".join(said), AmandaWarning, stacklevel=4)
+        warnings.warn("; ".join(said), AmandaWarning, stacklevel=5)
 
 
 def _listed(name: str, near: str | None, tools: Iterable[str]) -> str:
