@@ -137,6 +137,17 @@ class TestCompare:
         assert found.only_second == ["1/clamp"]
         assert "only in the second run: 1 operators: 1/clamp" in found.report()
 
+    def test_calls_an_error_that_is_allowed_no_difference(self):
+        model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(32)))
+        other = copy.deepcopy(model)
+        for parameter in other.parameters():
+            parameter.data *= 1.01
+        found = compare(run_of(model), run_of(other), rtol=9)
+        assert found.report()[1:] == [
+            "... and 3 more layers with errors",  # 33, with what is returned
+            "compare: none of 33 tensors differs",
+        ]
+
     def test_tells_iterations_apart(self):
         def run(factors):
             def each():

@@ -185,9 +185,9 @@ class Comparison(Pictured[Difference]):
         titles = ("Layer", "Tensors", "Differ", "Relative", "Absolute", "First that differs")
         shown: list[Any] = [table_of(titles, starmap(_errors_of, wrong[:_SHOWN]))] if wrong else []
         if len(wrong) > _SHOWN:
-            shown.append(f"... and {len(wrong) - _SHOWN:,} more layers with differences")
+            shown.append(f"... and {len(wrong) - _SHOWN:,} more layers with errors")
         if wrong and len(wrong) < len(layers):
-            shown.append(f"{len(layers) - len(wrong):,} layers without any")
+            shown.append(f"{len(layers) - len(wrong):,} layers without errors")
         shown.append(f"compare: {self.found()}")
         for ids, which in ((self.only_first, "first"), (self.only_second, "second")):
             if ids:
