@@ -51,8 +51,12 @@ if BACKEND == "torch":
 else:
     import tensorflow as tf
 
+    @tf.function
+    def computed(model, x):
+        return model(x, training=False)
+
     def predict(model, x):
-        return tf.function(lambda x: model(x, training=False))(tf.constant(x))
+        return computed(model, tf.constant(x))
 
     def train(model, x, y):
         @tf.function
@@ -92,8 +96,8 @@ def look(build, folder):
     dynamic = Quantize(8, "dynamic")
     trace, activations, flops = tools.Trace(), tools.Activations(ACTIVATIONS), tools.Flops()
     arrays = {
+        "traced": predict_under(trace, model, x),  # first: it makes layers be noted
         "plain": tools.array(predict(model, x)),
-        "traced": predict_under(trace, model, x),
         "captured": predict_under(activations, model, x),
         "counted": predict_under(flops, model, x),
         "pruned": predict_under(tools.Prune(), model, x),

@@ -4,24 +4,19 @@
 """
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import keras_process
 import numpy as np
 import pytest
 from amanda_tools import compare_records
 
-PROGRAM = "keras_numerics_program.py"
-
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Where each backend wrote what was found."""
     folders = {b: tmp_path_factory.mktemp(b) for b in ("torch", "tensorflow")}
-    with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(keras_process.run, b, PROGRAM, path) for b, path in folders.items()]
-        for run in runs:
-            run.result()
+    for backend, folder in folders.items():
+        keras_process.run(backend, "keras_numerics_program.py", folder)
     return folders
 
 

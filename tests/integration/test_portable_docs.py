@@ -1,10 +1,7 @@
 """What "Writing a portable tool" shows is what happens."""
 
-import os
-import subprocess
-import sys
-
 import amanda
+import keras_process
 import pages
 import pytest
 import torch
@@ -18,11 +15,7 @@ def test_the_first_program_prints_what_is_shown(backend, tmp_path):
     _, (_, output), *_ = BLOCKS
     script = tmp_path / "prune.py"
     script.write_text(pages.program(PAGE))  # what follows the first program only defines tools
-    environment = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, check=True
-    )
-    assert result.stdout == output
+    assert keras_process.run(backend, script) == output
 
 
 def test_its_tool_has_fewer_than_thirty_lines():

@@ -1,9 +1,6 @@
 """What "Training with tools" prints, on both backends, held to plain references in PyTorch."""
 
-import os
-import subprocess
-import sys
-
+import keras_process
 import numpy as np
 import pages
 import pytest
@@ -17,12 +14,8 @@ SHOWN = "".join(block for language, block in pages.blocks(PAGE) if not language)
 def test_the_page_prints_what_it_shows(backend, tmp_path):
     script = tmp_path / "training.py"
     script.write_text(pages.program(PAGE))
-    environment = os.environ | {"KERAS_BACKEND": backend, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    ran = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, check=False
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert pages.alike(ran.stdout, SHOWN), ran.stdout
+    printed = keras_process.run(backend, script)
+    assert pages.alike(printed, SHOWN), printed
 
 
 def straight(exact, substitute):
