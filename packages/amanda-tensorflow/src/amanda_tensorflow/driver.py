@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -232,7 +233,7 @@ class TensorFlowDriver(Driver):
 
     def alike(self, types: Collection[str]) -> Collection[str]:
         """List types of nodes that are spelled like those of these types that do not exist."""
-        known = frozenset(dir(tf.raw_ops))
+        known = _known_types()
         return frozenset[str]().union(*(alike(type, known) for type in frozenset(types) - known))
 
     def check_action(self, execution: Execution, action: Action) -> None:
@@ -249,6 +250,12 @@ class TensorFlowDriver(Driver):
                 f"{action.tool.name}: {operator.named} is an argument or carries control flow, "
                 "nothing can be inserted there; choose the operators around it"
             )
+
+
+@functools.cache
+def _known_types() -> frozenset[str]:
+    """All types of nodes that this version of TensorFlow has."""
+    return frozenset(dir(tf.raw_ops))
 
 
 driver = TensorFlowDriver()
