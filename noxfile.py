@@ -48,9 +48,10 @@ INTEGRATION = [
     "safetensors",  # which scales and zero points go to
     "vl-convert-python",  # with the library that draws the charts of a report
 ]
-# A process for each core; tests of one file stay in one, since they share what is slow to make, and
-# files in their order: what lives as long as its module has ids that no later one gets.
-PARALLEL = ["--numprocesses=auto", "--maxprocesses=4", "--dist=loadfile", "--no-loadscope-reorder"]
+PROCESSES = ["--numprocesses=auto", "--maxprocesses=4"]  # one for each core
+# Tests of one file stay in one process, since they share what is slow to make, and files in their
+# order: what lives as long as its module has ids that no later one gets.
+PARALLEL = [*PROCESSES, "--dist=loadfile", "--no-loadscope-reorder"]
 PEERS = ["nnsight", "torchinfo"]
 BENCHMARKED = ["matplotlib", *PEERS, "captum", "nncf"]
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
@@ -83,7 +84,8 @@ CASES = {
         )
     ],
     "tensorflow": [
-        f"packages/amanda-tensorflow/tests/test_{name}.py" for name in ("conformance", "versions")
+        f"packages/amanda-tensorflow/tests/test_{name}.py"
+        for name in ("conformance_functions", "conformance_sessions", "versions")
     ],
 }
 ENVIRONMENT = {
@@ -200,7 +202,8 @@ def tensorflow(session: nox.Session) -> None:
     install(session, packages=("core", "tensorflow"), frameworks=("tensorflow",))
     pytest(session, "packages/amanda-tensorflow/tests")
     if not session.posargs:
-        pytest(session, "packages/amanda-tensorflow/tests/test_compiled.py", **WITHOUT_ONEDNN)
+        path = "packages/amanda-tensorflow/tests/test_compiled.py"
+        run_pytest(session, *PROCESSES, path, **WITHOUT_ONEDNN)
 
 
 @nox.session
@@ -230,7 +233,8 @@ def integration(session: nox.Session) -> None:
     )
     pytest(session, "tests/integration")
     if not session.posargs:
-        pytest(session, "tests/integration/test_flops_tensorflow.py", **WITHOUT_ONEDNN)
+        path = "tests/integration/test_flops_tensorflow.py"
+        run_pytest(session, *PROCESSES, path, **WITHOUT_ONEDNN)
 
 
 @nox.session

@@ -139,11 +139,16 @@ PROGRAMS = [
 ]
 
 
+@pytest.fixture(scope="module", params=PROGRAMS)
+def compiled(request):
+    """A program that XLA compiles, and what it gives."""
+    function = tf.function(request.param(), jit_compile=True)
+    return function, function()
+
+
 @pytest.mark.parametrize("where", FORWARD)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_a_compiled_function_gives_the_same_under_a_tool_that_looks(program, where):
-    function = tf.function(program(), jit_compile=True)
-    wanted, tool = function(), Record(at=where)
+def test_a_compiled_function_gives_the_same_under_a_tool_that_looks(compiled, where):
+    (function, wanted), tool = compiled, Record(at=where)
     with amanda.apply(tool):
         got = function()
     assert tool.ran

@@ -1,6 +1,6 @@
-"""S1 to S8, once for each way in which TensorFlow runs a graph."""
+"""S1 to S8, once for each way in which a function of TensorFlow is differentiated."""
 
-from adapters import FunctionAdapter, ReferenceVariablesAdapter, SessionAdapter, StepAdapter
+from adapters import FunctionAdapter, StepAdapter
 from amanda.testing import Conformance
 
 
@@ -10,11 +10,3 @@ class TestFunctionUnderATape(Conformance):
 
 class TestFunctionThatHoldsTheTape(Conformance):
     adapter = StepAdapter()
-
-
-class TestSessionWithResourceVariables(Conformance):
-    adapter = SessionAdapter()
-
-
-class TestSessionWithReferenceVariables(Conformance):
-    adapter = ReferenceVariablesAdapter()

@@ -190,22 +190,24 @@ class Identity:
     def test_ids_are_the_same_in_another_process(self, request: pytest.FixtureRequest) -> None:
         cls = type(self.adapter)
         file = inspect.getfile(cls)
-        here = {type(getattr(item.cls, "adapter", None)) for item in _of_classes(request.session)}
+        here = {type(getattr(item.cls, "adapter", None)) for item in _of_classes_beside(request)}
         names = sorted(other.__name__ for other in here if other.__module__ == cls.__module__)
         one, other = (_ids_in_another_process(file, *names, hash_seed=seed) for seed in ("1", "2"))
         assert len(set(one[cls.__name__])) == 3
         assert one[cls.__name__] == other[cls.__name__]
 
 
-def _of_classes(session: pytest.Session) -> list[Any]:
-    return [item for item in session.items if getattr(item, "cls", None) is not None]
+def _of_classes_beside(request: pytest.FixtureRequest) -> list[Any]:
+    """List the tests in classes of the file of the test that asks."""
+    beside: list[Any] = [item for item in request.session.items if item.path == request.path]
+    return [item for item in beside if getattr(item, "cls", None) is not None]
 
 
 @functools.cache
 def _ids_in_another_process(file: str, *names: str, hash_seed: str) -> dict[str, list[str]]:
     """Run a perceptron of each adapter in one other process, and list the ids by adapter.
 
-    All of them share the process, since many frameworks take seconds to import.
+    Those of one file share the process, since many frameworks take seconds to import.
     """
     program = (
         "import gc, importlib.util, json, sys\n"
