@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import random
 import sys
 
 import pytest
 from amanda.driving import Ids
+
+# Examples are the same in every run, and a slow machine may take its time over them.
+# ``--hypothesis-profile=default`` looks for new ones.
+with contextlib.suppress(ImportError):  # which not every session installs
+    import hypothesis
+
+    hypothesis.settings.load_profile("ci")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a module draws when it is imported does not depend on those before."""
+    if isinstance(collector, pytest.Module):
+        _draw_from(1)
 
 
 def pytest_collection_finish() -> None:
@@ -19,8 +34,34 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[object]) -> None:
+    """What several tests share does not depend on which of them is the first."""
+    if fixturedef.scope != "function":
+        _draw_from(2)
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    """Every test draws the same numbers, whatever ran before it."""
+    _draw_from(0)
+
+
+def _draw_from(seed: int) -> None:
+    """Begin all sequences of numbers that tests draw from."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed)
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(seed)  # not those of devices, which takes much longer
+    if tensorflow := sys.modules.get("tensorflow"):
+        tensorflow.random.set_seed(seed)
+
+
 @pytest.fixture(autouse=True)
 def _free_ids() -> None:
     """Models of other tests may still live, but what they are called is free again."""
-    if module := sys.modules.get("amanda_torch.driver"):
-        module.driver.identity.contexts.numbering.operators = Ids()
+    if torch := sys.modules.get("amanda_torch.driver"):
+        torch.driver.identity.contexts.numbering.operators = Ids()
+    if tensorflow := sys.modules.get("amanda_tensorflow.driver"):
+        tensorflow.driver.identities.ids = Ids()

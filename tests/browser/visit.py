@@ -5,12 +5,15 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+PATIENCE = 100  # seconds; for a slow machine
+
 
 class Visit:
     """A page that is open."""
 
     def __init__(self, browser):
         self.browser = browser
+        browser.set_script_timeout(PATIENCE)
 
     # What is seen
 
@@ -83,7 +86,8 @@ class Visit:
             "const pixels = () => [...at.querySelectorAll('canvas')].map((c) => c.toDataURL());"
             "const look = () => { const now = at.innerHTML + pixels();"
             "  if (now === last && at.querySelector('svg, canvas')) done();"
-            "  else { last = now; setTimeout(look, 80); } }; look();",
+            "  else { last = now; setTimeout(drawn, 80); } };"
+            "const drawn = () => requestAnimationFrame(() => requestAnimationFrame(look)); look();",
             self.one(selector),
         )
 
@@ -119,7 +123,7 @@ class Visit:
         field.clear()
         field.send_keys(text)
         count = self.browser.find_element(By.CSS_SELECTOR, f"{section} .count")
-        WebDriverWait(self.browser, 5).until(lambda _: bool(count.text) == bool(text))
+        WebDriverWait(self.browser, PATIENCE).until(lambda _: bool(count.text) == bool(text))
         return count.text
 
     def stop_searching(self, section):
@@ -128,12 +132,12 @@ class Visit:
         field.send_keys(Keys.CONTROL, "a")
         field.send_keys(Keys.BACKSPACE)
         count = self.browser.find_element(By.CSS_SELECTOR, f"{section} .count")
-        WebDriverWait(self.browser, 5).until(lambda _: not count.text)
+        WebDriverWait(self.browser, PATIENCE).until(lambda _: not count.text)
 
     def open(self, details):
         """Open what is closed, and wait for the table in it."""
         self.one(f"{details} > summary").click()
-        WebDriverWait(self.browser, 5).until(lambda _: self.all(f"{details} tbody tr"))
+        WebDriverWait(self.browser, PATIENCE).until(lambda _: self.all(f"{details} tbody tr"))
 
     def hover(self, element, x=0, y=0):
         """Move the pointer to an element, or so far from its middle."""

@@ -216,7 +216,7 @@ class TestEnd:
         assert process.stdout.readline() == "running\n"
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        _, shown = process.communicate(timeout=60)
+        _, shown = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGINT
         assert shown.count("KeyboardInterrupt") == 2  # once Python's, once ours
         assert "what was recorded until then" in shown

@@ -150,7 +150,7 @@ class TestEnding:
         run = start(command, *BOTH, "long.py")
         assert run.stdout.readline() == "ready\n"
         run.send_signal(number)
-        _, shown = run.communicate(timeout=60)
+        _, shown = run.communicate(timeout=300)
         assert run.returncode == -number
         assert f"trace: {len(rows(command.folder)):,} executions" in shown
         assert len(rows(command.folder)) >= 3
@@ -168,7 +168,7 @@ class TestEnding:
         run.stdout.readline()
         for _ in range(3):
             run.send_signal(signal.SIGINT)
-        _, shown = run.communicate(timeout=60)
+        _, shown = run.communicate(timeout=300)
         assert "amanda_tools/" not in shown
         assert run.returncode == -signal.SIGINT, shown
         assert "amanda/" not in shown

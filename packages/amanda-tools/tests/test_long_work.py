@@ -155,7 +155,7 @@ class TestCampaign:
         run = subprocess.Popen([sys.executable, script], text=True, **options)
         assert run.stdout.readline() == "running\n"
         run.send_signal(signal.SIGINT)
-        _, shown = run.communicate(timeout=60)
+        _, shown = run.communicate(timeout=300)
         assert run.returncode == -signal.SIGINT
         assert "KeyboardInterrupt: 2 of 5 trials" in shown
         found = json.loads((tmp_path / "found.json").read_text())
@@ -259,7 +259,7 @@ class TestCommandsOnFiles:
             )
             with open(command.folder / files[2], "w"):  # waits until it is to be read
                 process.send_signal(signal.SIGINT)
-                written = process.communicate(timeout=60)
+                written = process.communicate(timeout=300)
             assert process.returncode == -signal.SIGINT
             return written
 

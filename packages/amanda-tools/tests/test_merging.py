@@ -197,7 +197,7 @@ def test_processes_of_a_group_report_at_the_first_one_and_write_a_file_each(tmp_
         )
         for rank in (0, 1)
     ]
-    first, second = (process.communicate(timeout=100)[1] for process in processes)
+    first, second = (process.communicate(timeout=300)[1] for process in processes)
     assert [process.returncode for process in processes] == [0, 0], first + second
     assert second == ""
     # Rank 0 has 2 samples for each model, rank 1 has 4: 2 x 8 x 16 + 2 x 16 x 4 FLOPs for each.

@@ -12,6 +12,7 @@ from amanda import Driver, UnsupportedError
 from amanda.driving import Patches, alike
 
 from amanda_tensorflow import namespace, parameters, patches
+from amanda_tensorflow.graph.identity import Identities
 from amanda_tensorflow.graph.layers import layers_around
 from amanda_tensorflow.graph.node_types import STRUCTURE
 from amanda_tensorflow.graph.rows import shown_whole
@@ -66,12 +67,13 @@ class TensorFlowDriver(Driver):
     has_modules = True
 
     def __init__(self) -> None:
+        self.identities = Identities()
         self._unseen = Unseen()
         self._eager = EagerOperators(self._unseen)
         self._layers = UnseenLayers(self._unseen)
         pipelines = Pipelines(self._unseen)
         instrumenter = Instrumenter(
-            self._unseen, pipelines, self._layers, UnseenGradients(self._unseen)
+            self.identities, self._unseen, pipelines, self._layers, UnseenGradients(self._unseen)
         )
         functions, sessions = Functions(instrumenter, self._failed), Sessions(instrumenter)
         self._patches = Patches(

@@ -307,7 +307,7 @@ class Scopes:
             assert self.count(model, executions) == 1
 
     def test_two_threads_have_their_own_tools(self) -> None:
-        both_inside = threading.Barrier(2, timeout=60)
+        both_inside = threading.Barrier(2, timeout=300)
         counts = {}
         failures: list[BaseException] = []
 

@@ -39,11 +39,15 @@ class _Known:
 
 
 class Identities:
-    """This knows the operators of all graphs that are alive."""
+    """This knows the operators of all graphs that are alive.
+
+    Attributes:
+        ids: what they are called.
+    """
 
     def __init__(self) -> None:
+        self.ids = Ids()
         self._by_place: dict[str, tuple[_Known, ...]] = {}
-        self._ids = Ids()
 
     def identify(
         self,
@@ -160,11 +164,11 @@ class Identities:
 
     def _free(self, place: str) -> str:
         """Find a free id for an operator at a place."""
-        return place if place not in self._ids else self._ids.free(place.partition("#")[0], first=2)
+        return place if place not in self.ids else self.ids.free(place.partition("#")[0], first=2)
 
     def _keep(self, operator: TensorFlowOperator, place: str, keys: frozenset[Hashable]) -> None:
         """Give an operator its id, and recognize it from now on."""
-        self._ids.give(operator.id, operator)
+        self.ids.give(operator.id, operator)
         reference = weakref.ref(operator, functools.partial(self._forget, place))
         self._by_place[place] = (*self._by_place.get(place, ()), _Known(reference, keys))
 

@@ -9,7 +9,6 @@ import threading
 from typing import TYPE_CHECKING, Generic
 
 from amanda_tensorflow.decisions import decide
-from amanda_tensorflow.graph.identity import Identities
 from amanda_tensorflow.running.copies import AnyCopy, Copies, InUse
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from amanda.driving import Engine
 
     from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.graph.identity import Identities
     from amanda_tensorflow.routines.stages import Stage
     from amanda_tensorflow.running.stashed import Signature
     from amanda_tensorflow.unseen import Unseen
@@ -84,13 +84,14 @@ class Instrumenter:
 
     def __init__(
         self,
+        identities: Identities,
         unseen: Unseen,
         pipelines: Pipelines,
         layers: UnseenLayers,
         gradients: UnseenGradients,
     ) -> None:
         self.preparing = threading.RLock()
-        self._identities = Identities()
+        self._identities = identities
         self._unseen = unseen
         self._pipelines = pipelines
         self._layers = layers
