@@ -126,8 +126,9 @@ def test_the_arithmetic_of_pytorch_is_the_same_to_the_bit(tool):
 
 
 def test_a_convolution():
-    x = RANDOM.standard_normal((2, 6, 6, 3)).astype(np.float32)
-    kernel = tf.Variable(RANDOM.standard_normal((3, 3, 3, 4)).astype(np.float32))
+    random = np.random.default_rng(0)
+    x = random.standard_normal((2, 6, 6, 3)).astype(np.float32)
+    kernel = tf.Variable(random.standard_normal((3, 3, 3, 4)).astype(np.float32))
     low, high = ends(kernel.numpy(), (0, 1, 2))
     given = Given()
     with amanda.apply(Quantize(symmetric=False, arithmetic="tensorflow"), given):

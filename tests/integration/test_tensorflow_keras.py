@@ -1,9 +1,5 @@
 """Keras 3 on TensorFlow, unmodified, with tools active."""
 
-import os
-
-os.environ["KERAS_BACKEND"] = "tensorflow"
-
 import amanda
 import amanda_tensorflow  # noqa: F401
 import keras
@@ -180,7 +176,7 @@ def test_an_exception_in_a_routine_stops_the_step_cleanly():
 def test_applications(build, size, convolutions):
     keras.utils.set_random_seed(4)
     model = build(weights=None, input_shape=(size, size, 3), classes=10)
-    x = RANDOM.normal(size=(2, size, size, 3)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(2, size, size, 3)).astype(np.float32)
     plain = model.predict(x, verbose=0)
     watch = Record("Conv2D")
     with amanda.apply(watch):

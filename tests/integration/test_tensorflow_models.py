@@ -12,7 +12,6 @@ from amanda.testing.probes import Count, Watch, scale
 from mtcnn.stages import StageONet, StagePNet, StageRNet
 
 v1 = tf.compat.v1
-RANDOM = np.random.default_rng(0)
 NMP = Path(basic_pitch.__file__).parent / "saved_models" / "icassp_2022" / "nmp"
 
 
@@ -42,7 +41,7 @@ class TestBasicPitch:
             ]
             fetches = {name: info.name for name, info in signature.outputs.items()}
             (feed,) = [info.name for info in signature.inputs.values()]
-            audio = RANDOM.normal(size=(1, 43844, 1)).astype(np.float32)
+            audio = np.random.default_rng(0).normal(size=(1, 43844, 1)).astype(np.float32)
             yield lambda: session.run(fetches, {feed: audio})
 
     def test_its_convolutions_are_counted(self, run):
@@ -75,7 +74,7 @@ class TestMTCNN:
     )
     def test_observing_changes_no_bit(self, stage, size, convolutions):
         model = stage().model
-        x = RANDOM.normal(size=(2, size, size, 3)).astype(np.float32)
+        x = np.random.default_rng(0).normal(size=(2, size, size, 3)).astype(np.float32)
         plain = model.predict(x, verbose=0)
         count, shapes = Count("Conv2D"), {}
         with amanda.apply(count, shapes_of_weights(shapes)):
