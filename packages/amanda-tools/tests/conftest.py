@@ -25,6 +25,17 @@ def _heeds_signals():
         signal.signal(number, handler)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _plain_terminal():
+    """What is printed does not depend on the terminal that the tests are started in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        patch.setenv("TERM", "xterm")
+        for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE"):
+            patch.delenv(name, raising=False)
+        yield
+
+
 @pytest.fixture
 def limit():
     """A ``with`` block in which a file of this process may have so many bytes: the disk is full.

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NamedTuple
@@ -203,7 +202,10 @@ class TestEnd:
         assert json.loads((command.folder / "profile.json").read_text())
 
     def test_ctrl_c_leaves_what_was_recorded_and_ends_by_the_signal(self, command):
-        endless = MODEL + "print('running', flush=True)\nwhile True: model(torch.ones(2, 4))"
+        endless = (
+            MODEL + "for _ in range(9): model(torch.ones(2, 4))\n"
+            "print('running', flush=True)\nwhile True: model(torch.ones(2, 4))"
+        )
         command.write("endless.py", endless)
         files = ["--tool", "summary:out=summary.json", "--tool", "profile:out=profile.json"]
         process = subprocess.Popen(
@@ -214,7 +216,6 @@ class TestEnd:
             text=True,
         )
         assert process.stdout.readline() == "running\n"
-        time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         _, shown = process.communicate(timeout=300)
         assert process.returncode == -signal.SIGINT

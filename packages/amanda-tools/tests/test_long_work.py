@@ -98,6 +98,8 @@ class TestProgress:
 
     def test_what_is_quick_shows_nothing(self, capsys, monkeypatch):
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        clock = types.SimpleNamespace(monotonic=lambda: 0.0)
+        monkeypatch.setattr("amanda_tools.progress.time", clock)
         with progress("counting", 2) as step:
             step()
             step()

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -180,12 +179,9 @@ distributed.destroy_process_group()
 def test_processes_of_a_group_report_at_the_first_one_and_write_a_file_each(tmp_path):
     """As ``torchrun`` starts them, with both ways to share a model, and no group by the end."""
     (tmp_path / "train.py").write_text(TRAIN)
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    keeper = store_of_torchrun(port)
+    keeper = store_of_torchrun()
     command = [sys.executable, "-m", "amanda_tools", "run", "--tool", "flops:out=f.json"]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(keeper.port)}
     shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
@@ -210,10 +206,10 @@ def test_processes_of_a_group_report_at_the_first_one_and_write_a_file_each(tmp_
     del keeper
 
 
-def store_of_torchrun(port):
+def store_of_torchrun():
     from torch.distributed import TCPStore
 
-    return TCPStore("localhost", port, is_master=True, wait_for_workers=False)
+    return TCPStore("localhost", 0, is_master=True, wait_for_workers=False)  # any free port
 
 
 def test_one_process_gathers_nothing():

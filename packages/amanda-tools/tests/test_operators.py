@@ -174,7 +174,6 @@ def on_a_terminal(folder, *arguments):
     process = subprocess.Popen(
         [sys.executable, "-m", "amanda_tools", *arguments],
         cwd=folder,
-        env={**os.environ, "COLUMNS": "80", "TERM": "xterm"},
         stdout=child,
         stderr=child,
     )
