@@ -10,7 +10,8 @@ gradients.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import functools
+from typing import TYPE_CHECKING
 
 from amanda.driving import NOTHING
 
@@ -19,11 +20,12 @@ from amanda_torch.asked import Kept
 from amanda_torch.backward import is_active, made_since, run_on_gradients
 from amanda_torch.batches import Batches
 from amanda_torch.edges import edges
-from amanda_torch.input_gradients import follow, grad_inputs_of, grad_of_current_node, way_out
+from amanda_torch.input_gradients import grad_inputs_of
 from amanda_torch.later_passes import Passes, flows
 from amanda_torch.senders import Senders
 from amanda_torch.straight import in_graph, watched
 from amanda_torch.unshown import unshown
+from amanda_torch.view_gradients import WayOut, hook_inputs, hook_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Plan
     from torch import Tensor
-    from torch.autograd.graph import GradientEdge, Node
+    from torch.autograd.graph import GradientEdge
 
     Grads = Sequence[Tensor | None]
 
@@ -128,7 +130,7 @@ class Gradient:
         def behind(grads: Grads, places: Sequence[int]) -> Grads:
             self._passes.begin()
             passed = self._on_outputs(
-                grads, execution, lambda: grad_inputs_of(inputs, places, grads, batches)
+                execution, grads, lambda: grad_inputs_of(inputs, places, grads, batches)
             )
             self._came(inputs, places, passed, batches)
             return passed
@@ -202,61 +204,15 @@ class Gradient:
             self.kept.batched_as(batches)
         for node in made:
             assert node is not None
-            places = [t.output_nr if t.grad_fn is node else None for t in results]
-            self._hook(node, places, inputs, execution, batches, ahead)
-
-    def _hook(
-        self,
-        node: Node,
-        places: Sequence[int | None],
-        inputs: Sequence[GradientEdge | None],
-        execution: Execution | None,
-        batches: Batches,
-        ahead: bool,
-    ) -> None:
-        """Watch the gradients that come in at one node, for the outputs that have ``places``."""
-        way = way_out(node, inputs) if ahead else ([], 0)
-        if way is None:
-            return
-        path, source = way
-        count = len(inputs)
-        ins, outs = batches.of_pass()
-
-        def among_inputs(grad: Tensor | None) -> list[Tensor | None]:
-            grads: list[Tensor | None] = [None] * count
-            grads[source] = grad
-            return grads
-
-        def before(grads: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-            def grad_inputs() -> list[Tensor | None]:
-                found = grad_of_current_node(path, grads)
-                return among_inputs(batches.of_sample(found, ins[source]))
-
-            passed = list(grads)
-            with batches.entered():
-                seen = [
-                    None if place is None else batches.of_sample(grads[place], wrapped)
-                    for place, wrapped in zip(places, outs, strict=True)
-                ]
-                given = self._on_outputs(seen, execution, grad_inputs)
-                for place, grad, before, wrapped in zip(places, given, seen, outs, strict=True):
-                    if place is not None and grad is not before:
-                        passed[place] = batches.of_batch(grad, wrapped)
-            return tuple(passed)
-
-        def after(grads: tuple[Tensor | None, ...], _: Any) -> tuple[Tensor | None, ...]:
-            edge, wrapped = path[-1], ins[source]
-            with batches.entered():
-                seen = batches.of_sample(grads[edge], wrapped)
-                passed = self._on_inputs(among_inputs(seen))[source]
-                if passed is seen:
-                    return grads
-                return (*grads[:edge], batches.of_batch(passed, wrapped), *grads[edge + 1 :])
-
-        if self.plan is None or self.plan.before:
-            node.register_prehook(before)
-        if ahead and self.looks_ahead:
-            follow(node, path[:-1]).register_hook(after)
+            way_out = WayOut.of(node, inputs) if ahead else None
+            if ahead and way_out is None:
+                continue
+            if self.plan is None or self.plan.before:
+                places = [t.output_nr if t.grad_fn is node else None for t in results]
+                sees = functools.partial(self._on_outputs, execution)
+                hook_outputs(node, places, way_out, batches, sees)
+            if way_out is not None and self.looks_ahead:
+                hook_inputs(node, way_out, batches, self._on_inputs)
 
     def _execution(
         self, shown: Callable[..., Execution] | None, outputs: Sequence[Tensor]
@@ -270,11 +226,15 @@ class Gradient:
         return execution
 
     def _on_outputs(
-        self,
-        grads: Grads,
-        execution: Execution | None = None,
-        grad_inputs: Callable[[], Grads] | None = None,
+        self, execution: Execution | None, grads: Grads, grad_inputs: Callable[[], Grads]
     ) -> Grads:
+        """Run routines on the gradients of the outputs, once they are decided about.
+
+        Args:
+            execution: shown for that; None where it is done.
+            grads: the gradients.
+            grad_inputs: computes those of the inputs.
+        """
         if self.plan is not None and not self.plan.before:
             return grads
         if not flows(grads) or not is_active(self._engine):

@@ -1,4 +1,4 @@
-"""What an operator sends to its inputs is computed, or found, by the way there in its graph."""
+"""What an operator sends to its inputs is computed between the boundaries that it lies between."""
 
 from __future__ import annotations
 
@@ -72,44 +72,4 @@ def _boundary_ahead(after: Node, ahead: Node | None) -> Node | None:
                     return source
                 nodes[source] = None
                 queue.append(source)
-    return None
-
-
-def grad_of_current_node(path: Sequence[int], grads: Grads) -> Tensor | None:
-    """Return what leaves at the end of a path from the node that autograd is about to run."""
-    node: Node = current_node()
-    last = follow(node, path[:-1])
-    flowing = [place for place, grad in enumerate(grads) if grad is not None]
-    source, number = last.next_functions[path[-1]]
-    assert source is not None
-    (found,) = probe(
-        [GradientEdge(node, place) for place in flowing],
-        [GradientEdge(source, number)],
-        [grads[place] for place in flowing],
-    )
-    return found
-
-
-def follow(node: Node, path: Sequence[int]) -> Node:
-    """Return the node that a path of edges leads to."""
-    for edge in path:
-        next_node, _ = node.next_functions[edge]
-        assert next_node is not None
-        node = next_node
-    return node
-
-
-def way_out(node: Node, inputs: Sequence[GradientEdge | None]) -> tuple[list[int], int] | None:
-    """Tell by which edges a gradient that comes in at ``node`` gets out, and to which input.
-
-    A view has one way out. None if it leads to none of the inputs.
-    """
-    paths: list[tuple[Node, list[int]]] = [(node, [])]
-    for node, path in paths:
-        for edge, (next_node, place) in enumerate(node.next_functions):
-            for i, source in enumerate(inputs):
-                if source is not None and (source.node, source.output_nr) == (next_node, place):
-                    return [*path, edge], i
-            if next_node is not None:
-                paths.append((next_node, [*path, edge]))
     return None
