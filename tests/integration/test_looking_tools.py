@@ -1,6 +1,8 @@
 """Activations, gradients, steering and patching, on each framework against plain NumPy."""
 
 import json
+import os
+import resource
 
 import amanda
 import keras_process
@@ -94,6 +96,35 @@ class TestActivations:
     def test_operators_and_modules_at_once_are_refused(self):
         with pytest.raises(ValueError, match="not both"):
             Activations(ops=["relu"], modules=["*"])
+
+    def test_what_does_not_fit_on_the_disk_is_said_and_ends_no_program(self, tmp_path, capsys):
+        paths = [tmp_path / "kept.npz", tmp_path / "kept.safetensors"]
+        tools = [Activations(["exp"], out=path) for path in paths]
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+        try:
+            with amanda.apply(*tools):
+                for _ in range(3):
+                    torch.zeros(100).exp()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        for tool, path in zip(tools, paths, strict=True):
+            assert tool.captures()["exp"].tolist() == [1] * 200
+            assert "File too large" in tool.report()[0]
+            assert read_tensors(path).keys() <= {"exp"}
+        assert capsys.readouterr().err.count("capturing stopped, the program goes on") == 2
+
+    def test_a_process_that_was_forked_leaves_captures_alone(self, monkeypatch):
+        with amanda.apply(tool := Activations(["exp"], capture=9)):
+            torch.zeros(2).exp()
+            with monkeypatch.context() as forked:
+                forked.setattr(os, "getpid", lambda: -1)
+                torch.ones(2).exp()
+        assert tool.captures()["exp"].tolist() == [1, 1]
+
+    def test_captures_of_nothing_are_refused(self):
+        with pytest.raises(ValueError, match="capture is 0, and has to be 1 or more"):
+            Activations(capture=0)
 
 
 class TestGradients:

@@ -24,9 +24,9 @@ class Document(Kept):
         OSError: it cannot be written there.
     """
 
-    def __init__(self, path: str | os.PathLike[str], nothing: str = "") -> None:
+    def __init__(self, path: str | os.PathLike[str], nothing: str | bytes = "") -> None:
         super().__init__(path)
-        self._nothing = nothing.encode()
+        self._nothing = nothing.encode() if isinstance(nothing, str) else nothing
         self._opened = False
 
     def open(self) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import tempfile
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+
+from amanda_tools.notice import described, say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,25 +61,41 @@ class Part(NamedTuple):
 class Captured:
     """This keeps what was captured of each operator or module, one execution after the other.
 
+    That of this process alone: one that the program forks has its own copy of this, and would write
+    to the same files. Where there is no room for more, that is said once, and what is there stays.
+
     Args:
         examples: how many to keep of each, along the first axis; None for all.
+
+    Attributes:
+        trouble: why no more is captured; None while all is well.
     """
 
     def __init__(self, examples: int | None) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="amanda_")
+        self.trouble: str | None = None
+        self._process = os.getpid()
+        self._folder = tempfile.mkdtemp(prefix="amanda_")
+        weakref.finalize(self, _remove, self._folder, self._process)
         self._examples = examples
         self._kept: dict[str, list[tuple[np.dtype[Any], tuple[int, ...]]]] = {}
 
     def add(self, name: str, array: Array) -> None:
         """Keep what one execution gave, as far as there is room for more examples."""
+        if self.trouble is not None or os.getpid() != self._process:
+            return
         kept = self._kept.setdefault(name, [])
         if self._examples is not None:
             left = self._examples - sum(shape[0] if shape else 1 for _, shape in kept)
             if left <= 0:
                 return
             array = array[:left] if array.ndim else array
-        with self._path(name).open("ab") as file:
-            file.write(np.ascontiguousarray(array).tobytes())
+        try:
+            with self._path(name).open("ab") as file:
+                file.write(np.ascontiguousarray(array).tobytes())
+        except OSError as error:
+            self.trouble = error.strerror or described(error)
+            say(f"{self._folder}: {self.trouble}; capturing stopped, the program goes on")
+            return
         kept.append((array.dtype, array.shape))
 
     def parts(self) -> Iterator[Part]:
@@ -94,4 +115,10 @@ class Captured:
 
     def _path(self, name: str) -> Path:
         number = list(self._kept).index(name)
-        return Path(self._folder.name, str(number))
+        return Path(self._folder, str(number))
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove a folder, unless this is a process that was forked from the one that uses it."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -45,8 +45,8 @@ class TensorFile(Document):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._ending = ending_of(path, ENDINGS)
-        super().__init__(path)
+        self._packed = _npz if ending_of(path, ENDINGS) == ".npz" else _safetensors
+        super().__init__(path, b"".join(self._packed([])))
 
     def save(self, parts: Iterable[Part]) -> None:
         """Have these tensors in the file.
@@ -54,8 +54,7 @@ class TensorFile(Document):
         Raises:
             ValueError: the format has no room for one.
         """
-        parts = list(parts)
-        self.write_parts(_npz(parts) if self._ending == ".npz" else _safetensors(parts))
+        self.write_parts(self._packed(list(parts)))
 
 
 def read_tensors(path: str | os.PathLike[str]) -> dict[str, Array]:

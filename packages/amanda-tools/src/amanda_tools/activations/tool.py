@@ -145,6 +145,8 @@ class Activations(Pictured[Activation], Saving[Activation], amanda.Tool):
         )
         rest = f"; the first {_SHOWN} are shown" if len(rows) > _SHOWN else ""
         where = f", captured in {self._file.state}" if self._file else ""
+        if self._captured and self._captured.trouble:
+            where += f", until there was trouble: {self._captured.trouble}"
         return [f"activations: {self.found()}{where}{rest}", table_of(titles, shown)]
 
     def open(self) -> None:

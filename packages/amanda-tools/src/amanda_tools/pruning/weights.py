@@ -69,12 +69,14 @@ class _Layout(NamedTuple):
         """Return the operator's input as (outputs, inputs, ...)."""
         turned = array.transpose(self.order)
         outputs, rest = turned.shape[: self.outputs], turned.shape[self.outputs :]
-        return turned.reshape(prod(outputs), *rest)
+        matrix: Array = turned.reshape(prod(outputs), *rest)
+        return matrix
 
     def as_given(self, array: Array, shape: Sequence[int]) -> Array:
         """Return what has outputs first in the shape in which the operator is given it."""
         turned = array.reshape([shape[axis] for axis in self.order])
-        return np.ascontiguousarray(turned.transpose(np.argsort(self.order)))
+        given: Array = np.ascontiguousarray(turned.transpose(np.argsort(self.order)))
+        return given
 
 
 class _Layer:
