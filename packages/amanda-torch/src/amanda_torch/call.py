@@ -15,7 +15,7 @@ from amanda_torch.thread import intercept, local
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from amanda import Operator
     from amanda.driving import Action, Engine
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from amanda_torch.identity import Identity
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
+
+    # Carries out the plan that it is made of, at one execution: it is given the active tools, the
+    # operator, and its arguments. It keeps none of these, since it is kept as long as they live.
+    Strategy = Callable[[Engine, Operator, Args, Kwargs], Any]
 
 # What an operator raises that cannot take what it is given.
 OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, LookupError)

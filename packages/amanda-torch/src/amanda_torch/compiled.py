@@ -20,7 +20,7 @@ from amanda.driving import Held, Source, numbered
 from torch import Tensor
 
 from amanda_torch._internals import compiler_settings, output_graph, tree_leaves
-from amanda_torch.dispatch import canonical_type
+from amanda_torch.operator_types import canonical_type
 from amanda_torch.values import value
 
 if TYPE_CHECKING:

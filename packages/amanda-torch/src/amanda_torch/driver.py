@@ -17,9 +17,10 @@ from torch import Tensor
 from amanda_torch import descriptions, processes, rows, values
 from amanda_torch._internals import disabled_torch_function, sequence_number
 from amanda_torch.compiled import check_not_held, holding
-from amanda_torch.dispatch import UNINITIALIZED, Interception, canonical_type, is_forward_type
+from amanda_torch.dispatch import Interception
 from amanda_torch.identity import Identity
 from amanda_torch.mapped_functions import MappedFunctions
+from amanda_torch.operator_types import UNINITIALIZED, canonical_type, is_forward_type
 from amanda_torch.parameters import is_parameter_itself, read_from
 from amanda_torch.patches import Patches
 from amanda_torch.permanent import StoredParameter

@@ -25,19 +25,16 @@ from amanda_torch.tracing import is_tracing
 from amanda_torch.watch import UNWATCHED, Unwatched, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from amanda import Operator
     from amanda.driving import Action, Engine, Execution, Plan
 
     from amanda_torch.asked import Kept
     from amanda_torch.identity import Identity
+    from amanda_torch.originals import Original, Result
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
-
-    # What an operator, or its replacement, returned, and the tensors that are its results.
-    Result = tuple[Any, Sequence[Tensor]]
-    Original = Callable[[Sequence[Tensor]], Result]
 
 
 class Given(NamedTuple):

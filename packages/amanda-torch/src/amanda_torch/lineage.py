@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from amanda.driving import Engine, Plan
     from torch import Tensor
 
+    from amanda_torch.call import Strategy
     from amanda_torch.signature import Args, Kwargs
-    from amanda_torch.strategies import Strategy
     from amanda_torch.targets import Form
 
 

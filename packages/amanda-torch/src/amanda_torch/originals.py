@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,12 +11,15 @@ from amanda_torch.routines import recording
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor
 
     from amanda_torch.call import Call
-    from amanda_torch.general import Original, Result
+
+    # What an operator, or its replacement, returned, and the tensors that are its results.
+    Result = tuple[Any, Sequence[Tensor]]
+    Original = Callable[[Sequence[Tensor]], Result]
 
 
 class Rerun:

@@ -35,13 +35,10 @@ if TYPE_CHECKING:
     from amanda.driving import Engine, Plan
     from torch import Tensor
 
+    from amanda_torch.call import Strategy
     from amanda_torch.identity import Identity
     from amanda_torch.signature import Args, Kwargs
     from amanda_torch.targets import Form
-
-    # Carries out the plan that it is made of, at one execution: it is given the active tools, the
-    # operator, and its arguments. It keeps none of these, since it is kept as long as they live.
-    Strategy = Callable[[Engine, Operator, Args, Kwargs], Any]
 
     # Has the gradient of an execution looked at, and gives its outputs as they are passed on: it is
     # given the active tools, the operator, what ``sequence_number()`` gave before it ran, its
