@@ -84,7 +84,7 @@ class TorchDriver(amanda.Driver):
         self.identity = Identity()
         self._interception = Interception(self.identity, self.parameter_behind)
         self._patches = Patches(self.identity, self._interception.refresh)
-        self._mapped = MappedFunctions(self)
+        self._mapped = MappedFunctions(self.identity, self)
         os.register_at_fork(after_in_child=_leave)
 
     def activate(self, engine: Engine | None) -> None:

@@ -26,9 +26,10 @@ from amanda_torch.thread import intercepting, local
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
+    from amanda import Driver
     from amanda.driving import Engine, Execution
 
-    from amanda_torch.driver import TorchDriver
+    from amanda_torch.identity import Identity
 
     Patch = tuple[Any, str, Any]
 
@@ -39,11 +40,13 @@ class MappedFunctions(driving.Patches):
     """These functions are patched while a thread has tools to which they may be operators.
 
     Args:
+        identity: knows which operator a call is.
         driver: what context maps are asked with.
     """
 
-    def __init__(self, driver: TorchDriver) -> None:
+    def __init__(self, identity: Identity, driver: Driver) -> None:
         super().__init__(self._exchanged)
+        self._identity = identity
         self._driver = driver
         self._functions: dict[str, str] = {}
         self._known: ByOperator[dict[str, bool]] = ByOperator()
@@ -85,7 +88,7 @@ class MappedFunctions(driving.Patches):
                 return function(*args, **kwargs)
             if not all(isinstance(value, _PLAIN) for value in (*args, *kwargs.values())):
                 return function(*args, **kwargs)
-            identity = self._driver.identity
+            identity = self._identity
             operator = identity.operator(form, args, kwargs, sys._getframe(1), thread)
             call = Call(engine, identity, operator, form, args, kwargs)
             if not self._is_one(call.shown(call.inputs()), engine):
