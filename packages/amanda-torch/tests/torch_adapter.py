@@ -123,7 +123,8 @@ class TorchModel(Model):
         found = torch.autograd.grad(
             output, [values[name] for name in wrt], allow_unused=True, materialize_grads=True
         )
-        return {name: grad.numpy() for name, grad in zip(wrt, found, strict=True)}
+        # The zeros that PyTorch 2.8 gives for what was not used need a gradient themselves.
+        return {name: grad.detach().numpy() for name, grad in zip(wrt, found, strict=True)}
 
     def train(self, mode: bool) -> None:
         self._network.train(mode)
