@@ -2,7 +2,7 @@
 
 import pytest
 from amanda import ActionError, Operator, RoutineError, Tool
-from amanda._action import checked_indices
+from amanda._indices import checked_indices
 from amanda.driving import Action, Point
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def run(actions, tensors, incompatible_reason=anything_goes):
 
 class TestIndices:
     def check(self, indices, count):
-        return checked_indices(indices, count, (), "inputs", "Tool: f at before_op")
+        return checked_indices(indices, count, (), "inputs")
 
     def test_none_is_all(self):
         assert self.check(None, 3) is None
@@ -67,13 +67,11 @@ class TestIndices:
             self.check([index], 2)
 
     def test_a_name_stands_for_its_index(self):
-        where = {"what": "inputs", "where": "here"}
-        assert checked_indices(["weight", 0], 2, ["input", "weight"], **where) == (1, 0)
+        assert checked_indices(["weight", 0], 2, ["input", "weight"], "inputs") == (1, 0)
 
     def test_a_name_that_is_not_known_is_refused(self):
-        where = {"what": "inputs", "where": "here"}
         with pytest.raises(ActionError, match="is none of"):
-            checked_indices(["weigth"], 1, ["weight"], **where)
+            checked_indices(["weigth"], 1, ["weight"], "inputs")
 
     def test_a_name_where_there_are_none_is_refused(self):
         with pytest.raises(ActionError, match="has to be an index"):
@@ -85,10 +83,6 @@ class TestIndices:
 
     def test_they_are_taken_on_trust_while_the_number_is_not_known(self):
         assert self.check([5, -1], None) == (5, -1)
-
-    def test_the_message_says_where(self):
-        with pytest.raises(ActionError, match="Tool: f at before_op: inputs=2"):
-            self.check([2], 2)
 
 
 class TestRoutines:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import enum
-import operator as builtin_operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, TypeAlias
 
-from amanda._errors import ActionError, RoutineError
+from amanda._errors import RoutineError
 from amanda._forward import NOTHING, Ask, Forward, original
 from amanda._operator import Operator
 from amanda._routine import call
@@ -19,8 +17,6 @@ from amanda._tool import Tool
 # Says why a substitute cannot stand for the tensor that it replaces, None if it can. The tensor is
 # None where there is nothing to compare with.
 Check: TypeAlias = Callable[[Any, Any], str | None]
-# Which tensors a routine is given: by index or by name, all of them by default.
-Indices: TypeAlias = Iterable[int | str] | None
 
 
 class Point(enum.Enum):
@@ -51,100 +47,6 @@ POINTS = {
 def name_of(routine: Callable[..., Any]) -> str:
     """Return the name of a routine for error messages."""
     return getattr(routine, "__qualname__", None) or repr(routine)
-
-
-class Said:
-    """A text for error messages is put together only where something is wrong.
-
-    Finding the program's line at which an operator is costs more than all that is checked.
-    """
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: Callable[[], str]) -> None:
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text()
-
-
-def checked_indices(
-    indices: Indices, count: int | None, names: Sequence[str], what: str, where: Said | str
-) -> tuple[int, ...] | None:
-    """Check the index list of an insertion, and return it without negative indices; None for all.
-
-    There are ``count`` tensors to choose from, None while that is not known, by their ``names`` too
-    if they have any. Messages say ``what`` the list is called and ``where`` it was given.
-
-    Raises:
-        ActionError: an index is no integer, out of range, or given twice; a name is not known.
-    """
-    if indices is None:
-        return None
-    if isinstance(indices, str) or not hasattr(indices, "__iter__"):
-        raise ActionError(f"{where}: {what} is a list of indices; write {what}=[{indices!r}]")
-    said = "{}: {}={!r}".format
-    chosen = [checked_index(i, count, names, Said(partial(said, where, what, i))) for i in indices]
-    for index in chosen:
-        if chosen.count(index) > 1:
-            raise ActionError(f"{where}: {what}={index} is given twice")
-    return tuple(chosen)
-
-
-def checked_index(
-    given: int | str, count: int | None, names: Sequence[str], said: Said | str
-) -> int:
-    """Check an index, or a name out of ``names``, as :func:`checked_indices` does, and return it.
-
-    ``said`` is what was said and where, for messages.
-    """
-    if isinstance(given, str):
-        if not names:
-            when = "" if count is not None else " before it runs, unless require_outputs=True"
-            raise ActionError(f"{said} has to be an index, there are no names{when}")
-        if given not in names:
-            raise ActionError(f"{said} is none of {list(names)}")
-        given = names.index(given)
-    try:
-        index = builtin_operator.index(given)
-    except TypeError:
-        raise ActionError(f"{said} is not an integer") from None
-    if count is None:
-        return index
-    if not -count <= index < count:
-        raise ActionError(f"{said} is out of range, there are {count}")
-    return index % count
-
-
-def checked_options(
-    routine: Callable[..., Any], options: Mapping[str, Any], known: Sequence[str], where: Said | str
-) -> None:
-    """Check that a routine takes the keyword arguments that an insertion passes on to it.
-
-    One whose signature Python cannot tell takes anything. What it does not take may be a
-    misspelling of the ``known`` options of the insertion itself.
-
-    Raises:
-        ActionError: it does not take one of them.
-    """
-    import difflib
-    import inspect
-
-    try:
-        signature = inspect.signature(routine)
-    except (TypeError, ValueError):
-        return
-    for option in options:
-        try:
-            signature.bind_partial(**{option: None})
-        except TypeError:
-            if option in known:
-                raise ActionError(
-                    f"{where}: there is no {option!r} at this point, and the routine takes none"
-                ) from None
-            near = difflib.get_close_matches(option, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ActionError(f"{where}: the routine takes no {option!r}{hint}") from None
 
 
 @dataclass(slots=True, eq=False)

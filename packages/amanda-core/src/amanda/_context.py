@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
 
-from amanda._action import Indices, Point
+from amanda._action import Point
+from amanda._indices import Indices
 from amanda._inserting import Inserting, Routine
 from amanda._observation import TensorT
 

@@ -6,18 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from amanda._action import (
-    POINTS,
-    Action,
-    Indices,
-    Point,
-    Said,
-    checked_indices,
-    checked_options,
-    name_of,
-)
+from amanda._action import POINTS, Action, Point, name_of
+from amanda._analysis import Analysis
 from amanda._errors import ActionError, UnsupportedError
 from amanda._forward import Ask
+from amanda._indices import Indices, checked_indices
 from amanda._observation import TensorT
 from amanda._operator import Execution
 from amanda._published import PublishedMethods
@@ -45,40 +38,85 @@ class Inserting(PublishedMethods[TensorT]):
 
         What is ``asked`` for of the forward side are indices too, by the kind of what they choose.
         """
-        now, option = self._now, _CHOOSES.get(point, "inputs")
-        where = Said(
-            lambda: f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
+        now = self._now
+        try:
+            chosen, asks = _checked(now, point, routine, indices, kwargs, asked)
+        except (ActionError, UnsupportedError) as error:
+            where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
+            raise type(error)(f"{where}: {error}") from None
+        now.insert(
+            Action(point, routine, now.tool, chosen, kwargs, pure, differentiable, asks, original)
         )
-        if not callable(routine):
-            raise ActionError(f"{where}: the routine is not callable")
-        if runs_later(routine):
-            raise ActionError(
-                f"{where}: the routine is a generator or a coroutine, of which a call runs "
-                "nothing; insert an ordinary function"
-            )
-        if point not in POINTS[now.view]:
-            allowed = ", ".join(p.value for p in POINTS[now.view])
-            inserting = next(view for view, points in POINTS.items() if point in points)
-            raise UnsupportedError(
-                f"{where}: an analysis of {now.view.value} inserts at {allowed}; register the "
-                f"analysis routine with {_REGISTRATION[inserting]}"
-            )
-        count, names = _choices(now.execution, option)
-        chosen = checked_indices(indices, count, names, option, where)
-        if kwargs:
-            checked_options(routine, kwargs, (option, *_OPTIONS), where)
-        asks: list[Ask] = []
-        for kind, wanted in asked.items():
-            count, names = _choices(now.execution, kind)
-            every = checked_indices(wanted, count, names, f"with_{kind}", where)
-            if every is None and count is None:
-                raise ActionError(f"{where}: with_{kind} has to list indices, {_NOT_YET}")
-            every = tuple(range(count or 0)) if every is None else every
-            asks += (Ask(kind, index) for index in every)  # type: ignore[arg-type]
-        action = Action(
-            point, routine, now.tool, chosen, kwargs, pure, differentiable, tuple(asks), original
+
+
+def _checked(
+    now: Analysis,
+    point: Point,
+    routine: Routine,
+    indices: Indices,
+    kwargs: Mapping[str, Any],
+    asked: Mapping[str, Indices],
+) -> tuple[tuple[int, ...] | None, tuple[Ask, ...]]:
+    """Return the indices of the tensors that are chosen, None for all, and what is asked for.
+
+    Raises:
+        ActionError: an index, or an option of the routine, is none.
+        UnsupportedError: routines are not inserted at this point in such an analysis.
+    """
+    if not callable(routine):
+        raise ActionError("the routine is not callable")
+    if runs_later(routine):
+        raise ActionError(
+            "the routine is a generator or a coroutine, of which a call runs nothing; insert an "
+            "ordinary function"
         )
-        now.insert(action)
+    if point not in POINTS[now.view]:
+        allowed = ", ".join(p.value for p in POINTS[now.view])
+        inserting = next(view for view, points in POINTS.items() if point in points)
+        raise UnsupportedError(
+            f"an analysis of {now.view.value} inserts at {allowed}; register the analysis routine "
+            f"with {_REGISTRATION[inserting]}"
+        )
+    option = _CHOOSES.get(point, "inputs")
+    chosen = checked_indices(indices, *_choices(now.execution, option), option)
+    _check_options(routine, kwargs, (option, *_OPTIONS))
+    asks: list[Ask] = []
+    for kind, wanted in asked.items():
+        count, names = _choices(now.execution, kind)
+        every = checked_indices(wanted, count, names, f"with_{kind}")
+        if every is None and count is None:
+            raise ActionError(f"with_{kind} has to list indices, {_NOT_YET}")
+        every = tuple(range(count or 0)) if every is None else every
+        asks += (Ask(kind, index) for index in every)  # type: ignore[arg-type]
+    return chosen, tuple(asks)
+
+
+def _check_options(routine: Routine, options: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Check that a routine takes the keyword arguments that an insertion passes on to it.
+
+    One whose signature Python cannot tell takes anything. What it does not take may be a
+    misspelling of the ``known`` options of the insertion itself.
+    """
+    if not options:
+        return
+    import difflib
+    import inspect
+
+    try:
+        signature = inspect.signature(routine)
+    except (TypeError, ValueError):
+        return
+    for option in options:
+        try:
+            signature.bind_partial(**{option: None})
+        except TypeError:
+            if option in known:
+                raise ActionError(
+                    f"there is no {option!r} at this point, and the routine takes none"
+                ) from None
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ActionError(f"the routine takes no {option!r}{hint}") from None
 
 
 # What the indices of an insertion choose from, as its parameter is called; of the others: inputs.

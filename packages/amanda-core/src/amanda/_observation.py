@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 from weakref import WeakKeyDictionary
 
-from amanda._action import checked_index, name_of
+from amanda._action import name_of
 from amanda._analysis import Analysis, Layouts, as_numpy_has_it
 from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._errors import ActionError, AmandaError, RoutineError, ValueUnavailableError
+from amanda._indices import checked_index
 from amanda._operator import Execution, Operator
 from amanda._producers import InputProducers, Producers
 from amanda._routine import call, running_tool
@@ -341,8 +342,10 @@ class Observation(dict[str, Any], Generic[TensorT]):
         return self._now.execution
 
     def _position(self, index: int | str) -> int:
-        count, names = len(self.inputs), self.input_names
-        return checked_index(index, count, names, f"{self.op.named}: input={index!r}")
+        try:
+            return checked_index(index, len(self.inputs), self.input_names, "input")
+        except ActionError as error:
+            raise ActionError(f"{self.op.named}: {error}") from None
 
     def _known(self, tensors: Sequence[Any] | None, otherwise: str) -> Sequence[Any]:
         if tensors is None:
