@@ -156,6 +156,22 @@ def test_a_framework_imported_inside_nested_scopes(site):
     """) == ["True", "None"]
 
 
+def test_tools_of_all_scopes_around_are_told_of_a_framework_that_is_imported(site):
+    site.module("gluon")
+    site.driver("gluon")
+    assert site.run("""
+        import amanda
+        class Told(amanda.Tool):
+            def on_enter(self, driver):
+                print(self.name, driver.backend)
+        outer, inner = Told(), Told()
+        outer.name, inner.name = "outer", "inner"
+        with amanda.apply(outer):
+            with amanda.apply(inner):
+                import gluon
+    """) == ["outer gluon", "inner gluon"]
+
+
 def test_a_driver_imported_by_hand_inside_a_scope_does_no_harm(site):
     site.module("gluon")
     site.driver("gluon")

@@ -10,12 +10,13 @@ whose metadata are broken.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from amanda._driver import Driver
 from amanda._errors import AmandaWarning, MissingDriverError
@@ -179,32 +180,29 @@ def leave_out(driver: Driver, failure: Exception) -> None:
         warn_once(f"tools see nothing of it: {complaint}")
 
 
-class FrameworkWatch(ImportWatch):
-    """A framework watch calls ``then`` when a framework with a driver has been imported."""
+@contextlib.contextmanager
+def framework_watch(then: Callable[[], None]) -> Iterator[None]:
+    """Open a block in which the driver of a framework that is imported is loaded.
 
-    def __init__(self, then: Callable[[], None]) -> None:
-        self._then = then
+    Then ``then`` is called.
+    """
 
-    def __enter__(self) -> None:
-        # listed now: to look them up imports modules, which must not come back here
-        super().__init__(frameworks(), self._imported)
-        self.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def behind(self) -> Sequence[Any]:
-        """List the finders to ask: not those of outer scopes, or of other threads."""
-        return [finder for finder in super().behind() if not isinstance(finder, FrameworkWatch)]
-
-    def _imported(self, framework: str) -> None:
+    def imported(framework: str) -> None:
         try:  # the program's import must not fail for what it lacks
             if (complaint := _load(framework)) is None:
-                self._then()
+                then()
             else:
                 warn_once(f"tools see nothing of it: {complaint}")
         except ImportError as missing:
             warn_once(str(missing))
+
+    # listed ahead: to look them up imports modules, which must not come back here
+    watch = ImportWatch(frameworks(), imported)
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
 
 
 def _load(framework: str) -> str | None:

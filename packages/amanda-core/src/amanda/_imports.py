@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # they take long to import
     from importlib.machinery import ModuleSpec
@@ -45,7 +45,9 @@ class ImportWatch:
         """Find a module as it would be found, and have ``then`` called after its execution."""
         if name not in self._names:
             return None
-        found = (finder.find_spec(name, path, target) for finder in self.behind())
+        finders = list(sys.meta_path)  # from which another thread may take this one
+        behind = finders[finders.index(self) + 1 :] if self in finders else finders
+        found = (finder.find_spec(name, path, target) for finder in behind)
         spec: ModuleSpec | None = next((spec for spec in found if spec is not None), None)
         if spec is None or spec.loader is None:
             return spec
@@ -58,8 +60,3 @@ class ImportWatch:
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-    def behind(self) -> Sequence[Any]:
-        """List the finders whose turn comes after this one's."""
-        finders = list(sys.meta_path)  # from which another thread may take this one
-        return finders[finders.index(self) + 1 :] if self in finders else finders

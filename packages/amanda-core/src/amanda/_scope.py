@@ -12,7 +12,7 @@ from typing import Any
 from amanda._audience import Active
 from amanda._block import LEFT_ELSEWHERE, Block
 from amanda._context import OpContext
-from amanda._discovery import FrameworkWatch, known_drivers, leave_out, loaded_drivers
+from amanda._discovery import framework_watch, known_drivers, leave_out, loaded_drivers
 from amanda._driver import Driver
 from amanda._engine import Engine
 from amanda._errors import AmandaError, DependencyCycleError
@@ -125,7 +125,7 @@ def _applied(tools: Sequence[Tool]) -> Iterator[None]:
 
     with contextlib.ExitStack() as leaving:  # every tool's turn comes, also if one fails
         try:
-            with FrameworkWatch(imported), _switched(change):
+            with framework_watch(imported), _switched(change):
                 enter()
                 yield
         except BaseException as error:
