@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 
 from amanda._action import Action
 from amanda._context import OpContext
+from amanda._context_map import Translation
 from amanda._driver import Driver
 from amanda._operator import ByOperator, Operator
 from amanda._selection import Selection, select
 from amanda._subscription import Subscription, View
 from amanda._tool import Tool
 from amanda._unmatched import Scope
-from amanda._vocabulary import Translation, context_map
+from amanda._vocabulary import context_map
 
 
 @dataclass(slots=True, eq=False)

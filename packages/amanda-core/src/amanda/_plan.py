@@ -7,6 +7,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from amanda._action import POINTS, Action, Point, name_of
+from amanda._context_map import Translation
 from amanda._errors import ActionError
 from amanda._forward import Ask
 from amanda._operator import Operator
@@ -14,7 +15,6 @@ from amanda._producers import InputProducers
 from amanda._selection import Selection
 from amanda._subscription import Subscription, View
 from amanda._tool import Tool
-from amanda._vocabulary import Translation
 
 if TYPE_CHECKING:  # which makes plans
     from amanda._engine import Engine

@@ -14,7 +14,7 @@ from amanda._subscription import Subscription, View
 from amanda._tool import Tool
 
 if TYPE_CHECKING:  # whose maps select
-    from amanda._vocabulary import Translation
+    from amanda._context_map import Translation
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ from amanda._errors import AmandaError
 from amanda._operator import ByOperator
 from amanda._routine import runs_later
 from amanda._subscription import Analyze, Subscription, View
+from amanda._vocabulary import spoken
 
 if TYPE_CHECKING:
     from amanda._driver import Driver
@@ -78,8 +79,6 @@ class Tool:
 
         It is found out when it is first asked for, which is when a scope opens.
         """
-        from amanda._vocabulary import spoken  # which selects by tools
-
         return spoken(self.namespace)
 
     @functools.cached_property  # so that a tool may have a name of its own

@@ -85,6 +85,7 @@ from amanda._action import Action, Point, name_of
 from amanda._analysis import Analysis, Layouts
 from amanda._call import Call, StagedCall
 from amanda._compiled import Alike, Held
+from amanda._context_map import Composite, ContextMap, Translation
 from amanda._discovery import (
     Announcement,
     announced,
@@ -120,7 +121,7 @@ from amanda._selection import Selection
 from amanda._subscription import Subscription, View
 from amanda._trees import leaves, tensors_in, with_tensors_in
 from amanda._unmatched import alike
-from amanda._vocabulary import Composite, ContextMap, Translation, context_map
+from amanda._vocabulary import context_map
 
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
