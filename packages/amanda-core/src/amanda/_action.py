@@ -121,13 +121,9 @@ class Action:
                 raise self.error(reason, operator) from None
         if self.original:
             assert forward.run is not None
-            run = original(forward.run, tensors, self._chosen(len(tensors)))
-            selected = [run, *selected]
+            places = range(len(tensors)) if self.indices is None else self.indices
+            selected = [original(forward.run, tensors, places), *selected]
         return selected
-
-    def _chosen(self, count: int) -> Sequence[int]:
-        """Return the indices of what it selects out of so many tensors."""
-        return range(count) if self.indices is None else self.indices
 
     def asks(self, tensors: Sequence[Any], forward: Forward) -> dict[Ask, Any]:
         """Return the tensors of the forward side that it asks for, each by its :class:`Ask`.
@@ -174,10 +170,10 @@ class Action:
         """Return ``like`` with what the routine returned in the place of what that stands for."""
         if result is None:
             return like
-        indices = range(len(like)) if self.replaces else self._chosen(len(like))
+        places = range(len(like)) if self.replaces or self.indices is None else self.indices
         found = list(like)
-        values = self.substitutes(result, len(indices), operator)
-        for index, value in zip(indices, values, strict=True):
+        values = self.substitutes(result, len(places), operator)
+        for index, value in zip(places, values, strict=True):
             if value is None:
                 continue
             reason = check(None if self.differentiable else like[index], value)

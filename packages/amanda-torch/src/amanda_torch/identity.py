@@ -238,7 +238,7 @@ class Identity:
         context, way = self._outside(frame, thread)
         visits = thread.visits
         if visits is None and context is thread.outside:
-            given = form.settings(args, kwargs)
+            given = form.signature.settings(args, kwargs, form.numeric)
             if given is not None:
                 return Turn(self._by_settings(form, way, frame, context, *given), form)
         site = self._site(context, (form.key, way), frame)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -124,9 +125,8 @@ def carries_gradient(tensor: Tensor) -> bool:
     return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
 
 
-def is_below_autograd() -> bool:
-    """Tell whether what runs is part of an operator whose gradient is its own, at this moment."""
-    return is_key_excluded(AUTOGRAD)
+is_below_autograd: Callable[[], bool] = functools.partial(is_key_excluded, AUTOGRAD)
+"""Tell whether what runs is part of an operator whose gradient is its own, at this moment."""
 
 
 def is_strided_nested(tensor: Tensor) -> bool:
@@ -193,24 +193,18 @@ def _bound(
         return substitutes
     tensors = [substitutes[i] for i in chosen]
     ahead = [] if originals is substitutes else [originals[i] for i in chosen]
+    bound: Sequence[Tensor]
     with unshown():
-        bound = _apply(watch, len(ahead), [*ahead, *tensors])
+        if transforms_active():
+            bound = _Boundary.apply(watch, len(ahead), *ahead, *tensors)  # type: ignore[no-untyped-call]
+        else:  # the same, without the search for defaults of arguments
+            bound = _apply_boundary(watch, len(ahead), *map(unwrap_if_dead, (*ahead, *tensors)))
     if len(chosen) == len(substitutes):
         return bound
     result = list(substitutes)
     for i, tensor in zip(chosen, bound, strict=True):
         result[i] = tensor
     return result
-
-
-def _apply(watch: Any, count: int, tensors: list[Tensor]) -> Sequence[Tensor]:
-    """Do what ``_Boundary.apply`` does, without the search for defaults of arguments."""
-    bound: Sequence[Tensor]
-    if transforms_active():
-        bound = _Boundary.apply(watch, count, *tensors)  # type: ignore[no-untyped-call]
-    else:
-        bound = _apply_boundary(watch, count, *map(unwrap_if_dead, tensors))
-    return bound
 
 
 def rebase(target: Tensor, source: Tensor) -> None:

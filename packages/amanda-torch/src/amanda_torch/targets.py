@@ -17,7 +17,6 @@ from amanda_torch.schema import OperatorSignature
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amanda_torch.settings import Settings
     from amanda_torch.signature import Args, Kwargs, Signature
 
     Run = Callable[..., Any]
@@ -84,10 +83,6 @@ class Form:
         for i, tensor in zip(self.places, tensors, strict=True):
             given[i] = tensor
         return tuple(given), kwargs
-
-    def settings(self, args: Args, kwargs: Kwargs) -> tuple[Settings, Sequence[str]] | None:
-        """Return what tells operators apart outside of modules, and these arguments' names."""
-        return self.signature.settings(args, kwargs, self.numeric)
 
     def form(self, args: Args, kwargs: Kwargs) -> Form:
         """Return this form: what has one form alone is its own target."""
