@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from amanda._action import Action
 from amanda._context import OpContext
-from amanda._context_map import Translation
 from amanda._driver import Driver
 from amanda._operator import ByOperator, Operator
 from amanda._selection import Selection, select
@@ -123,14 +122,6 @@ class Audience:
             self._saw(self.driver.vocabulary, scope)
             self._within[scope] = any(s.reaches(scope) for s in self._selections)
         return self._within[scope]
-
-    def looking(
-        self, view: View, operator: Operator, translations: Mapping[str, Translation]
-    ) -> list[Selection]:
-        """Return the selections of an operator, with these translations, that look at it in one
-        way."""
-        there = (s for s in self._selections if s.view is view)
-        return [s for s in there if s.looks_at(operator, translations)]
 
     def live(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """Return those of ``actions`` whose tools are still active."""

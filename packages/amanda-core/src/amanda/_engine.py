@@ -248,7 +248,10 @@ class Engine(Audience):
         return plan
 
     def _looking(self, view: View, operator: Operator) -> list[Selection]:
-        return self.looking(view, operator, self._record(operator).translations)
+        """Return the selections that look at an operator in one way."""
+        translations = self._record(operator).translations
+        there = (s for s in self._selections if s.view is view)
+        return [s for s in there if s.looks_at(operator, translations)]
 
     def _producers(self, operator: Operator) -> dict[Tool, InputProducers]:
         """Return where to note what makes an operator's inputs, by the tools that want to know."""

@@ -29,7 +29,6 @@ else:
 # The types of what flows through operators, and what schemas call it that takes more than that.
 _FLOWING = ("float", "bfloat", "complex")
 _MAIN = ("input", "X", "x")
-
 _LATER = "known before it runs; register the analysis routine with require_outputs=True"
 
 
@@ -255,8 +254,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
         return self._driver.describe(tensor)
 
     def numpy(self, tensor: Any) -> Any:
-        """Return the value of a tensor, or of a :meth:`variable`, as a NumPy array; also in a
-        routine.
+        """Return a tensor, or a :meth:`variable`, as a NumPy array; also in a routine.
 
         Types that NumPy lacks are cast to one of its own that has all their values: bfloat16 and
         those of 8 bits to float32, integers of 4 bits to those of 8. ``describe`` tells the
@@ -282,8 +280,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
 
     @property
     def xp(self) -> Any:
-        """Return the array namespace (Python array API) for the backend's tensors; also in a
-        routine."""
+        """Return the array namespace (Python array API) for tensors; also in a routine."""
         return self._driver.xp
 
     def state(self, tool: Tool) -> dict[str, Any]:

@@ -124,31 +124,12 @@ from amanda._unmatched import alike
 from amanda._vocabulary import context_map
 
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
-__all__ += ["ActiveEngine", "ByOperator", "Ids", "Operator", "Operators", "Patches"]
-__all__ += [
-    "OnImport",
-    "PrivateNames",
-    "calling_instructions",
-    "in_routine",
-    "numbered",
-    "versions_tested",
-]
-__all__ += ["Alike", "Held"]
-__all__ += ["NOTHING", "Ask", "Forward"]
+__all__ += ["ActiveEngine", "ByOperator", "Ids", "OnImport", "Operator", "Operators", "Patches"]
+__all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
+__all__ += ["NOTHING", "Alike", "Ask", "Forward", "Held", "Kernel", "Profiler"]
 __all__ += ["leaves", "tensors_in", "with_tensors_in"]
-__all__ += [
-    "InputProducers",
-    "Kernel",
-    "Layouts",
-    "Parameter",
-    "Producer",
-    "Producers",
-    "Profiler",
-    "Source",
-    "Stored",
-    "TensorInfo",
-]
-__all__ += ["calling_source", "is_program", "places_of"]
+__all__ += ["InputProducers", "Layouts", "Parameter", "Producer", "Producers"]
+__all__ += ["Source", "Stored", "TensorInfo", "calling_source", "is_program", "places_of"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]
 __all__ += ["Translation", "alike", "context_map", "name_of"]
 __all__ += ["Announcement", "announced", "entry_points_of", "frameworks"]
