@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
 
 from amanda._action import Point
 from amanda._indices import Indices
-from amanda._inserting import Inserting, Routine
+from amanda._inserting import Routine, insert
 from amanda._observation import TensorT
+from amanda._published import PublishedMethods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     Three = Callable[Concatenate[Any, Any, Any, P], Any]
 
 
-class OpContext(Inserting[TensorT]):
+class OpContext(PublishedMethods[TensorT]):
     """The context shows an operator to its analysis routines, and takes what they insert.
 
     It is also a dict, which lives as long as the operator within the outermost scope and is
@@ -85,7 +86,7 @@ class OpContext(Inserting[TensorT]):
     ) -> None:
         """Run ``routine(*inputs, *asked, **kwargs)`` before each execution, to replace inputs."""
         asked = {"inputs": with_inputs, "given": with_given}
-        self._insert(Point.BEFORE_OP, routine, inputs, kwargs, pure, differentiable, asked)
+        insert(self._now, Point.BEFORE_OP, routine, inputs, kwargs, pure, differentiable, asked)
 
     # fmt: off
     @overload
@@ -126,7 +127,7 @@ class OpContext(Inserting[TensorT]):
     ) -> None:
         """Run ``routine(*outputs, *asked, **kwargs)`` after each execution, to replace outputs."""
         asked = {"inputs": with_inputs, "given": with_given}
-        self._insert(Point.AFTER_OP, routine, outputs, kwargs, pure, differentiable, asked)
+        insert(self._now, Point.AFTER_OP, routine, outputs, kwargs, pure, differentiable, asked)
 
     # fmt: off
     @overload
@@ -172,7 +173,7 @@ class OpContext(Inserting[TensorT]):
         the output, or a tuple of several. A routine that is differentiated is so through it.
         """
         point = Point.REPLACE_OP
-        self._insert(point, routine, inputs, kwargs, pure, differentiable, original=original)
+        insert(self._now, point, routine, inputs, kwargs, pure, differentiable, original=original)
 
     # fmt: off
     @overload
@@ -200,7 +201,7 @@ class OpContext(Inserting[TensorT]):
         self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_outputs, **kwargs)`` before each run of the backward operator."""
-        self._insert(Point.BEFORE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
+        insert(self._now, Point.BEFORE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
 
     # fmt: off
     @overload
@@ -228,7 +229,7 @@ class OpContext(Inserting[TensorT]):
         self, routine: Routine, grad_inputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_inputs, **kwargs)`` after each run of the backward operator."""
-        self._insert(Point.AFTER_BACKWARD_OP, routine, grad_inputs, kwargs, pure)
+        insert(self._now, Point.AFTER_BACKWARD_OP, routine, grad_inputs, kwargs, pure)
 
     # fmt: off
     @overload
@@ -256,7 +257,7 @@ class OpContext(Inserting[TensorT]):
         self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Have ``routine(*grad_outputs, **kwargs)`` give what the backward operator returns."""
-        self._insert(Point.REPLACE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
+        insert(self._now, Point.REPLACE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
 
     # fmt: off
     @overload
@@ -297,7 +298,7 @@ class OpContext(Inserting[TensorT]):
     ) -> None:
         """Run ``routine(*grads, *asked, **kwargs)`` on the gradients of the operator's outputs."""
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
-        self._insert(Point.ON_GRAD_OUTPUTS, routine, outputs, kwargs, pure, asked=asked)
+        insert(self._now, Point.ON_GRAD_OUTPUTS, routine, outputs, kwargs, pure, asked=asked)
 
     # fmt: off
     @overload
@@ -338,4 +339,4 @@ class OpContext(Inserting[TensorT]):
     ) -> None:
         """Run ``routine(*grads, *asked, **kwargs)`` on the operator's gradients of its inputs."""
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
-        self._insert(Point.ON_GRAD_INPUTS, routine, inputs, kwargs, pure, asked=asked)
+        insert(self._now, Point.ON_GRAD_INPUTS, routine, inputs, kwargs, pure, asked=asked)

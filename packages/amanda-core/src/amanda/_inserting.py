@@ -11,46 +11,42 @@ from amanda._analysis import Analysis
 from amanda._errors import ActionError, UnsupportedError
 from amanda._forward import Ask
 from amanda._indices import Indices, checked_indices
-from amanda._observation import TensorT
 from amanda._operator import Execution
-from amanda._published import PublishedMethods
 from amanda._routine import runs_later
 from amanda._subscription import View
 
 Routine: TypeAlias = Callable[..., Any]
 
 
-class Inserting(PublishedMethods[TensorT]):
-    """A context takes what its insertions choose, once it is known to be right."""
+def insert(
+    analysis: Analysis,
+    point: Point,
+    routine: Routine,
+    indices: Indices,
+    kwargs: Mapping[str, Any],
+    pure: bool,
+    differentiable: bool = False,
+    asked: Mapping[str, Indices] = MappingProxyType({}),
+    original: bool = False,
+) -> None:
+    """Check what an analysis routine inserts, and have the analysis take it.
 
-    def _insert(
-        self,
-        point: Point,
-        routine: Routine,
-        indices: Indices,
-        kwargs: Mapping[str, Any],
-        pure: bool,
-        differentiable: bool = False,
-        asked: Mapping[str, Indices] = MappingProxyType({}),
-        original: bool = False,
-    ) -> None:
-        """Check what is to be inserted, and have the analysis take it.
-
-        What is ``asked`` for of the forward side are indices too, by the kind of what they choose.
-        """
-        now = self._now
-        try:
-            chosen, asks = _checked(now, point, routine, indices, kwargs, asked)
-        except (ActionError, UnsupportedError) as error:
-            where = f"{now.tool.name}: {name_of(routine)} at {point.value} of {self.op.named}"
-            raise type(error)(f"{where}: {error}") from None
-        now.insert(
-            Action(point, routine, now.tool, chosen, kwargs, pure, differentiable, asks, original)
-        )
+    What is ``asked`` for of the forward side are indices too, by the kind of what they choose.
+    """
+    tool = analysis.tool
+    try:
+        chosen, asks = _checked(analysis, point, routine, indices, kwargs, asked)
+    except (ActionError, UnsupportedError) as error:
+        operator = analysis.execution.operator
+        where = f"{tool.name}: {name_of(routine)} at {point.value} of {operator.named}"
+        raise type(error)(f"{where}: {error}") from None
+    analysis.insert(
+        Action(point, routine, tool, chosen, kwargs, pure, differentiable, asks, original)
+    )
 
 
 def _checked(
-    now: Analysis,
+    analysis: Analysis,
     point: Point,
     routine: Routine,
     indices: Indices,
@@ -70,19 +66,19 @@ def _checked(
             "the routine is a generator or a coroutine, of which a call runs nothing; insert an "
             "ordinary function"
         )
-    if point not in POINTS[now.view]:
-        allowed = ", ".join(p.value for p in POINTS[now.view])
+    if point not in POINTS[analysis.view]:
+        allowed = ", ".join(p.value for p in POINTS[analysis.view])
         inserting = next(view for view, points in POINTS.items() if point in points)
         raise UnsupportedError(
-            f"an analysis of {now.view.value} inserts at {allowed}; register the analysis routine "
-            f"with {_REGISTRATION[inserting]}"
+            f"an analysis of {analysis.view.value} inserts at {allowed}; register the analysis "
+            f"routine with {_REGISTRATION[inserting]}"
         )
     option = _CHOOSES.get(point, "inputs")
-    chosen = checked_indices(indices, *_choices(now.execution, option), option)
+    chosen = checked_indices(indices, *_choices(analysis.execution, option), option)
     _check_options(routine, kwargs, (option, *_OPTIONS))
     asks: list[Ask] = []
     for kind, wanted in asked.items():
-        count, names = _choices(now.execution, kind)
+        count, names = _choices(analysis.execution, kind)
         every = checked_indices(wanted, count, names, f"with_{kind}")
         if every is None and count is None:
             raise ActionError(f"with_{kind} has to list indices, {_NOT_YET}")
