@@ -134,6 +134,15 @@ def test_a_value_takes_the_place_of_elements():
     assert [row.bit for row in tool.rows()] == [None] * 3
 
 
+def test_numbers_that_json_lacks_are_strings_in_files(tmp_path):
+    for value, name in ((float("inf"), "Infinity"), (float("nan"), "NaN")):
+        with amanda.apply(Faults(value=value, out=tmp_path / "faults.json")):
+            torch.ones(1, 2) @ torch.ones(2, 2)
+        text = (tmp_path / "faults.json").read_text()
+        (row,) = json.loads(text, parse_constant=pytest.fail)["faults"]
+        assert (row["before"], row["after"]) == (2.0, name)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_bits_are_those_of_the_type_of_the_tensor(dtype):
     layer = nn.Linear(3, 4).to(dtype)

@@ -211,6 +211,24 @@ def test_a_training_with_moving_ranges():
 
 
 @pytest.mark.parametrize("ranges", ["moving", "learned"])
+@pytest.mark.parametrize("wrong", [torch.inf, torch.nan])
+def test_a_step_that_overflows_leaves_ranges_as_they_are(ranges, wrong):
+    tool, x, layer = QuantizeAware(4, 4, ranges), X.clone().requires_grad_(), nn.Linear(*W.T.shape)
+
+    def step(scale=1.0, of_loss=1.0):
+        (layer(x * scale).sum() * of_loss).backward()
+        return [row.scale for row in tool.rows() if row.scale]
+
+    with amanda.apply(tool):
+        step(wrong)  # which is nothing to begin with
+        step()
+        before = step()
+        assert np.isfinite(np.concatenate(before)).all()
+        after = step(of_loss=wrong) if ranges == "learned" else step(wrong, wrong)
+        assert after == before
+
+
+@pytest.mark.parametrize("ranges", ["moving", "learned"])
 def test_frozen_ranges_stay_as_they_are(ranges):
     tool = QuantizeAware(ranges=ranges)
     x, w = nn.Parameter(X.clone()), nn.Parameter(W.clone())

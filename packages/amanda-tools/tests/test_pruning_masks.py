@@ -140,6 +140,13 @@ def test_vector_wise_is_the_best_of_all_patterns(n, m):
     assert (found[1].transpose(2, 3, 0, 1) == exhaustively(moved, n, m)).all()
 
 
+def test_no_method_prunes_what_is_no_number():
+    weight = np.array([[np.nan, 4.0, 3.0, 2.0], [1.0, 1.0, 1.0, 1.0]])
+    for tool in (VectorWisePruning(), TileWisePruning(0.7, tile=1), MagnitudePruning(0.5)):
+        (mask,) = tool.masks([weight], 0.5)
+        assert mask[0, 0]
+
+
 def test_two_of_four_are_those_that_torch_keeps():
     model = torch.nn.Sequential(torch.nn.Linear(16, 8, bias=False))
     sparsifier = WeightNormSparsifier(1.0, (1, 4), zeros_per_block=2)

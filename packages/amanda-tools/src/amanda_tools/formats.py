@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -119,8 +120,18 @@ def text_of(findings: Findings[Any], ending: str) -> str:
     if ending == ".svg" and isinstance(findings, Pictured):
         return findings.to_svg()
     if ending == ".json":
-        return json.dumps(findings.to_dict(), indent=1) + "\n"
+        return json_of(findings.to_dict(), indent=1) + "\n"
     return csv_of(field_names(findings.row_type), findings.rows())
+
+
+def json_of(value: Any, indent: int | None = None) -> str:
+    """Write plain values as JSON, which has no number for infinities and for what is none: those
+    are the strings ``Infinity``, ``-Infinity`` and ``NaN``.
+    """
+    try:
+        return json.dumps(value, indent=indent, allow_nan=False)
+    except ValueError:
+        return json.dumps(_spelled(value), indent=indent)
 
 
 def save(findings: Findings[Any], path: str | os.PathLike[str]) -> None:
@@ -150,4 +161,13 @@ def csv_line(values: Iterable[object]) -> str:
 def _plain(value: object) -> object:
     if value is None or isinstance(value, (str, int, float)):
         return value
-    return json.dumps(asdict(value) if is_dataclass(value) else value)  # type: ignore[arg-type]
+    return json_of(asdict(value) if is_dataclass(value) else value)  # type: ignore[arg-type]
+
+
+def _spelled(value: Any) -> Any:
+    """Return a plain value in which numbers that JSON has not are strings."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return json.dumps(value)
+    if isinstance(value, dict):
+        return {key: _spelled(part) for key, part in value.items()}
+    return [_spelled(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -64,6 +64,7 @@ class VectorWisePruning(WeightPruning):
     def _mask(self, weight: Array) -> Array:
         inputs_last = np.moveaxis(np.abs(weight), 1, -1)
         groups = inputs_last.reshape(-1, self._m)
+        groups = np.where(np.isnan(groups), np.inf, groups)  # kept, or pruning would hide it
         largest = np.argsort(-groups, axis=1, kind="stable")[:, : self._n]
         mask = np.zeros(groups.shape, bool)
         np.put_along_axis(mask, largest, True, axis=1)

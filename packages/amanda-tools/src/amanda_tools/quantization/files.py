@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import json
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from amanda_tools.charts import bars
-from amanda_tools.formats import Saving
+from amanda_tools.formats import Saving, json_of
 from amanda_tools.optional_packages import needed
 from amanda_tools.pictures import Pictured
 from amanda_tools.quantization.tensors import QuantizedTensor
@@ -77,5 +76,5 @@ def _packed(rows: Sequence[QuantizedTensor], partial: str | None) -> bytes:
     ]
     said = {} if partial is None else {"partial": partial}
     save = importlib.import_module("safetensors.numpy").save
-    packed: bytes = save(arrays, {"tensors": json.dumps(rest), **said})
+    packed: bytes = save(arrays, {"tensors": json_of(rest), **said})
     return packed

@@ -125,7 +125,7 @@ class Known:
             high=self.formula.grid.high,
             axis=self.operand.channel,
             scale=_plain(scale),
-            zero_point=_plain(zero_point, int),
+            zero_point=_plain(zero_point, _whole),
             minimum=_plain(minimum),
             maximum=_plain(maximum),
             error=self.error,
@@ -134,6 +134,11 @@ class Known:
     def _measure(self, value: np.ndarray) -> None:
         assert self.settings is not None
         self.error = relative_error(value, self.formula.quantized(value, self.settings, np))
+
+
+def _whole(number: Any) -> int:
+    """Return a zero point; 0 for that of a range which is no number."""
+    return int(number) if np.isfinite(number) else 0
 
 
 def _plain(array: Any, number: Callable[[Any], Any] = float) -> list[Any] | None:

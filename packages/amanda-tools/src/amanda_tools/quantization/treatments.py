@@ -120,6 +120,9 @@ class Observed(Treatment):
 class Moving(BySettings):
     """This rounds the tensor by a range that is an average over executions.
 
+    One in which the tensor has infinities, or what is no number, does not count: it would be in all
+    averages after it.
+
     Attributes:
         averaging: how much the last execution counts.
     """
@@ -141,10 +144,11 @@ class Moving(BySettings):
         if info.shape is not None and 0 in info.shape:
             return None
         low, high = (np.float32(numpy(end)) for end in rounding.extent(x, None))
-        known.average = moved_average(known.average, (low, high), self.averaging)
-        known.settings = settings_for(known.formula, *known.average)
-        settings.assign(known.settings)
-        return rounding.by_settings(x, settings)
+        if np.isfinite([low, high]).all():
+            known.average = moved_average(known.average, (low, high), self.averaging)
+            known.settings = settings_for(known.formula, *known.average)
+            settings.assign(known.settings)
+        return None if known.average is None else rounding.by_settings(x, settings)
 
 
 @dataclass
@@ -163,7 +167,7 @@ class Beginning(Treatment):
 
     def _begin(self, x: Any, numpy: Any) -> None:
         values = numpy(x).astype(np.float32)
-        if values.size and self.known.settings is None:
+        if values.size and np.isfinite(values).all() and self.known.settings is None:
             self.known.formula = self.known.formula.for_values(values)
             self.known.begin(values, None)
             self.began()
@@ -172,6 +176,9 @@ class Beginning(Treatment):
 @dataclass
 class Learning(BySettings):
     """This rounds the tensor by settings that are trained, whenever its gradient was computed.
+
+    A gradient that leads to infinities, or to what is no number, is left out, as optimizers leave
+    out steps in which a scaled loss overflows.
 
     Attributes:
         rate: of learning, by which each gradient of the settings is multiplied.
@@ -195,9 +202,11 @@ class Learning(BySettings):
             return None
         passed = rounding.passed_by_settings(gradient, x, settings)
         moved = rounding.moved(gradient, x, settings, self.rate)
-        self.known.settings = stacked(tuple(numpy(setting) for setting in moved))
-        self.known.error = None  # it was that of the first settings
-        settings.assign(self.known.settings)
+        found = stacked(tuple(numpy(setting) for setting in moved))
+        if np.isfinite(found).all():
+            self.known.settings = found
+            self.known.error = None  # it was that of the first settings
+            settings.assign(found)
         return passed
 
 
