@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import amanda
 import numpy as np
 
+from amanda_tools.tables import shape_text
+
 if TYPE_CHECKING:
     from amanda import OpContext, TensorInfo
 
@@ -74,8 +76,7 @@ class Look:
 
     def _range(self, tensor: Any) -> str:
         info = self._ctx.describe(tensor)
-        shape = ", ".join("?" if size is None else str(size) for size in info.shape or ())
-        text = f"{info.dtype}[{shape}]"
+        text = f"{info.dtype}[{shape_text(info.shape or ())}]"
         array = self._array(tensor) if info.dtype.startswith(_FLOATS) else None
         if array is None or not array.size or array.dtype.kind == "c":
             return text

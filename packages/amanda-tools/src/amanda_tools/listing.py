@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from amanda_tools.notice import printable
+from amanda_tools.tables import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,4 +76,4 @@ def _tensor(shape: Sequence[int | None] | None, dtype: str | None) -> str:
         return "none"
     if shape is None:
         return f"{dtype}[...]"
-    return f"{dtype}[{', '.join('?' if size is None else str(size) for size in shape)}]"
+    return f"{dtype}[{shape_text(shape)}]"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import amanda
 
 from amanda_tools.flops import Flops
+from amanda_tools.flops.counter import elements_of
 from amanda_tools.formats import Saving
 from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place, labels
@@ -72,9 +72,8 @@ class _Parameter(NamedTuple):
     @classmethod
     def of(cls, parameter: amanda.Parameter) -> _Parameter:
         """Take from a parameter what there is to keep."""
-        info = parameter.info
-        elements = prod(size or 0 for size in info.shape or (0,))
-        return cls(elements, info.nbytes or 0, parameter.trainable is not False)
+        nbytes = parameter.info.nbytes or 0
+        return cls(elements_of(parameter), nbytes, parameter.trainable is not False)
 
 
 class _Shapes(NamedTuple):

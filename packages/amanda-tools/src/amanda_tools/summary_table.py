@@ -11,6 +11,7 @@ from rich.text import Text
 
 from amanda_tools.notice import printable
 from amanda_tools.report import count, size
+from amanda_tools.tables import shape_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -97,6 +98,4 @@ def _exactly(number: float) -> str:
 
 
 def _shape(shape: Sequence[int | None] | None) -> str:
-    if shape is None:
-        return ""
-    return f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
+    return "" if shape is None else f"[{shape_text(shape)}]"

@@ -26,6 +26,11 @@ def table_of(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     return table
 
 
+def shape_text(shape: Iterable[int | None], between: str = ", ") -> str:
+    """Write the sizes of a tensor, with a question mark for one that is not one number."""
+    return between.join("?" if size is None else str(size) for size in shape)
+
+
 def cell_text(cell: object) -> str:
     """Write a value as a table shows it: nothing for None, and four digits of a fraction."""
     if cell is None:

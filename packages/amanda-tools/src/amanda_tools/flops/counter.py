@@ -13,7 +13,7 @@ from amanda_tools.place import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amanda import TensorInfo
+    from amanda import Parameter, TensorInfo
 
     from amanda_tools.flops.table import Attrs, Formula, Table
     from amanda_tools.place import Model
@@ -292,6 +292,11 @@ class Call:
             self._ended()
         if not self._is_whole:
             self._thread.row = None
+
+
+def elements_of(parameter: Parameter) -> int:
+    """Count the elements of a parameter, as far as their number is known."""
+    return prod(size or 0 for size in parameter.info.shape or (0,))
 
 
 def described(describe: Describe, tensors: Sequence[Any]) -> Described:

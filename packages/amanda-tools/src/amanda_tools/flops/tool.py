@@ -6,13 +6,12 @@ import copy
 import itertools
 import threading
 from dataclasses import asdict, dataclass, field
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import amanda
 
-from amanda_tools.flops.counter import Call, Counted, Counter, OperatorFlops, Thread
+from amanda_tools.flops.counter import Call, Counted, Counter, OperatorFlops, Thread, elements_of
 from amanda_tools.flops.registry import tables
 from amanda_tools.flops.table import Table
 from amanda_tools.formats import Saving
@@ -288,7 +287,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         for index in range(first, len(ctx.inputs)):
             parameter = None if ctx.inputs[index] is None else ctx.parameter(index)
             if parameter is not None:
-                parameters[self._numbers.of(parameter.source)] = _elements(parameter)
+                parameters[self._numbers.of(parameter.source)] = elements_of(parameter)
         row = self._rows.setdefault(place, OperatorFlops(*place[:4], model=place.model))
         row.params = sum(parameters.values())
         return row
@@ -298,11 +297,6 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
 
 
 _NOTHING = Table()
-
-
-def _elements(parameter: amanda.Parameter) -> int:
-    """Count the elements of a parameter, as far as their number is known."""
-    return prod(size or 0 for size in parameter.info.shape or (0,))
 
 
 def _found(total: TotalFlops) -> str:

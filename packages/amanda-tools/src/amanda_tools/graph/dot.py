@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from amanda_tools.tables import shape_text
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -30,9 +32,7 @@ def dot(network: Network) -> str:
 
 def label_of(edge: Edge) -> str:
     """Return what is written beside an edge: its shape."""
-    if edge.shape is None:
-        return ""
-    return "x".join("?" if size is None else str(size) for size in edge.shape)
+    return "" if edge.shape is None else shape_text(edge.shape, "x")
 
 
 class _Clusters:
