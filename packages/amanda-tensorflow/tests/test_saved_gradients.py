@@ -1,5 +1,6 @@
 """A loaded SavedModel has gradients that nobody noted: what names cannot tell is said."""
 
+import re
 import warnings
 
 import amanda
@@ -80,3 +81,33 @@ def test_gradients_of_a_loaded_loop_are_said_to_be_unseen(tmp_path):
     )
     with pytest.warns(amanda.AmandaWarning, match="do not see .*loaded"), amanda.apply(tool):
         module.step(tf.ones([2]))
+
+
+def by_a_tape(y_of, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = y_of(x)
+    return tape.gradient(y, x)
+
+
+@pytest.mark.parametrize(
+    ("gradient", "y_of", "said"),
+    [
+        (lambda y_of, x: tf.gradients(y_of(x), x)[0], lambda x: x * x, r"do not see .* \(Mul\)"),
+        (by_a_tape, lambda x: x * x, r"do not see .* \(Mul\)"),
+        (by_a_tape, lambda x: tf.sin(x) + tf.sin(x), "gradients .* belong to, and Sin, Sin_1"),
+    ],
+)
+def test_those_of_an_imported_graph_too(gradient, y_of, said):
+    with tf.Graph().as_default() as built:
+        fetched = gradient(y_of, tf.constant([1.0, 2.0]))
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(built.as_graph_def(), name="")
+    tool, whole = amanda.Tool(), amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: None, backward=True)
+    whole.add_inst_for_gradient(lambda ctx: None)
+    session = tf.compat.v1.Session(graph=graph)
+    with pytest.warns(amanda.AmandaWarning) as caught, amanda.apply(tool, whole):
+        session.run(fetched.name)
+    (message,) = (str(w.message) for w in caught if re.search(said, str(w.message)))
+    assert "in 'the graph of a session'" in message

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from amanda import AmandaWarning
 
 from amanda_tensorflow._internals import cond_v2, while_v2
-from amanda_tensorflow.notes import GradientCall, notes_of
+from amanda_tensorflow.notes import GradientCall, notes_of, title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def _warn_of(graph: Any, alike: Sequence[str]) -> None:
     if not notes_of(graph).warned:
         notes_of(graph).warned = True
         warnings.warn(
-            f"nobody noted which operators the gradients in {graph.name or 'a graph'!r} belong to, "
+            f"nobody noted which operators the gradients in {title(graph)!r} belong to, "
             f"and {', '.join(alike)} cannot be told apart there: the gradient of one may be taken "
             "for that of another; import amanda_tensorflow before the graph is built, also where "
             "a SavedModel is saved, or give each operator a name scope of its own",

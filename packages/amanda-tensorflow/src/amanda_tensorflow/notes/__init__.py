@@ -170,6 +170,11 @@ def attached(owner: Any, name: str, make: Callable[[], _Attached]) -> _Attached:
     return found
 
 
+def title(graph: Any) -> str:
+    """Return what messages call a graph: only those of functions have names."""
+    return getattr(graph, "name", "the graph of a session") or "a graph"
+
+
 def last_id(graph: Any) -> int:
     """Return the id of the node that was made last."""
     return int(graph.version) + 1  # ids begin at 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
+from amanda_tensorflow.notes import title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,9 +49,9 @@ class UnseenGradients:
             if missing:
                 met.told_of_gradients = True
                 self._unseen.tell(
-                    f"tools do not see {', nor '.join(missing)} in {frame.graph.name!r}, which was "
-                    "loaded, or built before amanda_tensorflow was imported; import that before "
-                    "the graph is built"
+                    f"tools do not see {', nor '.join(missing)} in {title(frame.graph)!r}, "
+                    "which was loaded, or built before amanda_tensorflow was imported; "
+                    "import that before the graph is built"
                 )
                 return
 

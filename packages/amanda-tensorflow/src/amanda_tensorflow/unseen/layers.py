@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amanda_tensorflow._internals import func_graph
-from amanda_tensorflow.notes import notes_of
+from amanda_tensorflow.notes import notes_of, title
 from amanda_tensorflow.unseen import OF_MODELS
 
 if TYPE_CHECKING:
@@ -43,11 +43,10 @@ class UnseenLayers:
                 if loaded and engine.needs_modules and not met.told_of_layers:
                     met.told_of_layers = True
                     self._unseen.tell(
-                        f"tools see no layers in {graph.name!r}, which was loaded, or built before "
-                        f"amanda_tensorflow was imported; {_WAY_OUT}"
+                        f"tools see no layers in {title(graph)!r}, which was loaded, or built "
+                        f"before amanda_tensorflow was imported; {_WAY_OUT}"
                     )
-                name = getattr(graph, "name", "the graph of a session")
-                met.without_layers = met.without_layers or name
+                met.without_layers = met.without_layers or title(graph)
 
     def ends(self, engine: Engine) -> None:
         """End with tools that were active; if they saw no layer at all, warn of that."""
