@@ -9,7 +9,17 @@ from dataclasses import dataclass
 
 import amanda
 import pytest
-from amanda_tools import Findings, Flops, Merged, NanWatch, Profile, Trace, gathered, merge_files
+from amanda_tools import (
+    Findings,
+    Flops,
+    Graph,
+    Merged,
+    NanWatch,
+    Profile,
+    Trace,
+    gathered,
+    merge_files,
+)
 
 
 @dataclass
@@ -81,9 +91,10 @@ class TestMerged:
         with pytest.raises(ValueError, match="does not say how it merges"):
             Merged({0: {"operators": []}})
 
-    @pytest.mark.parametrize("cls", [Flops, Profile, NanWatch])
+    @pytest.mark.parametrize("cls", [Flops, Profile, NanWatch, Graph])
     def test_says_of_tools_what_their_rows_and_totals_have(self, cls):
         fields = {*cls.row_type.__dataclass_fields__, *cls().totals()}
+        assert Merged({0: cls().to_dict()}).partial is None
         assert set(cls.merges) <= fields
         assert set(cls.keys) <= fields
 
@@ -110,6 +121,22 @@ class TestFiles:
         assert (calls["most"], calls["most_rank"]) == ("3", "1")
         with pytest.raises(ValueError, match="CSV does not say how it merges"):
             merge_files([str(tmp_path / "all.csv")])
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("null\n", "nothing was written to it"),
+            ("{", "not complete JSON"),
+            ("[1, 2]", "does not say how it merges"),
+            ('{"operators": []}', "does not say how it merges"),
+        ],
+    )
+    def test_that_cannot_be_merged_are_named(self, tmp_path, text, message):
+        (tmp_path / "f.rank1.json").write_text(text)
+        (tmp_path / "f.rank0.json").write_text(json.dumps(ONE.to_dict()))
+        paths = [str(tmp_path / f"f.rank{rank}.json") for rank in (0, 1)]
+        with pytest.raises(ValueError, match=rf"f\.rank1\.json: .*{message}"):
+            merge_files(paths)
 
     def test_of_traces_become_one_with_ranks(self, tmp_path, toy):
         for rank in (0, 1):

@@ -75,19 +75,22 @@ class Findings(abc.ABC, Generic[_Row]):
         """
         rows = [asdict(row) for row in self.rows()]  # type: ignore[call-overload]
         total = self.totals()
-        merge = {
+        found: dict[str, Any] = {} if self.partial is None else {"partial": self.partial}
+        if total:
+            found["total"] = dict(total)
+        found |= {self.rows_name: rows, "merge": self.how_to_merge()}
+        if self.units or self.sums:
+            found["show"] = {"units": dict(self.units), "sums": dict(self.sums)}
+        return found
+
+    def how_to_merge(self) -> dict[str, Any]:
+        """Tell as plain values how rows of several processes merge."""
+        return {
             "tool": type(self).__name__,
             "rows": self.rows_name,
             "keys": list(self.keys),
             "fields": dict(self.merges),
         }
-        found: dict[str, Any] = {} if self.partial is None else {"partial": self.partial}
-        if total:
-            found["total"] = dict(total)
-        found |= {self.rows_name: rows, "merge": merge}
-        if self.units or self.sums:
-            found["show"] = {"units": dict(self.units), "sums": dict(self.sums)}
-        return found
 
     def to_pandas(self) -> Any:
         """Make a ``pandas.DataFrame`` with a row for each row, and a column for each field.

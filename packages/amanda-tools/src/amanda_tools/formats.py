@@ -8,6 +8,7 @@ import json
 import math
 import os
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from amanda_tools.document import Document
@@ -144,6 +145,24 @@ def save(findings: Findings[Any], path: str | os.PathLike[str]) -> None:
     saved = Saved(path, findings.endings if isinstance(findings, Pictured) else _PLAIN)
     saved.open()
     saved.write(text_of(findings, saved.ending))
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Return what a tool wrote to a file that ends in ``.json``.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not complete, or the process ended before anything was written.
+    """
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{os.fspath(path)}: not complete JSON: {error}") from None
+    if found is None:
+        raise ValueError(
+            f"{os.fspath(path)}: nothing was written to it, as where its process was killed"
+        )
+    return found
 
 
 def csv_of(names: Sequence[str], rows: Iterable[object]) -> str:

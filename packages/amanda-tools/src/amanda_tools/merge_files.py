@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from amanda_tools.document import Document
-from amanda_tools.formats import ending_of, save
+from amanda_tools.formats import ending_of, read_json, save
 from amanda_tools.interrupts import leave_with
 from amanda_tools.merging import Merged
 from amanda_tools.output import same_file
@@ -92,11 +91,12 @@ def _read(path: str, rank: int) -> Any:
         return _lines(rank, list(read_trace(path)))
     if ending == ".csv":
         raise ValueError(f"{path}: CSV does not say how it merges; have the tool write .json")
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not complete JSON: {error}") from None
-    return _lines(rank, found) if isinstance(found, list) else found
+    found = read_json(path)
+    if isinstance(found, list) and all(isinstance(row, dict) for row in found):
+        return _lines(rank, found)
+    if isinstance(found, dict) and isinstance(found.get("merge"), dict):
+        return found
+    raise ValueError(f"{path}: it does not say how it merges; files of Amanda's tools in JSON do")
 
 
 def _lines(rank: int, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import amanda
 
 from amanda_tools.findings import ended_early, field_names
-from amanda_tools.formats import Saving, csv_of
+from amanda_tools.formats import Saving, csv_of, json_of
 from amanda_tools.graph.network import Edge, Network, Node
 from amanda_tools.place import source_text
 
@@ -45,6 +44,7 @@ class Graph(Network, Saving[Edge], amanda.Tool):
 
     row_type = Edge
     rows_name = "edges"
+    keys = ("producer", "output", "consumer", "input")
     endings = (".svg", ".dot", ".json", ".csv")
 
     def __init__(
@@ -94,6 +94,10 @@ class Graph(Network, Saving[Edge], amanda.Tool):
         """Tell how many operators there are, and edges."""
         return f"{len(self._nodes):,} operators, {len(self.edges):,} edges"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return operators and edges as plain values, and how those of several processes merge."""
+        return {**super().to_dict(), "merge": self.how_to_merge()}
+
     def report(self) -> str:
         """Tell how many operators there are, and edges, with the tool's name ahead."""
         return f"graph: {self.found()}"
@@ -106,7 +110,7 @@ class Graph(Network, Saving[Edge], amanda.Tool):
         if ending == ".dot":
             return shown.to_dot()
         if ending == ".json":
-            return json.dumps(shown.to_dict(), indent=1) + "\n"
+            return json_of({**shown.to_dict(), "merge": self.how_to_merge()}, indent=1) + "\n"
         return csv_of(field_names(Edge), shown.edges)
 
     def _meet(self, ctx: amanda.OpContext) -> None:

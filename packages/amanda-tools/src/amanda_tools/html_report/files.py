@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 from numbers import Real
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amanda_tools.formats import ending_of
+from amanda_tools.formats import ending_of, read_json
 from amanda_tools.html_report.contents import Contents, Section, merged_places
 from amanda_tools.html_report.executions_of_files import of_chrome_trace, of_trace
 from amanda_tools.html_report.parts import table_part
@@ -73,10 +71,7 @@ def _read(path: str) -> dict[str, Any] | list[Recorded]:
     """Read findings as a dict, or executions."""
     if ending_of(path, (".json", ".jsonl", ".csv")) != ".json":
         return of_trace(read_trace(path))
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not complete JSON: {error}") from None
+    found = read_json(path)
     if isinstance(found, dict) and _tables(found):
         return found
     if isinstance(found, list) and not any(isinstance(e, dict) and "ph" in e for e in found):
