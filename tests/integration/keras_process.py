@@ -1,4 +1,4 @@
-"""Programs that use Keras on one backend or the other, each in a process of its own.
+"""Programs that use Keras, or what it stands on, each in a process of its own.
 
 To import Keras and what it stands on takes seconds, so one process for each backend does that and
 nothing else, and has a fork of itself run each program.

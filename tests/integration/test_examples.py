@@ -12,19 +12,24 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("script", "forward", "backward"),
+    ("line", "forward", "backward"),
     [
-        ("embed_sentences.py", {"linear", "embedding"}, {"AddmmBackward0"}),
-        ("train_digits_keras.py", {"Conv2D", "MatMul"}, {"Conv2DBackpropFilter"}),
+        (["embed_sentences.py"], {"linear", "embedding"}, {"AddmmBackward0"}),
+        (
+            ["train_digits_keras.py", "--epochs", "1"],
+            {"Conv2D", "MatMul"},
+            {"Conv2DBackpropFilter"},
+        ),
     ],
+    ids=["embed_sentences.py", "train_digits_keras.py"],
 )
-def test_an_example_under_all_tools(script, forward, backward, tmp_path):
+def test_an_example_under_all_tools(line, forward, backward, tmp_path):
     path = tmp_path / "trace.jsonl"
     command = [sys.executable, "-m", "amanda_tools", "run", "--tool", "flops"]
     command += ["--tool", f"profile:out={tmp_path / 'profile.json'}", "--tool", f"trace:out={path}"]
     plain = {"HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "tensorflow", "COLUMNS": "200"}
     ran = subprocess.run(
-        [*command, "--", str(EXAMPLES / script)],
+        [*command, "--", str(EXAMPLES / line[0]), *line[1:]],
         env=os.environ | plain,
         capture_output=True,
         text=True,

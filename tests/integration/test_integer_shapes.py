@@ -1,9 +1,8 @@
 """Sizes of tensors are integers to portable routines, also with v2 behavior off."""
 
-import subprocess
-import sys
 import textwrap
 
+import keras_process
 import pytest
 
 PROGRAM = """
@@ -33,21 +32,26 @@ PROGRAM = """
 """
 
 
-def ran(**options):
-    program = textwrap.dedent(PROGRAM).format(**options)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+@pytest.fixture
+def ran(tmp_path):
+    """Runs the program, and gives the lines that it printed."""
+
+    def run(**options):
+        script = tmp_path / "program.py"
+        script.write_text(textwrap.dedent(PROGRAM).format(**options))
+        return keras_process.run("tensorflow", script).splitlines()
+
+    return run
 
 
 @pytest.mark.parametrize(("pure", "batch"), [(False, 2), (True, None)])
-def test_of_a_portable_tool(pure, batch):
+def test_of_a_portable_tool(ran, pure, batch):
     kinds = sorted({type(batch).__name__, "int"})
     seen, program = ran(type="Conv", namespace="onnx", pure=pure)
     assert seen == " ".join(kinds) + f" [{batch}, 3, 5, 5, 4, 3, 2, 2]"
     assert program == "Dimension"
 
 
-def test_of_a_native_tool_they_are_as_the_program_has_them():
+def test_of_a_native_tool_they_are_as_the_program_has_them(ran):
     seen, _ = ran(type="Conv2D", namespace=None, pure=False)
     assert seen == "Dimension [2, 5, 5, 3, 2, 2, 3, 4]"
