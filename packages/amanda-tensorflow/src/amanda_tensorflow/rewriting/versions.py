@@ -93,6 +93,11 @@ class Versions(Ways):
     def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
         """List operators whose gradients need another version of a tensor of this frame."""
         yield from self._at_operators.operators(frame, tensor)
+        yield from self._inside(frame, tensor)
+        yield from self._behind(frame, tensor)
+
+    def _inside(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
+        """List those in loops and branches that are given a tensor, and leave it as it is."""
         for body, argument, given in unchanged(frame):
             if same(frame, given, tensor):
                 for wanted in self.operators(body, argument):
@@ -100,6 +105,9 @@ class Versions(Ways):
         for branch, argument, given in given_to_branches(frame):
             if same(frame, given, tensor):
                 yield from self.operators(branch, argument)
+
+    def _behind(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
+        """List those that made what a tensor, a list, an optional or the result of a call, has."""
         name, index = split(tensor)
         node_def = frame.body.nodes.get(name)
         if node_def is None:
