@@ -112,7 +112,8 @@ def test_gradual_pruning_chooses_masks_by_the_weights_of_the_time():
             momenta[layer] = 0.9 * momenta[layer] + layer.weight.grad * masks[layer]
             weight -= 0.1 * momenta[layer]
     for layer, weight in zip(layers(model), weights.values(), strict=True):
-        torch.testing.assert_close(layer.weight.detach(), weight, rtol=0, atol=1e-7)
+        # the optimizer multiplies and adds in one rounding where the processor can
+        torch.testing.assert_close(layer.weight.detach(), weight, rtol=0, atol=1e-6)
     assert tool.totals()["sparsity"] == pytest.approx(0.8, abs=2e-3)
 
 
