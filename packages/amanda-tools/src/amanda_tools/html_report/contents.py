@@ -1,4 +1,4 @@
-"""What a page shows, as plain values: operators by module, timelines, and a section for each tool.
+"""A page shows operators by module, timelines and a section for each tool, of plain values.
 
 A tool is asked for what the terminal shows of it (:class:`amanda_tools.results.Contribution`), and
 for its rows and picture, if it has some. So one that knows nothing of pages is on them all the
@@ -36,7 +36,7 @@ _LONGEST = 200  # characters of a line of code
 
 @dataclass
 class Section:
-    """What one tool contributes below the tables that all share.
+    """A section has what one tool contributes below the tables that all share.
 
     Attributes:
         title: the tool.
@@ -57,7 +57,7 @@ class Section:
 
 @dataclass
 class Contents:
-    """All that a page shows.
+    """These are the contents of a page: all that it shows.
 
     Attributes:
         title: what ran.
@@ -111,7 +111,7 @@ class Contents:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, from which the page's script makes its tables and drawings."""
+        """Return plain values, from which the page's script makes its tables and drawings."""
         return {
             **self._operators(columns := told_once(self.columns)),
             "flames": _flames(columns),
@@ -151,7 +151,7 @@ class Contents:
 
 
 def _flames(columns: Sequence[Column]) -> dict[str, Any]:
-    """What flame graphs can show: a label, and the title and column of one graph or of two.
+    """List what flame graphs can show: a label, and the title and column of one graph or two.
 
     A column for the forward pass and its like for the backward pass are shown together. The first
     that is shown is of times, if there are some.
@@ -174,12 +174,12 @@ def _flames(columns: Sequence[Column]) -> dict[str, Any]:
 
 
 def _path(place: Place, path: tuple[str, ...]) -> tuple[str, ...]:
-    """The modules around an operator; what is no part of a model has one for its purpose."""
+    """Return the modules around an operator; one for its purpose if it is no part of a model."""
     return (f"({APART[place.purpose]})",) if place.purpose in APART else path
 
 
 class _Lines:
-    """Lines of the program, each once: where they are, and what they are if they may be read."""
+    """This lists lines of the program once each: where they are, and their code if it is read."""
 
     def __init__(self, sources: Mapping[str, str], *, reads_code: bool) -> None:
         self._sources = sources
@@ -188,7 +188,7 @@ class _Lines:
         self.listed: list[list[str]] = []
 
     def of(self, id: str) -> int:
-        """The number of an operator's line; -1 if nobody can tell it."""
+        """Return the number of an operator's line; -1 if nobody can tell it."""
         source = self._sources.get(id)
         if source is None:
             return -1
@@ -203,7 +203,7 @@ class _Lines:
 
 
 def _short(source: str) -> str:
-    """A file and line without what says nothing to who reads it."""
+    """Return a file and line without the folders that say nothing to who reads it."""
     source = source.replace(os.sep, "/")
     for folder in ("/site-packages/", "/dist-packages/", f"{_folder()}/"):
         _, found, rest = source.rpartition(folder)
@@ -220,7 +220,7 @@ def _folder() -> str:
 
 
 def _plain(number: float) -> float:
-    """A number that JSON has, of numpy's and other libraries' too; it has no NaN, no infinity."""
+    """Return a number as JSON has it, also one of NumPy's; JSON has no NaN, and no infinity."""
     if not math.isfinite(number):
         return 0
     return int(number) if number == int(number) else float(f"{float(number):.6g}")
@@ -237,7 +237,7 @@ def _told(section: Section, what: str) -> Iterator[None]:
 
 
 def merged_places(columns: Sequence[Column]) -> list[Column]:
-    """Columns of several files, in which an operator is known by its id alone."""
+    """Return columns of several files, in which an operator is known by its id alone."""
     known: dict[str, Place] = {}
     for column in columns:
         for place in column.values:

@@ -1,4 +1,4 @@
-"""The page: one file with its styles, its script and its data, which asks for nothing else."""
+"""A page is one file with its styles, its script and its data, which asks for nothing else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ are made with; BSD-3-Clause and ISC licences, see https://github.com/vega */
 
 
 def packages_or_refused() -> tuple[Any, Any]:
-    """The packages that make the page, and that have the library that draws its charts.
+    """Return the packages that make the page, and that have the library that draws its charts.
 
     Raises:
         ModuleNotFoundError: one is not installed.
@@ -41,7 +41,7 @@ def packages_or_refused() -> tuple[Any, Any]:
 
 
 def page_of(contents: Contents) -> bytes:
-    """The HTML of a report.
+    """Return the HTML of a report.
 
     Names in it are text: what stands in the page's own markup is escaped, and what the scripts show
     never becomes markup. They are the page's own and, where it has a chart, Vega. No other is run,
@@ -72,7 +72,7 @@ def page_of(contents: Contents) -> bytes:
 
 
 def _script() -> str:
-    """The page's own script, with the specifications of its charts."""
+    """Return the page's own script, with the specifications of its charts."""
     charts = {name: json.loads(_asset(f"{name}.json")) for name in _CHARTS}
     parts = [f"const SPECIFICATIONS = {_json_in_html(charts)};"]
     parts += [_asset(f"{name}.js") for name in _SCRIPTS]
@@ -81,7 +81,7 @@ def _script() -> str:
 
 @functools.cache
 def _vega() -> str:
-    """The script of Vega, which draws the charts; to put it together takes seconds."""
+    """Return the script of Vega, which draws the charts; to put it together takes seconds."""
     _, vl_convert = packages_or_refused()
     script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return f"{_LICENCE}(() => {{\n{script}\n}})();\n"
@@ -92,7 +92,7 @@ def _digest(script: str) -> str:
 
 
 def _json_in_html(data: object) -> str:
-    """JSON that no markup ends, and that is no markup itself."""
+    """Write JSON that no markup ends, and that is no markup itself."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

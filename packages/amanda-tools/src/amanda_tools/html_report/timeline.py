@@ -1,4 +1,4 @@
-"""When each execution was, in as few bytes as the drawing of a hundred thousand of them allows."""
+"""A timeline tells when each execution was, in few bytes: a page has a hundred thousand of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Timeline:
         self._left_out = 0
 
     def __len__(self) -> int:
-        """How many executions are kept."""
+        """Count the executions that are kept."""
         return len(self._start)
 
     def add(self, execution: Execution, track: Hashable = None) -> None:
@@ -57,7 +57,7 @@ class Timeline:
         self._ended += ([step.start, step.end] for step in self._steps.add(execution))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: times are nanoseconds since the first start, each start since the last.
+        """Return plain values; times are nanoseconds since the first start, starts since the last.
 
         A step has its start, its end, and how long it was in operators forward and backward; what
         was in both at once is backward.
@@ -98,7 +98,7 @@ class Timeline:
         order: Sequence[int],
         starts: Sequence[int],
     ) -> list[int]:
-        """How long each step was in operators of a direction; several at once count once."""
+        """Tell how long each step was in operators of a direction; several at once count once."""
         chosen = [of == direction for of, _ in self._lanes]
         sums = [0] * len(steps)
         first = until = 0
