@@ -43,7 +43,7 @@ def copied(tensors: Sequence[Tensor], places: Iterable[int]) -> Sequence[Tensor]
     return result
 
 
-class _Kept:
+class _KeptTensor:
     """This keeps a tensor of the forward side without its graph."""
 
     __slots__ = ("_layers", "_tensor", "_version")
@@ -77,7 +77,7 @@ class Kept:
 
     def __init__(self, plan: Plan | None) -> None:
         self._asked = None if plan is None else plan.asked
-        self._tensors: dict[Ask, _Kept] = {}
+        self._tensors: dict[Ask, _KeptTensor] = {}
         self._batches = UNBATCHED
 
     def wants(self, what: str) -> bool:
@@ -91,7 +91,7 @@ class Kept:
                 for index, tensor in enumerate(tensors):
                     ask = Ask(what, index)  # type: ignore[arg-type]
                     if self._asked is None or ask in self._asked:
-                        self._tensors[ask] = _Kept(tensor)
+                        self._tensors[ask] = _KeptTensor(tensor)
 
     def batched_as(self, batches: Batches) -> None:
         """Take note of how ``vmap`` has wrapped the tensors of the execution."""

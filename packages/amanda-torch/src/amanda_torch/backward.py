@@ -93,7 +93,7 @@ def watch_backward(
         if plan is None or plan.pending:
             execution = _execution(shown, outputs, engine.keeps_forward(operator))
             execution.backward_operator = backward_operator
-        _Watch(engine, operator, backward_operator, plan, execution).attach(node)
+        _Hooks(engine, operator, backward_operator, plan, execution).attach(node)
 
 
 def _execution(shown: Callable[..., Execution], outputs: Sequence[Tensor], kept: bool) -> Execution:
@@ -111,8 +111,8 @@ def _execution(shown: Callable[..., Execution], outputs: Sequence[Tensor], kept:
     return execution
 
 
-class _Watch:
-    """This hooks one autograd node. It keeps nothing that has a graph: that would be a cycle."""
+class _Hooks:
+    """These hook one autograd node. They keep nothing that has a graph: that would be a cycle."""
 
     __slots__ = ("_backward_operator", "_engine", "_execution", "_operator", "_plan")
 

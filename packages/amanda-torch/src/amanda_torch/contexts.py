@@ -11,7 +11,7 @@ from amanda_torch.context import Context
 from amanda_torch.keras import layer_name, layer_scope
 from amanda_torch.modules import KnownModules
 from amanda_torch.numbering import Numbering, Root
-from amanda_torch.paths import is_stateless, joined, unwrapped
+from amanda_torch.paths import innermost_module, is_stateless, joined
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -45,7 +45,7 @@ class Contexts:
 
     def part_of(self, model: _Module, module: _Module) -> Context | None:
         """Return the context of a module for calls from a method of a model that it is part of."""
-        if unwrapped(module) is model:
+        if innermost_module(module) is model:
             return None
         whole_model, known = self.modules.of(model), self.modules.of(module)
         if whole_model in known.strangers:
@@ -60,7 +60,7 @@ class Contexts:
             if path is None:
                 known.strangers.add(whole_model)
                 return None
-            inner = unwrapped(module)
+            inner = innermost_module(module)
             if inner is not module:
                 part = self.part_of(model, inner)
                 assert part is not None
@@ -80,7 +80,7 @@ class Contexts:
             return seen.outside
         with self.lock:
             known = self.modules.of(module)
-            inner = unwrapped(module)
+            inner = innermost_module(module)
             if inner is not module:
                 known.outside = self.model(inner, frame, outside).of_wrapper(module)
             elif known.outside is None and is_stateless(module):
@@ -106,7 +106,7 @@ class Contexts:
             known = parent.children.get(address)
             if known is not None and known.holds(module):
                 return known  # another thread has come first
-            inner = unwrapped(module)
+            inner = innermost_module(module)
             if inner is module:
                 context = self._called(parent, module, way, call)
             elif parent.wraps is not None and parent.wraps.holds(inner):  # a wrapper of a wrapper

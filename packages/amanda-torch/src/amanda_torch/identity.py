@@ -34,7 +34,7 @@ from amanda_torch.frames import (
     first_argument,
 )
 from amanda_torch.ownership import is_torch_internal, optimizer
-from amanda_torch.paths import is_module, unwrapped
+from amanda_torch.paths import innermost_module, is_module
 from amanda_torch.settings import Place, attributes
 from amanda_torch.sources import source_of
 from amanda_torch.thread import CONTEXT
@@ -283,7 +283,7 @@ class Identity:
         """
         for owner in reversed(list(self._owners(frame, thread))):
             if owner is not module:
-                context = self.contexts.part_of(unwrapped(owner), module)
+                context = self.contexts.part_of(innermost_module(owner), module)
                 if context is not None:
                     return context
         outside = thread.outside

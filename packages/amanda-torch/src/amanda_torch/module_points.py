@@ -20,7 +20,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from amanda_torch.frames import calls_a_module, not_a_call_site
 from amanda_torch.keras import is_symbolic, layer_name
 from amanda_torch.kernels import run_at
-from amanda_torch.paths import joined, may_wrap, unwrapped
+from amanda_torch.paths import innermost_module, joined, may_wrap
 from amanda_torch.signature import Signature
 from amanda_torch.targets import Form
 from amanda_torch.thread import CONTEXT
@@ -108,7 +108,7 @@ def class_name(module: torch.nn.Module) -> str:
     That is the one which TorchScript has made it of, or which it becomes when it is called
     (``LazyLinear``).
     """
-    module = unwrapped(module)
+    module = innermost_module(module)
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
     cls = type(module)
@@ -170,7 +170,7 @@ class _ModuleSignature(Signature):
 def _leaves(args: Args, kwargs: Kwargs) -> Iterator[tuple[str, Any]]:
     """List all that a module is given, in order, by the names of its parameters."""
     module, *given = args
-    names, variadic = _names(unwrapped(module))
+    names, variadic = _names(innermost_module(module))
     for i, value in enumerate(given):
         name = names[i] if i < len(names) else f"{variadic}.{i - len(names)}"
         yield from leaves(value, name)

@@ -82,7 +82,7 @@ class Paths:
                 self._list(container, path, 0)
 
     def _list(self, container: _Module, path: str, start: int) -> None:
-        wrapped = unwrapped(container) is not container
+        wrapped = innermost_module(container) is not container
         for name, module in itertools.islice(container._modules.items(), start, None):
             if module is None:
                 continue
@@ -110,7 +110,7 @@ def joined(scope: str, path: str) -> str:
     return f"{scope}.{path}" if scope and path else scope or path
 
 
-def unwrapped(module: _Module) -> _Module:
+def innermost_module(module: _Module) -> _Module:
     """Return the module that is wrapped, or the one that is given if it wraps none.
 
     A wrapper holds nothing but the module it wraps, and hands on to it what attributes it has not
@@ -138,7 +138,7 @@ def _wrapped(module: _Module) -> _Module | None:
         return module._modules.get("module") if is_module(module) else None
     if not is_module(module) or module._parameters or module._buffers:
         return None
-    children = (unwrapped(child) for child in module._modules.values() if child is not None)
+    children = (innermost_module(child) for child in module._modules.values() if child is not None)
     inner = {id(child): child for child in children}
     return next(iter(inner.values())) if len(inner) == 1 else None
 
