@@ -60,7 +60,6 @@ class Engine(Audience):
         self.records: ByOperator[Record] = ByOperator()
         self.ready: ByOperator[Any] = ByOperator()
         self.failure: AmandaError | None = None
-        self._rank = {subscription: rank for rank, subscription in enumerate(subscriptions)}
         self._inside: dict[str, Engine | None] = {}
         self._parts: dict[tuple[Subscription, ...], Engine] = {}
         self._stamp = object()
@@ -85,7 +84,7 @@ class Engine(Audience):
         """Return the engine of all other tools in a scope of a model; None if none looks."""
         within = (s.subscription for s in self._selections if s.reaches(scope))
         rest = tuple(s for s in within if s.tool not in tools)
-        if not rest or len(rest) == len(self._rank):
+        if not rest or len(rest) == len(self._selections):
             return self if rest else None
         if rest not in self._parts:
             engine = Engine(self.driver, rest, self._active)
@@ -134,7 +133,7 @@ class Engine(Audience):
         That is the outputs, or the gradients that a backward operator returned.
         """
         with self._lock:
-            decisions = (*plan.decisions, *self._decide(plan.pending, execution))
+            decisions = {**plan.decisions, **self._decide(plan.pending, execution)}
             return self._planned(plan.view, execution, decisions, ())
 
     def keeps_forward(self, operator: Operator) -> bool:
@@ -238,6 +237,7 @@ class Engine(Audience):
             satisfied = {s.tool for s in self._selections if s.wants(operator, translations)}
             inside = self._without(satisfied, operator.scope)
             producers = self._producers(operator)
+        decisions = {s: decisions[s] for s in self._selections if s in decisions}
         plan = Plan(about, view, decisions, pending, backward, gradient, inside, producers)
         if self.caching and view is View.GRADIENT:
             self._record(operator).gradient = plan
@@ -294,15 +294,14 @@ class Engine(Audience):
         A tool that is no longer active is not asked: a backward may run after its scope.
         """
         decided = self._record(execution.runs).decided if self.caching else {}
-        ranked: list[tuple[int, Action]] = []
+        found: dict[Selection, tuple[Action, ...]] = {}
         for selection in selections:
             subscription = selection.subscription
-            if not self._active.owners[subscription.tool].open:
-                continue
-            if subscription not in decided:
-                decided[subscription] = self._ask(subscription, execution)
-            ranked += [(self._rank[subscription], action) for action in decided[subscription]]
-        return tuple(ranked)
+            if self._active.owners[subscription.tool].open:
+                if subscription not in decided:
+                    decided[subscription] = self._ask(subscription, execution)
+                found[selection] = decided[subscription]
+        return found
 
     def _ask(self, subscription: Subscription, execution: Execution) -> tuple[Action, ...]:
         operator, tool = execution.operator, subscription.tool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,8 +19,8 @@ from amanda._tool import Tool
 if TYPE_CHECKING:  # which makes plans
     from amanda._engine import Engine
 
-# Each action with the rank of the subscription that decided it.
-Decisions: TypeAlias = tuple[tuple[int, Action], ...]
+# What each subscription decided, in the order in which they decide.
+Decisions: TypeAlias = Mapping[Selection, tuple[Action, ...]]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -31,7 +31,8 @@ class Plan:
     run on the gradients of its outputs, and ``after`` on those of its inputs.
 
     Attributes:
-        before, replace, after: what to run, in order (``docs/semantics.md#s1-order``).
+        actions: what was decided, in the order of the tools.
+        before, replace, after: what to run of that, in order (``docs/semantics.md#s1-order``).
         pending: analyses that wait for the outputs of the first execution; show them to
             :meth:`Engine.complete`.
         backward: whether a tool wants to see the operator's backward operators.
@@ -53,6 +54,7 @@ class Plan:
     inside: Engine | None = None
     producers: Mapping[Tool, InputProducers] = field(default_factory=dict)
     whole: Plan | None = field(init=False, default=None)
+    actions: tuple[Action, ...] = field(init=False)
     before: tuple[Action, ...] = field(init=False)
     replace: Action | None = field(init=False)
     after: tuple[Action, ...] = field(init=False)
@@ -65,15 +67,16 @@ class Plan:
         if view is View.MODULE:
             view, self.whole = View.FORWARD, Plan(operator, View.GRADIENT, self.decisions)
             self.gradient = not self.whole.is_noop
+        self.actions = tuple(action for made in self.decisions.values() for action in made)
         before, *replace, after = POINTS[view]
-        self.before = _at(before, self.decisions)
-        self.replace = _only(replace[0], self.decisions, operator) if replace else None
-        self.after = _at(after, self.decisions, after=True)
-        actions = [*self.before, *filter(None, [self.replace]), *self.after]
-        self.asked = frozenset(ask for action in actions for ask in action.asked)
+        self.before = _at(before, self.actions)
+        self.replace = _only(replace[0], self.actions, operator) if replace else None
+        self.after = _at(after, self.actions, after=True)
+        run = [*self.before, *filter(None, [self.replace]), *self.after]
+        self.asked = frozenset(ask for action in run for ask in action.asked)
         watched = self.backward or self.gradient or self.producers
-        self.only_looks = all(action.observes for action in actions)
-        self.is_noop = not (actions or self.pending or watched)
+        self.only_looks = all(action.observes for action in run)
+        self.is_noop = not (run or self.pending or watched)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,15 +98,15 @@ class Record:
     decided: dict[Subscription, tuple[Action, ...]] = field(default_factory=dict)
 
 
-def _at(point: Point, decisions: Decisions, after: bool = False) -> tuple[Action, ...]:
+def _at(point: Point, actions: Iterable[Action], after: bool = False) -> tuple[Action, ...]:
     """Return the actions at a point, in order; innermost tools are next to the operator."""
-    ranked = sorted(decisions, key=lambda d: (d[1].tool.innermost is not after, d[0]))
-    return tuple(action for _, action in ranked if action.point is point)
+    there = (action for action in actions if action.point is point)
+    return tuple(sorted(there, key=lambda action: action.tool.innermost is not after))
 
 
-def _only(point: Point, decisions: Decisions, operator: Operator) -> Action | None:
-    actions = _at(point, decisions)
-    if len(actions) > 1:
-        names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in actions)
+def _only(point: Point, actions: Iterable[Action], operator: Operator) -> Action | None:
+    there = _at(point, actions)
+    if len(there) > 1:
+        names = " and ".join(f"{a.tool.name} ({name_of(a.routine)})" for a in there)
         raise ActionError(f"operator {operator.named} is replaced more than once, by {names}")
-    return actions[0] if actions else None
+    return there[0] if there else None

@@ -96,7 +96,7 @@ class LayerGradientDecisions:
         """Insert at one of the times that the gradient of a layer is computed."""
         number, turn = numbered
         at = {name: by_turn[turn] for name, by_turn in calls.items() if turn in by_turn}
-        said = next(iter(plan.decisions))[1].tool.name, operator.named
+        said = plan.actions[0].tool.name, operator.named
         gradient = _LayerGradient(frame, home, layer, at, said)
         gradient.check()
         ends = [gradient.output(name) for name in layer.outputs]

@@ -130,13 +130,13 @@ class LayerDecisions:
     ) -> None:
         """Refuse layers whose nodes, or the tensors that they take, cannot be told."""
         if layer.mixed:
-            tool = next(iter(plan.decisions))[1].tool.name
+            tool = plan.actions[0].tool.name
             raise UnsupportedError(
                 f"{tool}: {operator.named} is called by several replicas at once, and what each of "
                 "them runs cannot be told apart; run one replica, or register with add_inst_for_op"
             )
         if any(frame.in_loop(node) for node in layer.nodes):
-            tool = next(iter(plan.decisions))[1].tool.name
+            tool = plan.actions[0].tool.name
             raise UnsupportedError(
                 f"{tool}: {operator.named} is called in a loop of version 1, where nothing can be "
                 "inserted at layers; register with add_inst_for_op, or build the loop with control "
