@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -95,8 +96,7 @@ def _check_options(routine: Routine, options: Mapping[str, Any], known: Sequence
     """
     if not options:
         return
-    import difflib
-    import inspect
+    import difflib  # which takes long
 
     try:
         signature = inspect.signature(routine)
