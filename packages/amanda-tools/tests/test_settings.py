@@ -173,7 +173,9 @@ tables = st.dictionaries(names, values, max_size=2).map(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.one_of(tables.map(str.encode), st.binary(max_size=12)))
 def test_any_file_gives_settings_or_is_refused_by_its_name(project, data):
