@@ -3,7 +3,8 @@
 from amanda import __version__ as __version__
 
 from amanda_tools.campaign import Campaign, Trial, campaign
-from amanda_tools.comparing import Comparison, Difference, compare, compare_records
+from amanda_tools.comparing import compare, compare_records
+from amanda_tools.comparison import Comparison, Difference
 from amanda_tools.compiled import Compiled, CompiledCode
 from amanda_tools.execution import Execution
 from amanda_tools.executions import Executions

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import amanda
 
 from amanda_tools.charts import bars
-from amanda_tools.distance import check_tolerance, distance, is_over, rounding
+from amanda_tools.distance import bytes_equal, check_tolerance, distance, is_over, rounding
 from amanda_tools.formats import Saving
 from amanda_tools.pictures import Pictured
 from amanda_tools.place import source_text
@@ -147,11 +147,11 @@ class Compiled(Pictured[CompiledCode], Saving[CompiledCode], amanda.Tool):
         return rounding(dtype) if self._rtol is None else self._rtol
 
     def _alike(self, expected: Any, found: Any, dtype: str) -> bool:
-        if expected.shape != found.shape or expected.dtype != found.dtype:
+        if expected.dtype != found.dtype:
             return False
-        if expected.tobytes() == found.tobytes():
-            return True
-        return not is_over(distance(expected, found)[1], self._allowed(dtype))
+        return bytes_equal(expected, found) or not is_over(
+            distance(expected, found)[1], self._allowed(dtype)
+        )
 
     def _tell(self, held: Held) -> None:
         operator, absolute, relative = held.operator, 0.0, 0.0

@@ -46,3 +46,9 @@ def distance(one: Any, other: Any) -> tuple[float, float]:
 def is_over(relative: float, allowed: float) -> bool:
     """Tell whether tensors whose bytes differ do so by more than is allowed."""
     return relative > allowed or allowed == 0
+
+
+def bytes_equal(one: Any, other: Any) -> bool:
+    """Tell whether two tensors are of one type and shape, and the same to the bit."""
+    alike = one.shape == other.shape and one.dtype == other.dtype
+    return bool(alike and one.tobytes() == other.tobytes())
