@@ -7,9 +7,10 @@ operators to them (:func:`register`), or for :class:`MappingTool`.
 from amanda import __version__ as __version__
 
 from amanda_contextmap.context_map import ContextMap
+from amanda_contextmap.factors import Factor, Whole
 from amanda_contextmap.graph import Graph
+from amanda_contextmap.installed import products, wholes
 from amanda_contextmap.mapping_tool import MappingTool
-from amanda_contextmap.products import Factor, Whole, products, wholes
 from amanda_contextmap.register import register
 from amanda_contextmap.rule import Rule, axes, axis, constant, rule
 from amanda_contextmap.translation import Translation

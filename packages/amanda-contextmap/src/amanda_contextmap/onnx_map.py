@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from amanda import Driver
 
+    from amanda_contextmap.factors import Factors, Whole
     from amanda_contextmap.graph import Graph
     from amanda_contextmap.pattern import Pattern
-    from amanda_contextmap.products import Factors, Whole
     from amanda_contextmap.rule import Rule
 
     Table = Mapping[str, Rule | tuple[Rule, ...]]

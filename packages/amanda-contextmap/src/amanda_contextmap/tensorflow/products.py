@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amanda_contextmap.products import Whole
+from amanda_contextmap.factors import Whole
 
 _LSTM, _GRU = frozenset(["LSTM"]), frozenset(["GRU"])
 # Their weights are in one tensor, which is no W or R of ONNX.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amanda_contextmap.products import Factor, Factors, Whole
+from amanda_contextmap.factors import Factor, Factors, Whole
 
 _LEFT, _RIGHT = Factor(channel=-2, summed=-1), Factor(channel=-1, summed=-2)
 # ONNX has none that multiply and add at once but of matrices, and none of groups of rows.
