@@ -233,8 +233,7 @@ def integration(session: nox.Session) -> None:
     )
     pytest(session, "tests/integration")
     if not session.posargs:
-        path = "tests/integration/test_flops_tensorflow.py"
-        run_pytest(session, *PROCESSES, path, **WITHOUT_ONEDNN)
+        pytest(session, "tests/integration/test_flops_tensorflow.py", **WITHOUT_ONEDNN)
 
 
 @nox.session
