@@ -77,6 +77,13 @@ def test_what_a_misspelt_type_may_mean_is_watched():
     assert engine(Noting(["Relu"]), driver=Dialects()).wanted == {"Relu", "relu", "relu_"}
 
 
+def test_a_candidate_that_the_backend_lacks_is_not_taken_for_misspelt():
+    class Listing(Noting):
+        lists_candidates = True
+
+    assert engine(Listing(["Relu", "add"]), driver=Dialects()).wanted == {"Relu", "add"}
+
+
 @pytest.mark.parametrize(
     ("type", "meant"),
     [

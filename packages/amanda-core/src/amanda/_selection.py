@@ -93,4 +93,7 @@ def select(subscription: Subscription, driver: Driver) -> Selection:
         return Selection(subscription, view, None, None)
     if view is View.BACKWARD:
         return Selection(subscription, view, types, driver.forward_types(types))
-    return Selection(subscription, view, types, types, frozenset(driver.alike(types)))
+    tool = subscription.tool
+    is_of_candidates = tool.lists_candidates and tool.restricted_to is None  # no misspelt type
+    near = () if is_of_candidates else driver.alike(types)
+    return Selection(subscription, view, types, types, frozenset(near))
