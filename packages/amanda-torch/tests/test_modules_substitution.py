@@ -127,6 +127,24 @@ def test_where_outputs_are_known_their_gradients_may_be_changed_at_once() -> Non
         torch.testing.assert_close(grad, X.cos() - X.sin() * X)
 
 
+@pytest.mark.parametrize("looks", [False, True])
+def test_analyses_with_and_without_outputs_decide_together(looks: bool) -> None:
+    """Also at the first call, when the gradient is watched before the outputs are known."""
+
+    def late(ctx: amanda.OpContext) -> None:
+        if not looks:
+            ctx.insert_on_grad_outputs(lambda grad, x: grad * x, with_inputs=["input"])
+
+    early = AtModules(lambda ctx: ctx.insert_on_grad_inputs(lambda grad: grad * 3))
+    pending = AtModules(late, require_outputs=True)
+    for tools in ((early, pending), (pending, early)):
+        x = X.clone().requires_grad_()
+        with amanda.apply(*tools):
+            nn.Tanh()(x).sum().backward()
+        expected = 3 * (1 if looks else X) * (1 - X.tanh() ** 2)
+        torch.testing.assert_close(x.grad, expected)
+
+
 @pytest.mark.parametrize("at", ["insert_before_op", "replace_op", "insert_on_grad_inputs"])
 def test_what_comes_too_late_is_refused(at: str) -> None:
     tool = AtModules(lambda ctx: getattr(ctx, at)(lambda x: x), require_outputs=True)

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import amanda
 import pytest
 import torch
-from amanda.testing.probes import Observe, Record, after, before, recorded, replace, under
+from amanda.testing.probes import (
+    INSERTIONS,
+    Insert,
+    Observe,
+    Record,
+    after,
+    before,
+    nothing,
+    recorded,
+    replace,
+    under,
+)
 from leaves import leaf
 from torch import Tensor, nn
 from torch.nn import functional
@@ -115,6 +126,69 @@ def test_a_tool_substitutes_next_to_a_mode(mode: Any, inside: bool) -> None:
     options = {"display": False} if mode is FlopCounterMode else {}
     tool = before("linear", lambda w: w * 2, inputs=[1])
     torch.testing.assert_close(both(mode(**options), tool, inside), step(2 * W))
+
+
+class Called(torch.autograd.Function):
+    """A Function is called by Python, as a module is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return grad * 2
+
+
+class Calling(nn.Module):
+    """A model of modules that write in place and return their input, and of a Function."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Identity())
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return Called.apply(self.dropout(self.layers(x)))  # type: ignore[no-any-return,no-untyped-call]
+
+
+class LooksAtCalls(Insert):
+    """Looks at modules in all ways, and at the Function."""
+
+    def __init__(self) -> None:
+        super().__init__(INSERTIONS, ["Called", "dropout"], nothing)
+        self.add_inst_for_module(self.look_at_module)
+        self.add_inst_for_module(lambda ctx: None, require_outputs=True)
+
+    def look_at_module(self, ctx: amanda.OpContext) -> None:
+        ctx.insert_before_op(nothing)
+        ctx.insert_after_op(nothing)
+        ctx.insert_on_grad_inputs(nothing)
+
+
+@pytest.mark.parametrize("mode", [DispatchLog, FunctionLog])
+def test_a_mode_sees_nothing_of_how_calls_are_looked_at(mode: Any) -> None:
+    model, alone, together = Calling(), mode(), mode()
+    with alone:
+        model(V)
+    with amanda.apply(LooksAtCalls()), together:
+        model(V)
+    assert together.seen == alone.seen
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_what_a_routine_computes_at_a_module_is_shown_to_modes(differentiable: bool) -> None:
+    tool, mode = amanda.Tool(), FunctionLog()
+
+    def routine(y: Tensor) -> Tensor:
+        return torch.sinc(y)
+
+    tool.add_inst_for_module(
+        lambda ctx: ctx.insert_after_op(routine, differentiable=differentiable), modules=["layers"]
+    )
+    with amanda.apply(tool), mode:
+        Calling()(V)
+    assert mode.seen.count("sinc") == 1
 
 
 # Subclasses of Tensor

@@ -166,6 +166,10 @@ mode_of: Callable[[Any], Any] = _find("torch._C._get_dispatch_mode")
 FakeTensor: type = _find("torch._subclasses.fake_tensor.FakeTensor")
 FunctionalTensor: type = _find("torch._subclasses.functional_tensor.FunctionalTensor")
 is_jit_tracing: Callable[[], bool] = _find("torch._C._is_tracing")
+# Whether functions of modes and of classes of tensors are asked first, and what switches that.
+overrides: Callable[[], Any] = _find("torch._C._get_torch_function_state")
+set_overrides: Callable[[Any], None] = _find("torch._C._set_torch_function_state")
+NO_OVERRIDES: Any = _find("torch._C._TorchFunctionState.ALL_DISABLED")
 disable_modes: Any = _find("torch.utils._python_dispatch._disable_current_modes")
 
 # ---- Differentiation below the dispatcher, which nothing public tells of or switches.

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from amanda.driving import NOTHING, Ask, Forward
 
 from amanda_torch._internals import unwrap_if_dead
 from amanda_torch.batches import UNBATCHED, innermost, layers
+from amanda_torch.overrides import keeping_classes
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def copied(tensors: Sequence[Tensor], places: Iterable[int]) -> Sequence[Tensor]
     result = list(tensors)
     with unshown():
         for place in places:
-            result[place] = tensors[place].clone()
+            result[place] = keeping_classes(torch.Tensor.clone, tensors[place])
     return result
 
 
@@ -49,7 +51,7 @@ class _KeptTensor:
     __slots__ = ("_layers", "_tensor", "_version")
 
     def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor.detach()
+        self._tensor = keeping_classes(torch.Tensor.detach, tensor)
         self._version = _version(self._tensor)
         self._layers = layers(tensor, below_autograd=True)
 

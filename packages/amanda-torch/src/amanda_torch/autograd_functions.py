@@ -140,7 +140,8 @@ def _form(cls: Any, apply: Run) -> Form:
     def run(*args: Any, **kwargs: Any) -> Any:
         return apply(reference(), *args, **kwargs)
 
-    return Form(cls.__name__, cls.__name__, FunctionSignature(cls), run, run)
+    name = cls.__name__
+    return Form(name, name, FunctionSignature(cls), run, run, from_python=True)
 
 
 def _concerns(cls: Any) -> bool:

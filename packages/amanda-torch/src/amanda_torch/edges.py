@@ -8,6 +8,7 @@ from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import node_of, share_memory
 from amanda_torch.straight import in_graph, is_strided_nested
+from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,11 @@ def come_twice(tensors: Sequence[Tensor]) -> bool:
 def _edge(tensor: Tensor) -> GradientEdge | None:
     if not tensor.requires_grad or is_strided_nested(tensor):
         return None
-    return GradientEdge(tensor.grad_fn or node_of(tensor), tensor.output_nr)
+    node = tensor.grad_fn
+    if node is None:
+        with unshown():
+            node = node_of(tensor)
+    return GradientEdge(node, tensor.output_nr)
 
 
 def alias(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> bool:

@@ -18,10 +18,12 @@ from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.inplace import Destinations, Nowhere
 from amanda_torch.module_watch import ModuleWatch
 from amanda_torch.originals import Rerun
+from amanda_torch.overrides import with_overrides
 from amanda_torch.routines import Routines, constant, unrecorded
 from amanda_torch.straight import carries_gradient, is_below_autograd, records_tangents
 from amanda_torch.substitutes import incompatible, stops_gradient
 from amanda_torch.tracing import is_tracing
+from amanda_torch.unshown import unshown
 from amanda_torch.watch import UNWATCHED, Unwatched, Watch
 
 if TYPE_CHECKING:
@@ -61,10 +63,10 @@ class General:
         self._plan = plan
         self._form = form
         self._identity = identity
-        self._before = Routines(plan.before)
+        self._before = Routines(plan.before, form.from_python)
         self._before_asks = any(a.asked for a in plan.before)
         self._nowhere = Nowhere(form.signature)
-        self._after = Routines(plan.after)
+        self._after = Routines(plan.after, form.from_python)
         # Whether results are computed anew, and whether they may become others than those that
         # the operator has saved for its backward.
         self._redone = plan.replace is not None or any(a.differentiable for a in plan.after)
@@ -126,9 +128,11 @@ class General:
         after = self._after
         if plan.pending:
             names = signature.output_names(result)
-            known = shown([t.detach() for t in outputs], names)
+            with unshown():
+                known = shown([t.detach() for t in outputs], names)
             plan = _completed(plan, call, known)
-            after = Routines(plan.after)
+            after = Routines(plan.after, self._form.from_python)
+            watch.complete(plan)
             if tracked and watch is UNWATCHED:  # that of a module is decided only now
                 watch = self._watch(plan, call)
                 if watch.kept is not None:
@@ -183,7 +187,7 @@ class General:
         if plan.whole is not None:  # of a module
             if not plan.gradient:
                 return UNWATCHED
-            return ModuleWatch(Gradient(engine, operator, plan.whole))
+            return ModuleWatch(Gradient(engine, operator, plan.whole, bool(plan.pending)))
         gradient = None
         if plan.gradient:
             known = engine.known_gradient_plan(operator)
@@ -237,7 +241,8 @@ def _replace_tracked(
     if action.differentiable:
         return _replace(action, call, given, original, destinations)
     rerun = Rerun(call, given.substituted, original, given.to_original)
-    returned = unrecorded(action.call, given.substituted, call.operator, Forward(run=rerun))
+    forward = Forward(run=rerun)
+    returned = unrecorded(with_overrides, action.call, given.substituted, call.operator, forward)
     result, outputs = original(given.to_original) if rerun.ran is None else rerun.ran
     found = unrecorded(action.substituted, returned, outputs, call.operator, stops_gradient)
     return result, outputs if found is outputs else constant(outputs, found)
@@ -259,7 +264,7 @@ def _replace(
     operator, signature = call.operator, call.form.signature
     inputs = given.to_original if action.differentiable else given.substituted
     rerun = Rerun(call, inputs, None, given.to_original)
-    returned = action.call(inputs, operator, Forward(run=rerun))
+    returned = with_overrides(action.call, inputs, operator, Forward(run=rerun))
     values = returned if isinstance(returned, (tuple, list)) else (returned,)
     whole = signature.returns_tensors and not any(value is None for value in values)
     if signature.reshapes or not whole:
@@ -278,7 +283,8 @@ def _replace(
 def _completed(plan: Plan, call: Call, execution: Execution) -> Plan:
     """Return the plan with what pending analyses decide, now that the operator has run."""
     completed = call.engine.complete(plan, execution)
-    ahead = completed.whole is not None and completed.whole.after
+    before = () if plan.whole is None else plan.whole.after
+    ahead = completed.whole is not None and completed.whole.after != before
     if completed.before != plan.before or completed.replace is not plan.replace or ahead:
         raise UnsupportedError(
             f"{call.operator.named}: an analysis with require_outputs=True inserted before or "

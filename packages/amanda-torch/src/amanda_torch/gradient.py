@@ -54,13 +54,18 @@ class Gradient:
         engine: the tools that want it.
         operator: the operator.
         plan: what to do, None when that is still to be analyzed.
+        pending: whether analyses that wait for the outputs may add to the plan.
     """
 
-    def __init__(self, engine: Engine, operator: Operator, plan: Plan | None) -> None:
+    def __init__(
+        self, engine: Engine, operator: Operator, plan: Plan | None, pending: bool = False
+    ) -> None:
         self._engine = engine
         self._operator = operator
         self.plan = plan
-        self.kept = Kept(plan) if plan is None or plan.asked else None
+        self.kept = (
+            Kept(None if pending else plan) if pending or plan is None or plan.asked else None
+        )
         self._passes = Passes()
         self.looks_ahead = plan is None or bool(plan.after)
         self.only_looks = plan is not None and plan.only_looks and not transforms_active()

@@ -10,6 +10,7 @@ from amanda import AmandaError
 from amanda_torch._internals import set_key_included
 from amanda_torch.call import Call, run_inside
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.overrides import without_overrides
 from amanda_torch.strategies import strategy_of
 from amanda_torch.thread import KEY, local
 from amanda_torch.tracing import is_tracing
@@ -81,7 +82,7 @@ def run_at(
     thread = local.thread
     set_key_included(KEY, False)
     try:
-        return _carry_out(engine, identity, operator, form, args, kwargs)
+        return without_overrides(_carry_out, engine, identity, operator, form, args, kwargs)
     finally:
         set_key_included(KEY, thread.engine is not None)
 

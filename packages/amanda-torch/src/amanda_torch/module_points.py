@@ -202,4 +202,4 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, Tensor)
 
 
-_FORM = Form("a module", "a module", _ModuleSignature(), run_module, run_module)
+_FORM = Form("a module", "a module", _ModuleSignature(), run_module, run_module, from_python=True)

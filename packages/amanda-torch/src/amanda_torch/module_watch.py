@@ -15,12 +15,15 @@ from amanda import AmandaWarning
 
 from amanda_torch._internals import sequence_number, view_again
 from amanda_torch.edges import edges
+from amanda_torch.overrides import keeping_classes
 from amanda_torch.straight import rebase
+from amanda_torch.unshown import unshown
 from amanda_torch.watch import Unwatched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from amanda.driving import Plan
     from torch import Tensor
     from torch.autograd.graph import GradientEdge
 
@@ -45,6 +48,10 @@ class ModuleWatch(Unwatched):
         self._number = 0
         self._ahead: Sequence[GradientEdge | None] = ()
 
+    def complete(self, plan: Plan) -> None:
+        """Take note of what analyses have decided that waited for the outputs."""
+        self._gradient.plan = plan.whole
+
     def gave(self, outputs: Sequence[Tensor]) -> None:
         """Take note of the outputs that the module has given."""
         if self.kept is not None:
@@ -61,6 +68,10 @@ class ModuleWatch(Unwatched):
 
     def leave(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
         """Return what it gave, as it is passed on."""
+        with unshown():
+            return self._left(outputs, shown)
+
+    def _left(self, outputs: Sequence[Tensor], shown: Shown) -> Sequence[Tensor]:
         given = self._given
         written = {i for i, t in enumerate(given) if _version(t) != self._versions[i]}
         linked = self._linked(outputs)
@@ -114,8 +125,10 @@ class ModuleWatch(Unwatched):
 def _of_program(output: Tensor, given: Tensor, tensor: Tensor) -> Tensor:
     """Return a module's output, which is or views an input, as a view of the program's tensor."""
     if output is given:
-        return tensor.view_as(tensor)
-    return output if given is tensor else view_again(output, tensor)
+        found: Tensor = keeping_classes(lambda t: t.view_as(t), tensor)
+    else:
+        found = output if given is tensor else keeping_classes(view_again, output, tensor)
+    return found
 
 
 def _warn(shown: Shown) -> None:

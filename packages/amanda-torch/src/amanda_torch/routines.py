@@ -12,6 +12,7 @@ from amanda.driving import NOTHING
 from amanda_torch._internals import forward_ad, set_forward_mode, set_grad_enabled
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.higher_order import refuse_substitution
+from amanda_torch.overrides import keeping_classes, overridden
 from amanda_torch.straight import straight_through
 from amanda_torch.substitutes import incompatible, stops_gradient
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Check = Callable[[Any, Any], str | None]
+    Step = tuple[Action, Callable[..., Any]]  # and what calls its routine
 
 _T = TypeVar("_T")
 _is_grad_enabled = torch.is_grad_enabled
@@ -33,12 +35,17 @@ class Routines:
     """This runs the routines of one plan before an operator, or after it.
 
     Gradients of what they return pass straight to what it replaces, but for differentiable ones.
+
+    Args:
+        actions: what they are.
+        from_python: whether the operator is called by Python; see :mod:`amanda_torch.overrides`.
     """
 
-    __slots__ = ("_actions", "_differentiable")
+    __slots__ = ("_actions", "_differentiable", "_steps")
 
-    def __init__(self, actions: Sequence[Action]) -> None:
+    def __init__(self, actions: Sequence[Action], from_python: bool = False) -> None:
         self._actions = actions
+        self._steps = [(a, overridden(a.call) if from_python else a.call) for a in actions]
         self._differentiable = any(action.differentiable for action in actions)
 
     def run(
@@ -54,8 +61,8 @@ class Routines:
         if recording:
             set_grad_enabled(False)
         try:
-            for action in self._actions:
-                result = action.call(returned, operator, forward)
+            for action, call in self._steps:
+                result = call(returned, operator, forward)
                 if result is not None:
                     check = stops_gradient if recording else incompatible
                     returned = action.substituted(result, returned, operator, check)
@@ -72,13 +79,13 @@ class Routines:
     ) -> Sequence[Tensor]:
         """Run an action as autograd sees it: it records the routine, or only its results."""
         returned = tensors
-        for differentiable, group in itertools.groupby(self._actions, lambda a: a.differentiable):
-            actions = tuple(group)
+        for differentiable, group in itertools.groupby(self._steps, lambda s: s[0].differentiable):
+            steps = tuple(group)
             if differentiable:
-                returned = _in_turn(actions, returned, operator, incompatible, forward)
+                returned = _in_turn(steps, returned, operator, incompatible, forward)
                 continue
             given = returned
-            returned = unrecorded(_in_turn, actions, given, operator, stops_gradient, forward)
+            returned = unrecorded(_in_turn, steps, given, operator, stops_gradient, forward)
             if returned is not given:
                 returned = constant(given, returned)
         if returned is not tensors:
@@ -88,14 +95,14 @@ class Routines:
 
 @not_a_call_site
 def _in_turn(
-    actions: Sequence[Action],
+    steps: Sequence[Step],
     tensors: Sequence[Tensor],
     operator: Operator,
     check: Check,
     forward: Forward,
 ) -> Sequence[Tensor]:
-    for action in actions:
-        result = action.call(tensors, operator, forward)
+    for action, call in steps:
+        result = call(tensors, operator, forward)
         if result is not None:
             tensors = action.substituted(result, tensors, operator, check)
     return tensors
@@ -131,5 +138,5 @@ def constant(originals: Sequence[Tensor], substitutes: Sequence[Tensor]) -> Sequ
     detached = list(substitutes)
     for i, substitute in enumerate(substitutes):
         if substitute.requires_grad and substitute is not originals[i]:
-            detached[i] = substitute.detach()
+            detached[i] = keeping_classes(torch.Tensor.detach, substitute)
     return straight_through(originals, detached)

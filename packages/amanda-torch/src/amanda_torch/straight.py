@@ -19,6 +19,7 @@ from amanda_torch._internals import (
     unwrap_if_dead,
     unwrapped,
 )
+from amanda_torch.overrides import keeping_classes
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
@@ -198,7 +199,8 @@ def _bound(
         if transforms_active():
             bound = _Boundary.apply(watch, len(ahead), *ahead, *tensors)  # type: ignore[no-untyped-call]
         else:  # the same, without the search for defaults of arguments
-            bound = _apply_boundary(watch, len(ahead), *map(unwrap_if_dead, (*ahead, *tensors)))
+            alive = map(unwrap_if_dead, (*ahead, *tensors))
+            bound = keeping_classes(_apply_boundary, watch, len(ahead), *alive)
     if len(chosen) == len(substitutes):
         return bound
     result = list(substitutes)

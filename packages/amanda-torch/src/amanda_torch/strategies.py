@@ -86,8 +86,8 @@ def _around(plan: Plan, form: Form, identity: Identity, look: Look | None = None
 
     ``look``, if given, has its gradient looked at.
     """
-    before = Routines(plan.before).run if plan.before else None
-    after = Routines(plan.after).run if plan.after else None
+    before = Routines(plan.before, form.from_python).run if plan.before else None
+    after = Routines(plan.after, form.from_python).run if plan.after else None
     inside, pick, signature = plan.inside, form.pick, form.signature
     outputs_of = signature.outputs_of
     run = form.run if inside is None else functools.partial(_run_inside, inside, form)

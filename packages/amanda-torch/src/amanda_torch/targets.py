@@ -11,6 +11,7 @@ from torch import Tensor
 from amanda_torch._internals import count_function_modes, takes_numbers
 from amanda_torch.bindings import binding_of
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.overrides import overridden
 from amanda_torch.resuming import past_us
 from amanda_torch.schema import OperatorSignature
 
@@ -43,12 +44,15 @@ class Form:
         run: runs it, from the start.
         resume: runs it past our kernel, so that what it is made of may arrive at our kernels.
         numeric: whether numbers stand for tensors among the arguments.
+        from_python: whether it is called by Python, and not by the dispatcher.
         places: positions of the tensors, where nothing but positional arguments is one, none of a
             subclass; else None.
         pick: takes the tensors from the positional arguments where they have places; else None.
     """
 
-    __slots__ = ("key", "numeric", "pick", "places", "resume", "run", "signature", "type")
+    __slots__ = (
+        *("from_python", "key", "numeric", "pick", "places", "resume", "run", "signature", "type"),
+    )
 
     def __init__(
         self,
@@ -59,12 +63,14 @@ class Form:
         resume: Run,
         numeric: bool = False,
         places: tuple[int, ...] | None = None,
+        from_python: bool = False,
     ) -> None:
         self.type = type
         self.key = key
         self.signature = signature
-        self.run = run
-        self.resume = resume
+        self.run = overridden(run) if from_python else run
+        self.resume = overridden(resume) if from_python else resume
+        self.from_python = from_python
         self.numeric = numeric
         self.places = places
         self.pick = None if places is None else _pick(places)

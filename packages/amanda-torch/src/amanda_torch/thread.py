@@ -69,6 +69,8 @@ class ThreadState:
             None where none is running.
         capturing: whether what runs once the function of an operator is captured is to be seen.
         derived: the operator that takes functions whose own gradient is being recorded, if any.
+        overrides: what the program has of functions of modes and of classes of tensors, while the
+            driver does without them; None while it does not.
         began: the number that the first autograd node would have had that was made in the scopes
             that are open; 0 where nothing is to be said of earlier ones.
         known: whether a scope was entered or a backward started in this thread: autograd's own
@@ -87,6 +89,7 @@ class ThreadState:
         "known",
         "origin",
         "outside",
+        "overrides",
         "raised",
         "resumed",
         "resuming",
@@ -113,6 +116,7 @@ class ThreadState:
         self.derived: str | None = None
         self.raised: list[AmandaError] | None = None
         self.scripts: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.overrides: Any = None
         self.began = 0
         self.known = False
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from amanda import Operator
-    from amanda.driving import Engine, Execution
+    from amanda.driving import Engine, Execution, Plan
     from torch import Tensor
     from torch.autograd.graph import GradientEdge, Node
 
@@ -35,6 +35,9 @@ class Unwatched:
 
     bounded: Sequence[Tensor] = ()
     kept: Kept | None = None
+
+    def complete(self, plan: Plan) -> None:
+        """Take note of what analyses have decided that waited for the outputs."""
 
     def gave(self, outputs: Sequence[Tensor]) -> None:
         """Take note of the outputs that the operator itself has given."""
