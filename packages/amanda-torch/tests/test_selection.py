@@ -24,7 +24,8 @@ def seen(ops, run, **options):
     [
         *("linear", "aten::linear", "aten.linear", "linear.default", "aten.linear.default"),
         *("torch.ops.aten.linear", "torch.ops.aten.linear.default"),
-        *("torch.nn.functional.linear", str(torch.ops.aten.linear.default)),
+        *("torch.nn.functional.linear", "nn.functional.linear", "F.linear"),
+        str(torch.ops.aten.linear.default),
     ],
 )
 def test_every_name_of_an_operator_is_understood(name):
@@ -34,6 +35,11 @@ def test_every_name_of_an_operator_is_understood(name):
 @pytest.mark.parametrize("name", ["add", "add.Tensor", "aten::add.Scalar", "torch.Tensor.add"])
 def test_an_overload_stands_for_all(name):
     assert seen([name], lambda: torch.ones(2) + torch.ones(2)) == ["add"]
+
+
+@pytest.mark.parametrize("name", ["linalg_inv", "torch.linalg.inv", "linalg.inv"])
+def test_a_function_of_a_module_of_torchs_is_understood(name):
+    assert seen([name], lambda: torch.linalg.inv(torch.eye(2))) == ["linalg_inv"]
 
 
 def test_an_in_place_operator_is_one_of_its_own():
@@ -54,6 +60,9 @@ def test_an_operator_of_another_library_is_understood(name):
         assert seen([name], lambda: torch.ops.selected.twice(torch.ones(2))) == ["selected::twice"]
 
 
+CLASSES = ("nn.Linear", "torch.nn.Linear", "torch.nn.modules.linear.Linear")
+
+
 @pytest.mark.parametrize(
     ("type", "ran", "run"),
     [
@@ -61,10 +70,12 @@ def test_an_operator_of_another_library_is_understood(name):
         ("Linear", "linear", lambda: nn.Linear(2, 2)(torch.ones(2))),
         ("conv", "conv2d", lambda: nn.Conv2d(1, 1, 1)(torch.ones(1, 1, 2, 2))),
         ("LayerNorm", "layer_norm", lambda: nn.LayerNorm(2)(torch.ones(2))),
+        *((name, "linear", lambda: nn.Linear(2, 2)(torch.ones(2))) for name in CLASSES),
     ],
 )
 def test_a_misspelt_type_is_named_with_the_one_that_ran(type, ran, run):
-    with pytest.warns(amanda.AmandaWarning, match=f"'{type}' of Tool, did you mean '{ran}'"):
+    bare = type.rpartition(".")[2]
+    with pytest.warns(amanda.AmandaWarning, match=f"'{bare}' of Tool, did you mean '{ran}'"):
         assert seen([type], run) == []
 
 

@@ -111,18 +111,19 @@ def canonical_type(name: str) -> str:
     """Return the type of an operator by any name that PyTorch has for it.
 
     Those are ``aten::add.Tensor``, ``add.Tensor``, ``aten.add.Tensor``, ``torch.ops.aten.add``, and
-    the names of functions and methods: ``torch.add``, ``torch.nn.functional.relu``.
+    the names of functions and methods: ``torch.add``, ``nn.functional.relu``, ``torch.fft.fft``.
+    Of what is none of these, as ``torch.nn.Linear``, it is the last part of the name.
     """
     bare = name.removeprefix("torch.ops.")
     if "::" in bare:
         return type_of(bare)
-    for prefix in ("torch.nn.functional.", "torch.Tensor.", "torch."):
-        if bare.startswith(prefix):
-            return bare.removeprefix(prefix)
-    parts = bare.split(".")
-    if len(parts) > 1 and (bare != name or len(parts) == 3 or parts[0] == "aten"):
-        return type_of("::".join(parts[:2]))
-    return parts[0]
+    if bare != name or bare.startswith("aten."):
+        return type_of("::".join(bare.split(".")[:2]))
+    parts = bare.removeprefix("torch.").split(".")
+    for found in (parts[0], "_".join(parts), "::".join(parts[:2])):
+        if is_forward_type(found):
+            return found
+    return parts[-1] if all(parts) else bare
 
 
 def by_default(type: str) -> bool:
