@@ -10,6 +10,7 @@ from amanda_contextmap import MappingTool, register, rule
 from amanda_contextmap.testing import own_entries
 from portable_tools import Flops, Prune, QuantizeWeights, WeightGradients
 from torch import nn
+from torch.nn.utils import parametrizations as pz
 from torch.utils.flop_counter import FlopCounterMode
 
 
@@ -160,6 +161,25 @@ class TestWhichInputIsTheWeight:
         with amanda.apply(watching(lambda ctx: found.append(ctx.weight_index), ["MatMul", "Add"])):
             _ = x @ x.T + x.sum()
         assert found == [None, None]
+
+    COMPUTED = {
+        "linear": lambda: pz.weight_norm(nn.Linear(4, 5))(torch.ones(2, 4)),
+        "conv": lambda: pz.spectral_norm(nn.Conv2d(1, 2, 2))(torch.ones(1, 1, 3, 3)),
+        "normalization": lambda: F.layer_norm(
+            torch.ones(2, 4), [4], nn.Parameter(torch.ones(4)) * 2, nn.Parameter(torch.ones(4))
+        ),
+    }
+
+    @pytest.mark.parametrize("run", COMPUTED.values(), ids=COMPUTED)
+    def test_where_it_is_computed_the_bias_beside_it_is_none(self, run):
+        found = []
+        tool = watching(
+            lambda ctx: found.append((ctx.weight_index, ctx.parameters)),
+            ["Gemm", "Conv", "LayerNormalization"],
+        )
+        with amanda.apply(tool):
+            run()
+        assert found == [(None, [2])]
 
     def test_also_in_the_backward_pass(self):
         found = []

@@ -8,7 +8,7 @@ import amanda
 import numpy as np
 import pytest
 import torch
-from amanda.testing.probes import Describe, Record, after, before, under
+from amanda.testing.probes import Describe, Record, Watch, after, before, under
 from leaves import leaf
 from torch import Tensor, nn
 from torch.nn import functional
@@ -195,6 +195,26 @@ def test_an_input_that_is_a_list() -> None:
         assert [a is V for a in ctx.input("tensors")] == [True, True]
 
     analyzed(lambda: torch.stack([V, V]), "stack", look)
+
+
+BIAS, WEIGHT = nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("run", "index"),
+    [
+        (lambda: torch.addmm(BIAS, V, WEIGHT), 2),  # as in GPT-2
+        (lambda: torch.addmm(BIAS, V, WEIGHT * 2), None),
+        (lambda: nn.functional.linear(V, WEIGHT.T, BIAS), 1),
+        (lambda: nn.functional.linear(V, WEIGHT.T * 2, BIAS), None),
+        (lambda: V[:, :3] + BIAS, 1),
+    ],
+)
+def test_a_bias_is_not_taken_for_the_weight(run: Callable[[], Tensor], index: int | None) -> None:
+    found: list[int | None] = []
+    types = ["addmm", "linear", "add"]
+    under(Watch(lambda ctx: found.append(ctx.weight_index), types), run)
+    assert found == [index]
 
 
 def test_all_of_a_recurrent_networks_tensors() -> None:

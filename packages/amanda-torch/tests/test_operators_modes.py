@@ -191,6 +191,23 @@ def test_what_a_routine_computes_at_a_module_is_shown_to_modes(differentiable: b
     assert mode.seen.count("sinc") == 1
 
 
+def test_what_routines_make_at_a_module_is_on_the_default_device() -> None:
+    """That is a mode too, which an analysis and a routine are under as the program is."""
+    tool, devices = amanda.Tool(), []
+
+    def make(*tensors: Tensor) -> None:
+        devices.append(torch.ones(1).device.type)
+
+    def analyze(ctx: amanda.OpContext) -> None:
+        make()
+        ctx.insert_before_op(make)
+
+    tool.add_inst_for_module(analyze, modules=["layers"])
+    with amanda.apply(tool), torch.device("meta"):
+        Calling()(torch.ones(2, 4))
+    assert devices == ["meta", "meta"]
+
+
 # Subclasses of Tensor
 
 

@@ -29,6 +29,17 @@ else:
 # The types of what flows through operators, and what schemas call it that takes more than that.
 _FLOWING = ("float", "bfloat", "complex")
 _MAIN = ("input", "X", "x")
+# What schemas call a bias, each with the operands of which one is the weight beside it.
+_NONE: frozenset[str] = frozenset()
+_BIASES = {
+    "bias": frozenset(("weight", "scale")),
+    "B": frozenset(("W", "scale", "Scale")),
+    "C": frozenset("B"),
+    "self": frozenset(("mat1", "mat", "batch1")),
+    "b_ih": frozenset(("w_ih",)),
+    "b_hh": frozenset(("w_hh",)),
+}
+
 _LATER = "known before it runs; register the analysis routine with require_outputs=True"
 
 
@@ -227,8 +238,15 @@ class Observation(dict[str, Any], Generic[TensorT]):
 
     @property
     def weight_index(self) -> int | None:
-        """Return the first of :attr:`parameters`; None if there are none."""
-        return next(iter(self.parameters), None)
+        """Return the first of :attr:`parameters` that is no bias; None if there is none.
+
+        A weight that the model computes of its parameters (weight normalization) is none of them,
+        and the bias beside it is not taken for it: ``inputs=["weight"]`` selects it by name. A bias
+        that nothing is multiplied by ahead of it (an ``Add``) is what the operator has.
+        """
+        names = [name.partition("[")[0] for name in self.input_names]
+        beside = (i for i in self.parameters if _BIASES.get(names[i], _NONE).isdisjoint(names))
+        return next(beside, None)
 
     @property
     def activation(self) -> int | None:

@@ -21,6 +21,7 @@ from amanda_torch.dispatch import Interception
 from amanda_torch.identity import Identity
 from amanda_torch.mapped_functions import MappedFunctions
 from amanda_torch.operator_types import UNINITIALIZED, canonical_type, is_forward_type
+from amanda_torch.overrides import without_overrides
 from amanda_torch.parameters import is_parameter_itself, read_from
 from amanda_torch.patches import Patches
 from amanda_torch.permanent import StoredParameter
@@ -158,7 +159,7 @@ class TorchDriver(amanda.Driver):
 
     def describe(self, tensor: Any) -> TensorInfo:
         """Tell shape, dtype, size and device of a tensor."""
-        return descriptions.describe(tensor)
+        return without_overrides(descriptions.describe, tensor)
 
     def is_parameter_itself(self, found: Any) -> bool:
         """Tell whether something is an ``nn.Parameter``."""
@@ -166,7 +167,7 @@ class TorchDriver(amanda.Driver):
 
     def read_from(self, found: Any) -> Any:
         """Return what a tensor or an autograd node was read, cast or viewed of, as one of both."""
-        return read_from(found)
+        return without_overrides(read_from, found)
 
     def parameter_info(self, found: Any, tensor: Any) -> Parameter:
         """Return what tools are told of an ``nn.Parameter``."""

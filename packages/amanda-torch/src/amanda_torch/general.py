@@ -282,7 +282,7 @@ def _replace(
 
 def _completed(plan: Plan, call: Call, execution: Execution) -> Plan:
     """Return the plan with what pending analyses decide, now that the operator has run."""
-    completed = call.engine.complete(plan, execution)
+    completed = with_overrides(call.engine.complete, plan, execution)
     before = () if plan.whole is None else plan.whole.after
     ahead = completed.whole is not None and completed.whole.after != before
     if completed.before != plan.before or completed.replace is not plan.replace or ahead:

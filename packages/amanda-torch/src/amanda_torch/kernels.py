@@ -10,7 +10,7 @@ from amanda import AmandaError
 from amanda_torch._internals import set_key_included
 from amanda_torch.call import Call, run_inside
 from amanda_torch.frames import not_a_call_site
-from amanda_torch.overrides import without_overrides
+from amanda_torch.overrides import with_overrides, without_overrides
 from amanda_torch.strategies import strategy_of
 from amanda_torch.thread import KEY, local
 from amanda_torch.tracing import is_tracing
@@ -103,7 +103,7 @@ def _carry_out(
         inputs = call.inputs()
         if is_tracing(inputs):
             return call.run(engine.inside(form.type))
-        plan = engine.analyze(call.shown(inputs))
+        plan = with_overrides(engine.analyze, call.shown(inputs))
     carry_out = strategy_of(plan, form, identity)
     if engine.caching:
         engine.ready.keep(operator, (form, carry_out))
