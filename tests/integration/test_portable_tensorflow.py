@@ -2,6 +2,7 @@
 
 import amanda
 import numpy as np
+import pytest
 import tensorflow as tf
 from amanda import Tool
 from amanda_contextmap import MappingTool
@@ -229,3 +230,26 @@ def test_a_mapping_tool_writes_before_the_tool_reads():
     with amanda.apply(tool):
         Network()(tf.constant(X))
     assert found == ["Conv", None, "Gemm"]
+
+
+def test_a_composite_whose_gradient_nobody_noted_is_said_to_be_unseen(tmp_path):
+    module = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([1, 2, 2, 1])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            shape = [tf.shape(x)[0], 4, 4, 1]  # known when it runs: the shape is a part of it
+            y = tf.nn.conv2d_transpose(x, tf.ones([2, 2, 1, 1]), shape, 2, "SAME")
+        return tape.gradient(y, x)
+
+    module.step = step
+    tf.saved_model.save(module, tmp_path)
+    loaded = tf.saved_model.load(tmp_path)
+    tool, seen = amanda.Tool(namespace="onnx"), []
+    tool.add_inst_for_op(lambda ctx: seen.append(ctx.op.type), ops=["ConvTranspose"])
+    tool.add_inst_for_gradient(lambda ctx: None, ops=["ConvTranspose"])
+    unseen = pytest.warns(amanda.AmandaWarning, match="do not see the gradients as a whole")
+    with unseen, amanda.apply(tool):
+        assert loaded.step(tf.ones([1, 2, 2, 1])).numpy().tolist() == [[[[4.0]] * 2] * 2]
+    assert seen == ["ConvTranspose"]

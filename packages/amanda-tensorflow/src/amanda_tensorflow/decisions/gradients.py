@@ -92,9 +92,10 @@ class GradientDecisions:
                 continue
             for whole in wholes:
                 if whole.composite.parts[-1] == call.forward and self._watched(whole.operator):
-                    shown = self._shown_whole(frame, number, whole, graph)[0]
-                    asked = self._gradient_plan(shown, graph).asked
-                    yield from ForwardSide.of_whole(whole, graph).asked(asked).values()
+                    found = self._shown_whole(frame, number, whole, graph)
+                    if found is not None:
+                        asked = self._gradient_plan(found[0], graph).asked
+                        yield from ForwardSide.of_whole(whole, graph).asked(asked).values()
             if call.forward in parts:
                 operator = operator.part(parts[call.forward])
             operation = graph.get_operation_by_name(call.forward)
@@ -119,7 +120,10 @@ class GradientDecisions:
 
     def _whole(self, frame: Frame, number: int, whole: Whole, graph: Any) -> None:
         """Ask about the gradient of a composite as a whole."""
-        shown, group, grad_inputs = self._shown_whole(frame, number, whole, graph)
+        found = self._shown_whole(frame, number, whole, graph)
+        if found is None:
+            return
+        shown, group, grad_inputs = found
         calls, operator = frame.gradients.calls, whole.operator
         plan = self._gradient_plan(shown, graph)
         if plan.after:
@@ -138,11 +142,17 @@ class GradientDecisions:
 
     def _shown_whole(
         self, frame: Frame, number: int, whole: Whole, graph: Any
-    ) -> tuple[Execution, GradientGroup, list[Any]]:
-        """Return what tools are shown of a composite's gradient, its calls, and the gradients."""
+    ) -> tuple[Execution, GradientGroup, list[Any]] | None:
+        """Return what tools are shown of a composite's gradient, its calls, and the gradients.
+
+        That is None where names alone tell of the calls, and so not which gradient is which.
+        """
         composite, operator = whole
         group = gradient_group(frame, number, whole, graph)
         calls = frame.gradients.calls
+        taken = [(calls[use].grad_inputs, at) for uses in group.uses for use, at in uses]
+        if not calls[number].grad_outputs or any(at >= len(grads) for grads, at in taken):
+            return None
         parts = [
             [
                 (use, gradient)
