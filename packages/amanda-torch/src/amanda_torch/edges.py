@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
+    from torch.autograd.graph import Node
 
 
 def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
@@ -22,6 +23,13 @@ def edges(tensors: Sequence[Tensor]) -> list[GradientEdge | None]:
     An edge does not keep the graph alive that it is part of.
     """
     return [_edge(in_graph(tensor)) for tensor in tensors]
+
+
+def sent_by(node: Node, slot: int) -> GradientEdge:
+    """Return where an autograd node sends the gradient that it has at a place, if it sends one."""
+    source, number = node.next_functions[slot]
+    assert source is not None
+    return GradientEdge(source, number)
 
 
 def come_twice(tensors: Sequence[Tensor]) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node
+from amanda_torch.edges import sent_by
 from amanda_torch.probing import probe
 
 if TYPE_CHECKING:
@@ -44,13 +45,12 @@ def grad_inputs_of(
     if batches is not None:
         ins, outs = batches.of_pass(innermost=boundary is ahead)
         grads = [batches.of_batch(g, w) for g, w in zip(grads, outs, strict=True)]
-    behind = {place: after.next_functions[slot] for slot, place in enumerate(places)}
-    flowing = [place for place in places if grads[place] is not None]
+    flowing = [(slot, place) for slot, place in enumerate(places) if grads[place] is not None]
     wanted = [i for i, edge in enumerate(inputs) if edge is not None]
     found = probe(
-        [GradientEdge(*behind[place]) for place in flowing],  # type: ignore[arg-type]
+        [sent_by(after, slot) for slot, _ in flowing],
         [GradientEdge(boundary, inputs[i].output_nr) for i in wanted],  # type: ignore[union-attr]
-        [grads[place] for place in flowing],
+        [grads[place] for _, place in flowing],
     )
     for i, grad in zip(wanted, found, strict=True):
         result[i] = grad if batches is None else batches.of_sample(grad, ins[i])

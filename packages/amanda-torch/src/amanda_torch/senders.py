@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import will_run
 from amanda_torch.backward import made_since
+from amanda_torch.edges import sent_by
 from amanda_torch.probing import probe
 from amanda_torch.straight import in_graph
 from amanda_torch.unshown import unshown
@@ -147,16 +147,12 @@ class Senders:
             grads: the gradients of the outputs.
         """
         flowing = [(slot, place) for slot, place in enumerate(places) if grads[place] is not None]
-        edges = {
-            i: GradientEdge(*node.next_functions[slot])  # type: ignore[arg-type]
-            for node, sent in self._found(after)
-            for slot, i in sent
-        }
+        edges = {i: sent_by(node, slot) for node, sent in self._found(after) for slot, i in sent}
         result: list[Tensor | None] = [None] * self._count
         if not edges:  # it is only made of parameters
             return result
         found = probe(
-            [GradientEdge(*after.next_functions[slot]) for slot, _ in flowing],  # type: ignore[arg-type]
+            [sent_by(after, slot) for slot, _ in flowing],
             list(edges.values()),
             [grads[place] for _, place in flowing],
         )

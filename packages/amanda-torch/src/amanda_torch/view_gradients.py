@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch.autograd.graph import GradientEdge
 
 from amanda_torch._internals import current_node
+from amanda_torch.edges import sent_by
 from amanda_torch.probing import probe
 
 if TYPE_CHECKING:
@@ -69,12 +70,10 @@ class WayOut(NamedTuple):
     def grad_of_current_node(self, grads: Grads) -> Tensor | None:
         """Compute what leaves it of the gradients that come to the node that is about to run."""
         node: Node = current_node()
-        source, number = self.last(node).next_functions[self.edges[-1]]
-        assert source is not None
         flowing = [place for place, grad in enumerate(grads) if grad is not None]
         (found,) = probe(
             [GradientEdge(node, place) for place in flowing],
-            [GradientEdge(source, number)],
+            [sent_by(self.last(node), self.edges[-1])],
             [grads[place] for place in flowing],
         )
         return found
