@@ -52,6 +52,7 @@ class Interception:
         self._kernels: dict[str, Callable[..., Any]] = {}
         self._overloads: dict[str, list[str]] = {}
         self._types: frozenset[str] = frozenset()
+        self._by_default: frozenset[str] = frozenset()
         self._names: list[str] = []
         self._told: dict[str, tuple[str, ...]] = {}
         self._lock = threading.RLock()
@@ -90,7 +91,7 @@ class Interception:
             if every or self._has_more_of(wanted):
                 self._list_overloads()
             if every:
-                wanted.update(t for t in self._overloads if by_default(t))
+                wanted.update(self._by_default)
             alone = len(self._engines) == 1  # others would miss what they want of those in common
             if alone and not self._in_common <= wanted:
                 self._drop_common()
@@ -138,6 +139,7 @@ class Interception:
         for type in [t for t in self._libraries if before.get(t) != self._overloads.get(t)]:
             self._libraries.pop(type)._destroy()
         self._types = frozenset(self._overloads) - PLUMBING
+        self._by_default = frozenset(filter(by_default, self._overloads))
 
     def _drop_common(self) -> None:
         if self._common is not None:
