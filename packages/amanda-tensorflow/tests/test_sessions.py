@@ -358,3 +358,14 @@ def test_a_variable_of_version_1_gets_its_first_value_under_tools_that_look_at_e
     assert tool.seen["before", "Assign"] == [None, [1.0, 2.0]]
     assert tool.seen["after", "Assign"] == [[1.0, 2.0]]
     assert tool.seen["before", "AssignAdd"] == [[1.0, 2.0], [1.0, 1.0]]
+
+
+def test_what_is_exported_of_a_graph_is_to_the_byte_what_it_was_before_tools():
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        x = tf.tanh(tf.constant(X), name="x")
+        before_tools = graph.as_graph_def().SerializeToString(deterministic=True)
+        with amanda.apply(scale("Tanh", 2), scale("Tanh", 3, pure=True)):
+            np.testing.assert_allclose(session.run(x), 6 * np.tanh(X), rtol=1e-6)
+        with amanda.apply(scale("Tanh", 5)):
+            session.run(x)
+        assert graph.as_graph_def().SerializeToString(deterministic=True) == before_tools

@@ -8,6 +8,7 @@ as long.
 from __future__ import annotations
 
 import bisect
+import copy
 import itertools
 import threading
 import weakref
@@ -40,6 +41,8 @@ class GradientCall:
         made: range of the ids of the nodes that were made for it.
         repeated: names of nodes through which it reads an input that is the same tensor as an
             earlier one, with how many of those there are.
+        vectorized: whether its nodes compute that of many elements at once, which are not the
+            gradients of the operator's tensors.
     """
 
     def __init__(
@@ -55,6 +58,19 @@ class GradientCall:
         self.grad_inputs = [name_of(gradient) for gradient in grad_inputs]
         self.made = made
         self.repeated: dict[str, int] = {}
+        self.vectorized = False
+
+    def for_many(self, made: Range, forward: str | None = None) -> GradientCall:
+        """Return what stands for this call where other nodes compute it for many elements at once.
+
+        Args:
+            made: range of the ids of these nodes.
+            forward: name of the operator that does the same for the forward operator, if one does.
+        """
+        call = copy.copy(self)
+        call.made, call.forward, call.vectorized = made, forward or self.forward, True
+        call.grad_outputs, call.grad_inputs = [], []
+        return call
 
 
 def name_of(gradient: Any) -> str | None:
@@ -77,6 +93,7 @@ class Notes:
         calls: the gradient functions that made nodes in it, inner calls before outer ones.
         sections: ranges of the nodes that were made by computing gradients.
         copies: ranges of the nodes that this driver has put there.
+        versions: those of TensorFlow that the graph was for, and is for since there are copies.
         recomputed: ids of the nodes among all these that are forward code all the same.
         custom: for the operator that a custom gradient is the gradient of, the range of the forward
             nodes whose gradient it stands for.
@@ -84,6 +101,8 @@ class Notes:
             is all that a tape keeps of each of them.
         rows: for a gradient of which there are some rows (``IndexedSlices``), by the name of these,
             the names of their indices and of the shape of the whole, if that was told.
+        vectorized: for a node in the body of a ``pfor``, the range of the nodes that compute it for
+            many elements at once; an empty one for those that none do.
         scopes: for a name scope, the scope around it and the name it was opened by.
         updates: the name scopes that an optimizer opened.
         layers: the calls of layers, those that ended first before others.
@@ -102,10 +121,12 @@ class Notes:
     calls: list[GradientCall] = field(default_factory=list)
     sections: list[Range] = field(default_factory=list)
     copies: list[Range] = field(default_factory=list)
+    versions: tuple[Any, Any] | None = None
     recomputed: set[int] = field(default_factory=set)
     custom: dict[str, Range] = field(default_factory=dict)
     recorded: dict[int, tuple[Any, str]] = field(default_factory=dict)
     rows: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    vectorized: dict[str, Range] = field(default_factory=dict)
     scopes: dict[str, tuple[str, str]] = field(default_factory=dict)
     updates: set[str] = field(default_factory=set)
     layers: list[LayerCall] = field(default_factory=list)

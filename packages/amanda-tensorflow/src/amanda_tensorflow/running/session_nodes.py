@@ -112,6 +112,8 @@ class CopiedNodes:
             graph._unsafe_unfinalize()
             try:
                 tf.graph_util.import_graph_def(definition, input_map=outside, name=scope)
+                if graph.graph_def_versions != definition.versions:
+                    notes_of(graph).versions = definition.versions, graph.graph_def_versions
                 for name, operations in waits.items():
                     graph.get_operation_by_name(f"{scope}/{name}")._add_control_inputs(operations)
             finally:
@@ -244,14 +246,18 @@ def leaving_out_copies(as_graph_def: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(as_graph_def)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         definition = as_graph_def(self, *args, **kwargs)
-        if not notes_of(self).copies:
+        notes = notes_of(self)
+        if not notes.copies:
             return definition
         nodes = [node for node in definition.node if not node.name.startswith(SCOPE)]
         functions = [f for f in definition.library.function if "amanda_" not in f.signature.name]
         definition.ClearField("node")
         definition.node.extend(nodes)
-        definition.library.ClearField("function")
-        definition.library.function.extend(functions)
+        definition.ClearField("library")
+        if functions:
+            definition.library.function.extend(functions)
+        if notes.versions is not None and definition.versions == notes.versions[1]:
+            definition.versions.CopyFrom(notes.versions[0])
         return definition
 
     return wrapped
