@@ -273,6 +273,20 @@ class TestGradients:
             assert_close(jacobian(f, experimental_use_pfor=False), expected)
             assert_close(jacobian(f), expected)
 
+    def test_the_gradient_of_a_gradient_with_a_substituted_weight(self):
+        """For y = x * w, with w doubled, and the gradient x * 2 * y of the sum of y * y by w."""
+        f = tf.function(lambda x, w: tf.reduce_sum(tf.square(x * w)))
+        x, w = tf.constant([3.0, -1.0]), tf.constant([0.5, 2.0])
+        tapes = tf.GradientTape(persistent=True), tf.GradientTape()
+        with amanda.apply(before("Mul", lambda w: w * 2, inputs=[1])):
+            with tapes[0], tapes[1]:
+                for tape in tapes:
+                    tape.watch([x, w])
+                y = f(x, w)
+                dw = tapes[1].gradient(y, w)
+            found = tapes[0].gradient(dw, [x, w])
+        assert_close(found, [2 * (2 * x * w) + x * 2 * (2 * w), 2 * x * x])
+
     def test_a_persistent_tape_that_is_asked_after_the_scope(self):
         f = tf.function(lambda x: tf.tanh(x))
         x = tf.constant([0.5])

@@ -78,6 +78,14 @@ def test_a_tape_inside_the_function(program):
         assert_right(*run(tf.constant(X)))
 
 
+def test_what_another_branch_hands_on_is_no_version_of_the_result():
+    run = tape_inside(lambda x: tf.cond(x[0] > 0, lambda: tf.tanh(x), lambda: x))
+    with amanda.apply(before("Tanh", lambda x: x * 2, pure=True)):
+        y, gradient = run(tf.constant(X))
+    np.testing.assert_allclose(y, np.tanh(2 * X), rtol=1e-5)
+    np.testing.assert_allclose(gradient, 1 - np.tanh(2 * X) ** 2, rtol=1e-3)
+
+
 def test_a_tape_around_the_function():
     function = tf.function(both_branches)
     with amanda.apply(doubled()), tf.GradientTape() as tape:

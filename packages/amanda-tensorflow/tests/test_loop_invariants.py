@@ -112,6 +112,41 @@ def test_a_substitute_in_what_is_compiled():
     np.testing.assert_allclose(dw, 12 * X * W**2)
 
 
+def test_a_substitute_in_a_compiled_loop_that_keeps_nothing_else():
+    def sums(x, w, turns):
+        return tf.while_loop(
+            lambda turn, y: turn < 2,
+            lambda turn, y: (turn + 1, y + w * w),
+            (0, x),
+            maximum_iterations=2,
+        )[1]
+
+    run = tape_inside(sums, jit_compile=True)
+    with amanda.apply(before("Mul", lambda w: w * 2, inputs=[1], pure=True)):
+        _, dw = run(tf.constant(X), tf.constant(W), tf.constant(0))
+    np.testing.assert_allclose(dw, 2 * (2 * W + W))
+
+
+@pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
+def test_in_a_loop_of_version_1_it_is_refused_where_the_gradient_runs(pure):
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            x, w = tf.compat.v1.placeholder(tf.float32, [2]), tf.constant(W)
+            y = straight(x, w, None)
+            (dw,) = tf.gradients(y, w)
+            tool = before("Mul", lambda w: w * 2, inputs=[1], pure=pure)
+            error = amanda.UnsupportedError if pure else amanda.RoutineError
+            with amanda.apply(tool):
+                np.testing.assert_allclose(session.run(y, {x: X}), 8 * X * W**3)
+                with pytest.raises(error, match=r"while/Mul.*enable_control_flow_v2"):
+                    session.run(dw, {x: X})
+            with amanda.apply(before("Mul", lambda w: None, inputs=[1])):
+                np.testing.assert_allclose(session.run(dw, {x: X}), 3 * X * W**2)
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+
+
 @pytest.mark.parametrize("taped", [tape_around, tape_inside])
 def test_both_inputs_of_an_operator_and_two_operators(taped):
     """For y * w + w * w, with w doubled in both products, and y doubled in the first one."""

@@ -112,3 +112,19 @@ def test_the_rest_of_a_custom_gradient_is_left_alone(gradients):
         gradients(tf.recompute_grad)
     recomputed = [id.partition("/")[0] for id in count.counts if "/recomputed" in id]
     assert sorted(recomputed) == ["AddV2", "AddV2", "MatMul", "MatMul", "Relu", "Relu"]
+
+
+def test_a_branch_that_is_recomputed_for_a_tape_around_the_function():
+    """It is traced while gradients are built, so that its names are those of gradients."""
+    block = tf.recompute_grad(
+        lambda x: tf.cond(tf.reduce_sum(x) < 1e9, lambda: tf.tanh(x), lambda: x)
+    )
+    function, x = tf.function(block), tf.constant(X)
+    count = Count("Tanh")
+    with amanda.apply(count, before("Tanh", lambda x: x * 2, pure=True)):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        gradient = tape.gradient(y, x)
+    np.testing.assert_allclose(gradient, 1 - np.tanh(2 * X) ** 2, rtol=1e-4, atol=1e-6)
+    assert list(count.counts.values()) == [1, 1]

@@ -126,13 +126,16 @@ record: Any = _find("tensorflow.python.eager.record", "record_operation", "could
 # The gradients of branches and of the bodies of loops, which know what they are the gradient of.
 cond_v2: Any = _find("tensorflow.python.ops.cond_v2", "_CondGradFuncGraph")
 while_v2: Any = _find("tensorflow.python.ops.while_v2", "_WhileBodyGradFuncGraph")
+# What computes a graph for many elements at once.
+pfor: Any = _find("tensorflow.python.ops.parallel_for.pfor", "PFor.__init__")
 # Functions as they are traced, and name scopes as they are opened.
 func_graph: Any = _find(
     "tensorflow.python.framework.func_graph", "func_graph_from_py_func", "FuncGraph"
 )
 ops: Any = _find(
     "tensorflow.python.framework.ops",
-    *("Graph.name_scope", "Graph._unsafe_unfinalize", "Graph._get_function"),
+    *("Graph.name_scope", "Graph._original_op", "Graph._unsafe_unfinalize"),
+    "Graph._get_function",
     *("Graph._add_function_recursive", "Graph._add_function", "Graph.graph_def_versions"),
     *("Operation._add_control_inputs", "Operation._get_control_flow_context"),
     *("Operation._id", "Operation._c_op"),

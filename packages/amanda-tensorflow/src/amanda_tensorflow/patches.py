@@ -25,12 +25,20 @@ from amanda_tensorflow._internals import (
     iterator_ops,
     mirrored_run,
     ops,
+    pfor,
     pywrap_tfe,
     record,
     session_lib,
     tensor_shape,
 )
-from amanda_tensorflow.notes import custom_gradients, functions, gradients, layers, name_scopes
+from amanda_tensorflow.notes import (
+    custom_gradients,
+    functions,
+    gradients,
+    layers,
+    name_scopes,
+    vectorized,
+)
 from amanda_tensorflow.routines.actions import having_integer_shapes
 from amanda_tensorflow.running import replicas, session_nodes
 
@@ -70,6 +78,9 @@ _FOR_GOOD: tuple[Change, ...] = (
     (backprop.GradientTape, "_push_tape", custom_gradients.noting_opened),
     (backprop.GradientTape, "watch", custom_gradients.noting_watched),
     (backprop.GradientTape, "_pop_tape", custom_gradients.noting_closed),
+    # Which nodes compute gradients, or do what another one does, for many elements at once.
+    (ops.Graph, "_original_op", vectorized.noting_vectorized),
+    (pfor.PFor, "__init__", vectorized.noting_bodies),
     # By which name the program, or a layer, opened a name scope.
     (ops.Graph, "name_scope", name_scopes.noting_scopes),
     # Which modules were called, if that opens their name scopes; those of Keras see below.

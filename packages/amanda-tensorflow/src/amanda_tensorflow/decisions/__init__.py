@@ -15,6 +15,8 @@ from amanda_tensorflow.decisions.custom_gradients import keep_to_custom_gradient
 from amanda_tensorflow.decisions.forward import ForwardDecisions
 from amanda_tensorflow.decisions.gradients import GradientDecisions
 from amanda_tensorflow.decisions.layers import LayerDecisions
+from amanda_tensorflow.decisions.loops_of_version_1 import keep_to_loops_of_version_1
+from amanda_tensorflow.decisions.vectorized import keep_to_vectorized_loops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,8 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
     if root.definition is not None and attributes.BACKWARD_FUNCTION in root.definition.attr:
         root.handed = {at: of.dtype.as_datatype_enum for of, at in gradients.asked_elsewhere()}
     keep_to_custom_gradients(asking.frames, asking.stages)
+    keep_to_loops_of_version_1(asking.frames, asking.stages)
+    keep_to_vectorized_loops(asking.frames, asking.stages)
     if root.function is None:
         _read_variables_in_order(asking.stages)
     return asking.stages

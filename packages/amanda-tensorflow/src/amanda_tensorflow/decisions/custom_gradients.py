@@ -49,12 +49,13 @@ def keep_to_custom_gradients(frames: Sequence[Frame], stages: Sequence[Stage]) -
         for operator, nodes in frame.gradients.custom.items():
             if _is_differentiated(frames, frame, operator):
                 part = _ForwardPart(frame, nodes)
+                why = _why(frame, operator)
                 inner = {frames.index(child) for child in part.called()}
                 for stage in forward:
                     if stage.frame == index:
-                        _keep(stage, list(part.parted(stage)), operator)
+                        stage.keep(list(part.parted(stage)), why)
                     elif stage.frame in inner:
-                        _keep(stage, list(stage.changed), operator)
+                        stage.keep(list(stage.changed), why)
 
 
 def _is_differentiated(frames: Sequence[Frame], frame: Frame, operator: str) -> bool:
@@ -70,12 +71,19 @@ def _is_differentiated(frames: Sequence[Frame], frame: Frame, operator: str) -> 
     )
 
 
-def _keep(stage: Stage, positions: Sequence[int], operator: str) -> None:
-    stage.keep(
-        positions,
+def _why(frame: Frame, operator: str) -> str:
+    """Tell why a part of what has a custom gradient cannot be changed, and what can be done."""
+    if operator in frame.gradients.vectorized:
+        return (
+            f"it does a part of what {operator!r} computes for many elements at once, and the "
+            "gradient, which was vectorized by itself, would stay that of the unchanged operator; "
+            "map by tf.map_fn, take the gradient outside of tf.vectorized_map, or exclude the "
+            "operator by ops="
+        )
+    return (
         f"it is a part of {operator!r}, which has a custom gradient, and that would stay the "
         "gradient of the unchanged function; replace what all of the function takes, or its "
-        "result, exclude the operator by ops=, or write the function without a custom gradient",
+        "result, exclude the operator by ops=, or write the function without a custom gradient"
     )
 
 

@@ -166,7 +166,8 @@ class Frame:
             return inputs[argument].shape if argument < len(inputs) else None
         name, index = split(tensor)
         operation = self.operations.get(name)
-        return None if operation is None else operation.outputs[index].shape
+        known = () if operation is None else operation.outputs
+        return known[index].shape if index < len(known) else None
 
     def forward_nodes(self) -> Iterator[str]:
         """List the nodes that are operators of the model, in a stable order."""
@@ -307,6 +308,7 @@ class Frame:
                 for name in running & self.gradients.of_node.keys()
                 for call in [self.gradients.of_node[name]]
                 if call.forward_graph() is self.graph
+                and call.forward not in notes_of(self.graph).vectorized
                 and (node := self.node(call.forward)) is not None
             }
             if missing <= running:

@@ -12,7 +12,7 @@ from amanda_tensorflow.graph.operators import operators_of
 from amanda_tensorflow.notes import GradientCall, notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
@@ -30,6 +30,8 @@ class Gradients:
             were built, under None those of which names do not tell it either.
         custom: for the operator that a custom gradient is the gradient of, the forward nodes whose
             gradient it stands for.
+        vectorized: those of these operators that are custom as they and their gradients were
+            vectorized.
     """
 
     def __init__(self, graph: Any, operations: Mapping[str, Any]) -> None:
@@ -49,16 +51,37 @@ class Gradients:
 
         computes_gradients = notes.computes_gradients()
         self.nodes = {name for id, name in by_id if computes_gradients(id)}
+        self.custom: dict[str, list[str]] = {}
+        self.vectorized: set[str] = set()
         for call in notes.calls:  # inner calls first: the innermost owns a node
             names = [name for id, name in made(*call.made) if id not in notes.recomputed]
+            if call.vectorized and call.forward_graph() is graph:
+                call = self._of_vectorized(call, made, operations)
             owned = [name for name in names if self.of_node.setdefault(name, call) is call]
             if owned:
                 self.calls.append(call)
                 self.nodes_of[call] = owned
         self._add_by_names(graph, operations)
-        self.custom = {
-            operator: [name for _, name in made(*nodes)] for operator, nodes in notes.custom.items()
-        }
+        for operator, nodes in notes.custom.items():
+            self.custom[operator] = [name for _, name in made(*nodes)]
+
+    def _of_vectorized(
+        self,
+        call: GradientCall,
+        made: Callable[[int, int], list[tuple[int, str]]],
+        operations: Mapping[str, Any],
+    ) -> GradientCall:
+        """Return the call of what runs for a forward operator that was vectorized too.
+
+        The gradient of several nodes that run for one is custom, as it was vectorized by itself.
+        """
+        graph = call.forward_graph()
+        while part := made(*notes_of(graph).vectorized.get(call.forward, (0, 0))):
+            names = [name for _, name in part]
+            call = call.for_many(call.made, operations[names[-1]].name)
+            self.custom[call.forward] = names
+            self.vectorized.add(call.forward)
+        return call
 
     def _add_by_names(self, graph: Any, operations: Mapping[str, Any]) -> None:
         """Add what was built before anybody took notes."""

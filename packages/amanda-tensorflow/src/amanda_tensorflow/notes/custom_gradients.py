@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from amanda_tensorflow._internals import context, ops, tensor_lib, tf_decorator
+from amanda_tensorflow.graph.called_functions import calls_functions, find_function, functions_of
+from amanda_tensorflow.graph.gradients_by_name import is_gradient
 from amanda_tensorflow.notes import last_id, notes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
 
 class _CustomGradient:
@@ -117,6 +119,7 @@ def _noting(gradient: Callable[..., Any], differentiated: _Differentiated) -> Ca
             _thread.building.remove(custom)
         if again := _forward_ids(custom):
             notes_of(custom.graph).recomputed.update(again)
+            _note_called(custom.graph, again)
             differentiated.forget()
         return grad_inputs
 
@@ -133,6 +136,24 @@ def _forward_ids(custom: _CustomGradient) -> set[int]:
         for id in range(first + 1, last + 1)
         if not _within(id, gradients)
     }
+
+
+def _note_called(graph: Any, ids: Container[int]) -> None:
+    """Note that what some nodes call is forward code too, where names would tell the opposite."""
+    for operation in graph.get_operations():
+        if operation._id in ids and calls_functions(operation.type):
+            for _, name in functions_of(operation.node_def):
+                called = getattr(find_function(graph, name), "graph", None)
+                if called is not None:
+                    notes = notes_of(called)
+                    computes_gradients = notes.computes_gradients()
+                    again = {
+                        o._id
+                        for o in called.get_operations()
+                        if is_gradient(o.name) and not computes_gradients(o._id)
+                    }
+                    notes.recomputed.update(again)
+                    _note_called(called, again)
 
 
 def _within(id: int, ranges: Iterable[tuple[int, int]]) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import collections
 from typing import TYPE_CHECKING
 
 from amanda_tensorflow._internals import types_pb2
 from amanda_tensorflow.graph.body import split
-from amanda_tensorflow.graph.wanted import Wanted, same
+from amanda_tensorflow.graph.wanted import Wanted, same, source_of
 from amanda_tensorflow.notes import notes_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class AtOperators:
 
     def __init__(self, edits: Mapping[Frame, Edits]) -> None:
         self._edits = edits
+        self._gradients: dict[Frame, dict[str, list[tuple[str, str]]]] = {}
 
     def version(self, frame: Frame, tensor: str, operator: Wanted, of_call: OfCall) -> str | None:
         """Find what a tensor is for an operator's gradient here, or for a routine that asks."""
@@ -56,8 +58,11 @@ class AtOperators:
             return str(edits.taken(node)[ask.index])
         return str(edits.current(frame.inputs[node][ask.index]))
 
-    def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
-        """List operators of this frame whose gradients need another version of a tensor of it."""
+    def operators(self, frame: Frame, tensor: str, of_call: OfCall) -> Iterator[Wanted]:
+        """List operators of this frame whose gradients need another version of a tensor of it.
+
+        Nodes that compute gradients are among them, for gradients of gradients.
+        """
         edits, number = self._edits[frame], notes_of(frame.graph).number
         if tensor in edits.after:
             yield Wanted(number, frame.operations[split(tensor)[0]].name)
@@ -72,6 +77,18 @@ class AtOperators:
             for node in frame.gradients.nodes_of[call]:
                 if gradient in frame.inputs[node] and same(frame, gradient, tensor):
                     yield Wanted(number, frame.operations[node].name)
+        for node, taken in self._read_by_gradients(frame).get(source_of(frame, tensor), ()):
+            if of_call(frame, node, taken, frame.gradients.of_node[node]):
+                yield Wanted(number, frame.operations[node].name)
+
+    def _read_by_gradients(self, frame: Frame) -> Mapping[str, list[tuple[str, str]]]:
+        """List for each tensor, by what it is a copy of, the nodes that read it for a gradient."""
+        if frame not in self._gradients:
+            readers = self._gradients[frame] = collections.defaultdict(list)
+            for node in frame.gradients.of_node:
+                for tensor in frame.inputs[node]:
+                    readers[source_of(frame, tensor)].append((node, tensor))
+        return self._gradients[frame]
 
     def _at(
         self, frame: Frame, tensor: str, operator: str, again: int, of_call: OfCall

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from amanda_tensorflow.graph.body import split
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -57,14 +55,7 @@ def listed(body: Frame, argument: str | None, version: str, name: str) -> str:
     outside = body.parent.body
     dtype = body.body.dtype(version)
     shape = _shape(outside, body, argument, f"{name}/shape")
-    count = next(
-        (
-            outside.nodes[split(tensor)[0]].input[1]
-            for tensor in body.parent.inputs[body.call]
-            if getattr(outside.nodes.get(split(tensor)[0]), "op", "") == "EmptyTensorList"
-        ),
-        None,
-    ) or _constant(outside, f"{name}/count", -1)
+    count = _most_turns(body) or _constant(outside, f"{name}/count", -1)
     empty = outside.add(f"{name}/empty", "EmptyTensorList", [shape, count])
     empty.attr["element_dtype"].type = dtype
     empty.attr["shape_type"].type = tf.int32.as_datatype_enum
@@ -97,6 +88,16 @@ def taken(body: Frame, argument: str | None, turns: str, name: str) -> str:
 
     body.add_loop_variable(turns, pop)
     return f"{name}/pop:1"
+
+
+def _most_turns(body: Frame) -> str | None:
+    """Return how many turns a loop takes at most, as a tensor of the parent; None if untold.
+
+    XLA wants to know it of a list. A loop of version 2 takes it as its second variable.
+    """
+    arguments = body.body.arguments
+    is_told = len(arguments) > 1 and "maximum_iterations" in arguments[1][0]
+    return body.caller_tensor(1) if is_told else None
 
 
 def _shape(where: Body, body: Frame, argument: str | None, name: str) -> str:

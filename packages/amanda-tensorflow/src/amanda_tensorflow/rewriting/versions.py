@@ -92,7 +92,7 @@ class Versions(Ways):
 
     def operators(self, frame: Frame, tensor: str) -> Iterator[Wanted]:
         """List operators whose gradients need another version of a tensor of this frame."""
-        yield from self._at_operators.operators(frame, tensor)
+        yield from self._at_operators.operators(frame, tensor, self.of_call)
         yield from self._inside(frame, tensor)
         yield from self._behind(frame, tensor)
 

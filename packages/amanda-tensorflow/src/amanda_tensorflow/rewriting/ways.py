@@ -93,9 +93,11 @@ class Ways(abc.ABC):
     def _argument(self, frame: Frame, argument: int, operator: Wanted) -> str | None:
         if frame.parent is None:
             return self._stashed(argument, operator)
-        is_inside = frame.attr in BRANCHES and operator.graph in frame.graphs
-        if is_inside or not frame.keeps(argument):
-            return None  # what is made in a branch does not come into it
+        beside = frame.parent.children[frame.call] if frame.attr in BRANCHES else ()
+        if any(operator.graph in branch.graphs for branch in beside):
+            return None  # what is made in a branch comes neither into it nor into another one
+        if not frame.keeps(argument):
+            return None
         given = frame.caller_tensor(argument)
         above = self.find(frame.parent, given, operator)
         if above is not None:

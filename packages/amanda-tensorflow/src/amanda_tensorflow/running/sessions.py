@@ -234,10 +234,11 @@ def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
     """Return the operators of a graph whose gradients run."""
     ids = sorted(operation._id for operation in running)
     found = set()
-    for call in notes_of(graph).calls:
+    notes = notes_of(graph)
+    for call in notes.calls:
         first, last = call.made
         place = bisect.bisect_right(ids, first)
-        is_here = call.forward_graph() is graph
+        is_here = call.forward_graph() is graph and call.forward not in notes.vectorized
         if is_here and place < len(ids) and ids[place] <= last:
             found.add(graph.get_operation_by_name(call.forward))
     return found

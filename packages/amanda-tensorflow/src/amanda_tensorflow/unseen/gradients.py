@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from amanda.driving import Engine
 
     from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.notes import GradientCall
     from amanda_tensorflow.unseen import Unseen
 
 # They bring gradients together, and belong to no operator in any graph.
@@ -54,6 +55,15 @@ class UnseenGradients:
                     "import that before the graph is built"
                 )
                 return
+            if engine.wants_gradients and (many := _for_many(frame, engine)):
+                met.told_of_gradients = True
+                self._unseen.tell(
+                    f"tools do not see {_listed('the gradients as a whole of', many)} in "
+                    f"{frame.graph.name!r} where they are computed for many elements at once, as "
+                    "for a Jacobian; pass experimental_use_pfor=False to GradientTape.jacobian, or "
+                    "map by tf.map_fn"
+                )
+                return
 
 
 def _lost(frame: Frame) -> list[Any]:
@@ -68,10 +78,23 @@ def _lost(frame: Frame) -> list[Any]:
 
 def _not_whole(frame: Frame, engine: Engine) -> list[Any]:
     """List the operators whose gradients as a whole are not known."""
+    unnoted = frame.gradients.unnoted
+    calls = [call for call in frame.gradients.calls if call.forward in unnoted]
+    return _wanted([call for call in calls if not call.grad_inputs], engine)
+
+
+def _for_many(frame: Frame, engine: Engine) -> list[Any]:
+    """List the operators whose gradients are computed for many elements at once."""
+    calls = [call for call in frame.gradients.calls if call.vectorized]
+    return list(dict.fromkeys(_wanted(calls, engine)))
+
+
+def _wanted(calls: Sequence[GradientCall], engine: Engine) -> list[Any]:
+    """List the forward operators of gradients as far as a tool wants them."""
     found = []
-    for call in frame.gradients.calls:
+    for call in calls:
         graph = call.forward_graph()
-        if call.forward in frame.gradients.unnoted and not call.grad_inputs and graph is not None:
+        if graph is not None:
             operation = graph.get_operation_by_name(call.forward)
             if engine.wants(operation.type) and operation.type not in _UNSEEN_ANYWHERE:
                 found.append(operation)

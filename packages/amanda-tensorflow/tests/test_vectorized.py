@@ -1,0 +1,90 @@
+"""Gradients of many elements at once, as of a Jacobian: S3 holds, or the change is refused."""
+
+import amanda
+import numpy as np
+import pytest
+import tensorflow as tf
+from amanda.testing.probes import Count, Insert, before, host_and_pure, recorded, under
+
+X = np.float32([[0.3, -0.2], [0.1, 0.4]])
+W = np.float32([[0.5, -0.4], [0.2, 0.1]])
+
+
+def doubled(ops, **options):
+    return before(ops, lambda x: x * 2, inputs=[0], **options)
+
+
+def jacobian():
+    @tf.function
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.tanh(tf.matmul(x, W))
+        return y, tape.batch_jacobian(y, x)
+
+    return run(tf.constant(X))
+
+
+def gradients_of_each(loss):
+    @tf.function
+    def run(x):
+        def of_one(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = loss(x)
+            return y, tape.gradient(y, x)
+
+        return tf.vectorized_map(of_one, x)
+
+    return lambda: run(tf.constant(X))
+
+
+@host_and_pure
+def test_a_jacobian_in_a_function(pure):
+    y, slopes = under(doubled("Tanh", pure=pure), jacobian)
+    expected = np.tanh(2 * X @ W)
+    np.testing.assert_allclose(y, expected, rtol=1e-5)
+    np.testing.assert_allclose(slopes, (1 - expected**2)[:, :, None] * W.T, rtol=1e-5)
+
+
+def test_what_a_jacobian_reads_of_an_operator_is_substituted_and_no_operator():
+    count, tool = Count("MatMul"), before("MatMul", lambda w: w * 2, inputs=[1])
+    with amanda.apply(count, tool):
+        y, slopes = jacobian()
+    np.testing.assert_allclose(slopes, (1 - y.numpy() ** 2)[:, :, None] * 2 * W.T, rtol=1e-5)
+    assert list(count.counts.values()) == [1]
+
+
+@host_and_pure
+def test_a_gradient_for_each_element(pure):
+    run = gradients_of_each(lambda x: tf.reduce_sum(tf.sin(x) * 3))
+    y, gradients = under(doubled("Sin", pure=pure), run)
+    np.testing.assert_allclose(y, 3 * np.sin(2 * X).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(gradients, 3 * np.cos(2 * X), rtol=1e-5)
+
+
+def test_gradients_of_many_elements_are_said_not_to_be_seen():
+    tool = Insert("insert_on_grad_inputs", "Tanh", lambda gradient: None)
+    with pytest.warns(amanda.AmandaWarning, match=r"Tanh.*many elements at once"):
+        under(tool, jacobian)
+
+
+def test_a_part_of_what_was_vectorized_cannot_be_changed():
+    run = gradients_of_each(lambda x: tf.reduce_sum(tf.tanh(tf.matmul(x[None], W))))
+    for error, pure in ((amanda.UnsupportedError, True), (amanda.RoutineError, False)):
+        with pytest.raises(error, match=r"loop_body/MatMul.*tf\.map_fn"):
+            under(doubled("MatMul", pure=pure), run)
+    assert recorded(run, "MatMul", "Tanh") == ["MatMul", "Tanh"]
+
+
+def test_what_a_jacobian_goes_through_in_a_loop_cannot_be_changed():
+    @tf.function
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, tf.sin(x)), (0, x))[1]
+        return tape.jacobian(y, x)
+
+    x = tf.constant(X[0])
+    with pytest.raises(amanda.UnsupportedError, match=r"while/Sin.*experimental_use_pfor=False"):
+        under(doubled("Sin", pure=True), lambda: run(x))
