@@ -222,6 +222,36 @@ class Named(Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
+class Plain(Tensor):
+    """One that looks at nothing."""
+
+
+@pytest.mark.parametrize("cls", [Named, Plain])
+@pytest.mark.parametrize("insertion", ["insert_before_op", "insert_after_op", "replace_op"])
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_a_call_gives_tensors_of_the_class_that_it_does(
+    cls: type[Tensor], insertion: str, differentiable: bool
+) -> None:
+    """Where Python calls it too: a module, and a Function, which is run on copies."""
+
+    def triple(x: Tensor) -> Tensor:
+        assert type(x) is cls
+        return x * 3
+
+    def analyze(ctx: amanda.OpContext) -> None:
+        getattr(ctx, insertion)(triple, differentiable=differentiable)
+
+    x = torch.ones(2, 4).as_subclass(cls).requires_grad_()
+    for register, call in (
+        (lambda t: t.add_inst_for_op(analyze, ops=["Called"]), Called.apply),
+        (lambda t: t.add_inst_for_module(analyze), nn.Identity()),
+    ):
+        tool = amanda.Tool()
+        register(tool)
+        with amanda.apply(tool):
+            assert type(call(x)) is cls
+
+
 class Wrapped(Tensor):
     """One that looks at operators, and holds another tensor."""
 

@@ -18,7 +18,7 @@ from amanda_torch.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.inplace import Destinations, Nowhere
 from amanda_torch.module_watch import ModuleWatch
 from amanda_torch.originals import Rerun
-from amanda_torch.overrides import with_overrides
+from amanda_torch.overrides import keeping_classes, with_overrides
 from amanda_torch.routines import Routines, constant, unrecorded
 from amanda_torch.straight import carries_gradient, is_below_autograd, records_tangents
 from amanda_torch.substitutes import incompatible, stops_gradient
@@ -129,7 +129,7 @@ class General:
         if plan.pending:
             names = signature.output_names(result)
             with unshown():
-                known = shown([t.detach() for t in outputs], names)
+                known = shown([keeping_classes(Tensor.detach, t) for t in outputs], names)
             plan = _completed(plan, call, known)
             after = Routines(plan.after, self._form.from_python)
             watch.complete(plan)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from amanda_torch._internals import active_saved_hooks, saved_hooks_allowed, share_memory
+from amanda_torch.overrides import keeping_classes
 from amanda_torch.straight import rebase
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Destinations(Nowhere):
         passed = list(given)
         for i in self._state:
             if given[i] is not self._inputs[i]:
-                passed[i] = given[i].clone()
+                passed[i] = keeping_classes(Tensor.clone, given[i])
                 self._moved_state.append((self._inputs[i], given[i], passed[i]))
         for i, (tensor, substitute) in enumerate(zip(self._inputs, given, strict=True)):
             moved = substitute is not tensor
@@ -133,7 +134,7 @@ class Destinations(Nowhere):
                 continue
             if not signature.reshapes:
                 if moved or self._apart:
-                    passed[i] = substitute.clone()
+                    passed[i] = keeping_classes(Tensor.clone, substitute)
             elif moved:
                 passed[i] = tensor.copy_(substitute)  # whose shape the operator is to change
         return passed
