@@ -145,3 +145,18 @@ def test_what_is_no_number_is_not_hidden_by_the_optimizer_of_a_graph(options):
     with amanda.apply(pruning.ActivationPruning(**options)):
         found = function(tf.constant([[1.0, np.nan, -2.0, 3.0]]))
     np.testing.assert_array_equal(found, [kept])
+
+
+def test_a_table_that_shares_a_weight_is_not_pruned_unnoticed():
+    table, tool = tf.Variable(DENSE), pruning.MagnitudePruning(0.5)
+
+    @tf.function
+    def scores(ids):
+        hidden = tf.reduce_mean(tf.nn.embedding_lookup(table, ids), 1)
+        return tf.matmul(hidden, table, transpose_b=True)
+
+    with amanda.apply(tool):
+        scores(tf.constant([[0, 1], [2, 3]]))
+    with pytest.raises(amanda.UnsupportedError, match="another operator is given it otherwise"):
+        tool.make_permanent([table])
+    np.testing.assert_array_equal(table, DENSE)

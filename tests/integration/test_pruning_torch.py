@@ -197,8 +197,9 @@ def test_layers_that_have_no_groups_are_left_alone():
     assert (row.scope, row.shape, row.elements, row.zeros) == ("1", [2, 8], 16, 8)
 
 
-def test_an_embedding_that_shares_a_weight_is_not_pruned_unnoticed():
-    embedding, head, tool = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False), MagnitudePruning(0.5)
+@pytest.mark.parametrize("lookup", [nn.Embedding, nn.EmbeddingBag])
+def test_an_embedding_that_shares_a_weight_is_not_pruned_unnoticed(lookup):
+    embedding, head, tool = lookup(8, 4), nn.Linear(4, 8, bias=False), MagnitudePruning(0.5)
     head.weight = embedding.weight
     model = nn.Sequential(embedding, head)
     with amanda.apply(tool):

@@ -261,3 +261,13 @@ def test_what_multiplies_as_one_is_refused_and_an_einsum_is_not():
     with amanda.apply(tool):
         tf.function(lambda x: tf.einsum("ab,ab->a", x, x + 1))(x)
     assert [row.input for row in tool.rows()] == ["Inputs[0]", "Inputs[1]"]
+
+
+def test_a_table_that_is_looked_up_by_its_variable_is_refused_by_name():
+    table = tf.Variable(tf.ones([8, 4]))
+    lookup = tf.function(lambda ids: tf.nn.embedding_lookup(table, ids))
+    with (
+        amanda.apply(Quantize(ops=["Gather"])),
+        pytest.raises(amanda.UnsupportedError, match=r"write tf.gather\(tf.convert_to_tensor"),
+    ):
+        lookup(tf.constant([1, 2]))

@@ -2,7 +2,7 @@
 
 import re
 
-from amanda_contextmap import Factor, products, wholes
+from amanda_contextmap import Factor, lookups, products, wholes
 from amanda_contextmap.schema import parameters
 from amanda_contextmap.tensorflow import context_map as tensorflow_map
 from amanda_contextmap.torch import context_map as torch_map
@@ -37,3 +37,7 @@ def test_wholes_compute_types_that_the_maps_know():
     told = {**torch_map.wholes, **tensorflow_map.wholes}
     assert {type for whole in told.values() for type in whole.types} <= known
     assert all(re.match("(make|run|write) ", whole.way_out) for whole in told.values())
+
+
+def test_lookups_of_all_maps_are_told_under_the_names_that_tools_see():
+    assert {"Gather", "torch::embedding_bag", "tensorflow::ResourceGather"} <= {*lookups()}

@@ -44,3 +44,6 @@ PRODUCTS: dict[str, Factors] = {
     "RNN": _RECURRENT,
 }
 """The factors of the operators of ONNX that multiply, by type and the role of the input."""
+
+LOOKUPS = ("Gather",)
+"""The operators of ONNX that look up rows of a table."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from amanda.driving import context_map, entry_points_of
 
-from amanda_contextmap.factors import PRODUCTS
+from amanda_contextmap.factors import LOOKUPS, PRODUCTS
 from amanda_contextmap.onnx_map import OnnxMap
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from amanda_contextmap.factors import Factors
 
@@ -27,6 +27,14 @@ def products() -> Mapping[str, Factors]:
         for type, factors in found.products.items()
     }
     return {**PRODUCTS, **of_maps}
+
+
+def lookups() -> Sequence[str]:
+    """List the operators that look up rows of a table, by the types that tools of ONNX's vocabulary
+    see.
+    """
+    of_maps = [f"{found.vocabulary}::{type}" for found in _maps() for type in found.lookups]
+    return [*LOOKUPS, *of_maps]
 
 
 def wholes(types: Collection[str]) -> Mapping[str, str]:

@@ -40,6 +40,7 @@ class OnnxMap(ContextMap):
         functions: by type, the Python functions that are one in the same way.
         products: the factors of operators that multiply and that no rule holds for, by type.
         wholes: the operators that compute several of ONNX as one, by type.
+        lookups: the types of operators that look up rows of a table and that no rule holds for.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class OnnxMap(ContextMap):
         functions: Mapping[str, str] | None = None,
         products: Mapping[str, Factors] | None = None,
         wholes: Mapping[str, Whole] | None = None,
+        lookups: Sequence[str] = (),
     ) -> None:
         self.vocabulary = vocabulary
         self._ignores = frozenset(ignores)
@@ -58,6 +60,7 @@ class OnnxMap(ContextMap):
         self._functions = functions or {}
         self.products = products or {}
         self.wholes = wholes or {}
+        self.lookups = lookups
         self.rules: dict[str, tuple[Rule, ...]] = {
             type: rules if isinstance(rules, tuple) else (rules,) for type, rules in table.items()
         }

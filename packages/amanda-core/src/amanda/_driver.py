@@ -194,6 +194,10 @@ class Driver(abc.ABC):
         """Tell whether a tensor has the elements of a parameter: is a read, cast or view of one."""
         return self.parameter(tensor) is not None
 
+    def is_looked_up(self, tensor: Any, operator: Operator) -> bool:
+        """Tell whether a tensor is the handle of a parameter, of which an operator reads rows."""
+        return False
+
     def stored(self, tensor: Any) -> Stored | None:
         """Tell where the model keeps a parameter that is being analyzed, for tools to write to it.
 

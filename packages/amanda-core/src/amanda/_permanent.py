@@ -122,8 +122,12 @@ def note(
     operator = execution.operator
     changing = [action for action in actions if not action.observes]
     if operator.serial not in uses:
-        found = zip(execution.inputs, parameters, strict=True)
-        stored = {i: driver.stored(tensor) for i, (tensor, is_one) in enumerate(found) if is_one}
+        found = enumerate(zip(execution.inputs, parameters, strict=True))
+        stored = {
+            i: driver.stored(tensor)
+            for i, (tensor, is_one) in found
+            if is_one or (tensor is not None and driver.is_looked_up(tensor, operator))
+        }
         if not changing and not stored:
             return
         use = Use(operator.snapshot(), driver, len(execution.inputs), stored)

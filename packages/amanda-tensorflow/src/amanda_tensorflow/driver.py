@@ -219,6 +219,11 @@ class TensorFlowDriver(Driver):
         """Tell whether a tensor is read from a variable, also through casts and views."""
         return tensor.dtype != tf.resource and self.parameter_behind(tensor) is not None
 
+    def is_looked_up(self, tensor: Any, operator: Operator) -> bool:
+        """Tell whether a tensor is the handle of a variable, of which an operator reads rows."""
+        gathers = operator.type in ("ResourceGather", "ResourceGatherNd")
+        return gathers and tensor.dtype == tf.resource and self.parameter_behind(tensor) is not None
+
     def to_layout(self, tensor: Any, layout: Callable[[Any], Any]) -> Any:
         """Make a symbolic tensor with the shape and type of this one in another layout."""
         with tf.Graph().as_default():

@@ -134,7 +134,8 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
     parameter that several operators take is the norm of their sum. Parameters go by the operator
     that takes them and their role there, in the portable vocabulary (``W`` of a convolution; ``B``,
     the weight, and ``C``, the offset, of a linear layer), and layers by their scope, so that names
-    are alike on all frameworks.
+    are alike on all frameworks. Of a table of TensorFlow that is looked up in by its variable there
+    is none, unless it is written ``tf.gather(tf.convert_to_tensor(table), ids)``.
 
     Args:
         out: a file to write when the scope is left, as JSON, CSV or a picture

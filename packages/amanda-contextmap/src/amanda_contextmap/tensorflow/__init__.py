@@ -52,5 +52,6 @@ context_map = OnnxMap(
     _IGNORED,
     composites.PATTERNS,
     wholes=products.WHOLES,
+    lookups=products.LOOKUPS,
 )
 """Found by its entry point, ``tensorflow:onnx``."""

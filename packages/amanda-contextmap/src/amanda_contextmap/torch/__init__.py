@@ -49,5 +49,6 @@ context_map = OnnxMap(
     functions=functions.FUNCTIONS,
     products=products.PRODUCTS,
     wholes=products.WHOLES,
+    lookups=products.LOOKUPS,
 )
 """Found by its entry point, ``torch:onnx``."""

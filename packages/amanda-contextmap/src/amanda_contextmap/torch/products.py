@@ -1,4 +1,6 @@
-"""These operators of PyTorch multiply, and ONNX lacks them; or they compute several as one."""
+"""These operators of PyTorch multiply or look up, and ONNX lacks them; or they compute several as
+one.
+"""
 
 from __future__ import annotations
 
@@ -33,3 +35,6 @@ WHOLES = {
     "rnn_relu": Whole(frozenset(["RNN"]), _LAYERS),
     "bilinear": Whole(frozenset(["Einsum"]), "write it as products of matrices"),
 }
+
+# They sum up the rows of each bag.
+LOOKUPS = ("embedding_bag",)

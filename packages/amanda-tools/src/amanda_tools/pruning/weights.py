@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 import numpy as np
+from amanda_contextmap import lookups
 
 from amanda_tools.hidden import refuse_hidden
 from amanda_tools.numbering import Numbering
@@ -157,7 +158,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self.add_inst_for_op(self._analyze, ops=_WEIGHTS, scopes=scopes)
         refuse_hidden(self, _WEIGHTS, scopes)
         # make_permanent is to know of embeddings that share what it prunes
-        self.add_inst_for_op(lambda ctx: None, ops=["Gather"])
+        self.add_inst_for_op(lambda ctx: None, ops=lookups())
         if frozen:
             self.add_inst_for_gradient(self._analyze_gradient, ops=_WEIGHTS, scopes=scopes)
 

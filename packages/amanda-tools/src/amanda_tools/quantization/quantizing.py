@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 import amanda
+from amanda_contextmap import lookups
 
 from amanda_tools.hidden import refuse_hidden
 from amanda_tools.numbering import Numbering
@@ -59,7 +60,7 @@ class Quantizing(SavingScales, amanda.Tool):
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
         # make_permanent is to know of embeddings that share what is quantized
-        self.add_inst_for_op(lambda ctx: None, ops=["Gather"])
+        self.add_inst_for_op(lambda ctx: None, ops=lookups())
         refuse_hidden(self, types, scopes, "ignored", self._ignored)
 
     def rows(self) -> list[QuantizedTensor]:
