@@ -271,14 +271,24 @@ def least(scores: Array, sizes: Array, sparsity: float) -> Array:
         sizes: how many elements it has.
         sparsity: the share of all elements that the units that are pruned come nearest to.
     """
-    order = np.argsort(scores, kind="stable")
     if (sizes == sizes[:1]).all():
-        count = round(sparsity * len(sizes))
-    else:
-        taken = np.cumsum(sizes[order])
-        count = int((taken - sizes[order] / 2 < sparsity * taken[-1]).sum())
+        return _least_of(scores, round(sparsity * len(sizes)))
+    order = np.argsort(scores, kind="stable")
+    taken = np.cumsum(sizes[order])
+    count = int((taken - sizes[order] / 2 < sparsity * taken[-1]).sum())
     pruned = np.zeros(len(sizes), bool)
     pruned[order[:count]] = True
+    return pruned
+
+
+def _least_of(scores: Array, count: int) -> Array:
+    """Mark so many of the least, the first ones of equal ones, without sorting all of them."""
+    if count == 0:
+        return np.zeros(len(scores), bool)
+    scores = np.where(np.isnan(scores), np.inf, scores)
+    limit = np.partition(scores, count - 1)[count - 1]
+    pruned: Array = scores < limit
+    pruned[np.flatnonzero(scores == limit)[: count - int(pruned.sum())]] = True
     return pruned
 
 
