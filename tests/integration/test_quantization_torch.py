@@ -299,6 +299,14 @@ def test_freezing_what_observed_nothing_is_an_error():
         Quantize(activations="mse").freeze()
 
 
+def test_a_sparse_operand_is_refused():
+    with (
+        amanda.apply(Quantize(0, "dynamic")),
+        pytest.raises(amanda.UnsupportedError, match=r"Quantize: .* as a sparse tensor"),
+    ):
+        torch.sparse.mm(X.to_sparse(), W.T)
+
+
 def test_an_operator_that_hides_its_operands_is_refused():
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     with amanda.apply(Quantize()), torch.no_grad():

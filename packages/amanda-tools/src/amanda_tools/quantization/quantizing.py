@@ -92,6 +92,11 @@ class Quantizing(SavingScales, amanda.Tool):
         place = Place.at(ctx)
         treatments: list[Treatment] = []
         for operand in operands_of(ctx, self._ignored):
+            if not ctx.describe(ctx.inputs[operand.position]).is_dense:
+                raise amanda.UnsupportedError(
+                    f"{self.name}: {ctx.op.named} is given {operand.name} as a sparse tensor, "
+                    "which is not rounded; give it a dense one, or leave it out by ignored="
+                )
             if not self._per_channel:
                 operand = operand._replace(channel=None)
             known = self._known.get((place, operand.name)) or self._met(ctx, operand, place)
