@@ -77,14 +77,31 @@ def test_a_part_of_what_was_vectorized_cannot_be_changed():
     assert recorded(run, "MatMul", "Tanh") == ["MatMul", "Tanh"]
 
 
-def test_what_a_jacobian_goes_through_in_a_loop_cannot_be_changed():
+def twice(x):
+    return tf.while_loop(lambda turn, x: turn < 2, lambda turn, x: (turn + 1, tf.sin(x)), (0, x))[1]
+
+
+def tape_inside():
     @tf.function
     def run(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, tf.sin(x)), (0, x))[1]
+            y = twice(x)
         return tape.jacobian(y, x)
 
-    x = tf.constant(X[0])
-    with pytest.raises(amanda.UnsupportedError, match=r"while/Sin.*experimental_use_pfor=False"):
-        under(doubled("Sin", pure=True), lambda: run(x))
+    return run(tf.constant(X[0]))
+
+
+def tape_around():
+    called = tf.function(lambda x: tf.sin(x))
+    function, x = tf.function(lambda x: called(x)), tf.constant(X[0])
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = function(x)
+    return tape.jacobian(y, x)
+
+
+@pytest.mark.parametrize("run", [tape_inside, tape_around])
+def test_what_a_jacobian_goes_through_in_a_loop_or_call_cannot_be_changed(run):
+    with pytest.raises(amanda.UnsupportedError, match=r"Sin.*experimental_use_pfor=False"):
+        under(doubled("Sin", pure=True), run)

@@ -11,10 +11,13 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from amanda import UnsupportedError
+
 from amanda_tensorflow._internals import atomic_function, attributes, context, handle_data_util
 from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.state import is_reproducible, note_new_streams
 from amanda_tensorflow.notes import attached
+from amanda_tensorflow.notes.gradients import in_jacobian
 from amanda_tensorflow.rewriting.arguments import Capture
 from amanda_tensorflow.rewriting.compiled import under_xla
 from amanda_tensorflow.rewriting.definitions import definitions_of, for_graphs, register
@@ -168,8 +171,23 @@ class FunctionCall(Runnable[FunctionCopy]):
         return self.copies.take(None, (), self.versions, lambda: self.rewritten(self.frame(), ()))
 
     def in_graph(self) -> tuple[Any, list[Any]]:
-        """Return the function to call while a graph is built, and the arguments to add."""
-        rewriter = Rewriter(self.frame(), (), stashed.dtypes_of(self._args, self.versions))
+        """Return the function to call while a graph is built, and the arguments to add.
+
+        Raises:
+            UnsupportedError: the graph is for a Jacobian through other functions, as of branches.
+        """
+        root = self.frame()
+        if in_jacobian() and root.children:
+            changed = {wanted.operator for _, all_wanted in self.versions for wanted in all_wanted}
+            refused = UnsupportedError(
+                f"tools have changed {', '.join(sorted(changed))}, and gradients that go through "
+                "calls of functions, branches or loops cannot be computed for many elements at "
+                "once then; pass experimental_use_pfor=False to GradientTape.jacobian, or exclude "
+                "these operators by ops="
+            )
+            vars(refused)["ag_pass_through"] = True  # else AutoGraph raises an error of its own
+            raise refused
+        rewriter = Rewriter(root, (), stashed.dtypes_of(self._args, self.versions))
         rewriter.run()
         added = []
         for source in rewriter.nodes.arguments.sources:
