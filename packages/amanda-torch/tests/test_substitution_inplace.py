@@ -443,3 +443,55 @@ def test_a_model_under_observation_has_the_same_gradients() -> None:
 
     plain, observed = gradients(Observe("view")), gradients(Observe())
     assert all(map(torch.equal, plain, observed))
+
+
+# Replacements of what writes to state, or changes a shape
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_the_original_updates_the_state_of_the_program_once(
+    grad: bool, differentiable: bool
+) -> None:
+    plain, replaced = nn.BatchNorm1d(4), nn.BatchNorm1d(4)
+    tool = replace(
+        "batch_norm",
+        lambda original, *tensors: original(*tensors) * 2,
+        original=True,
+        differentiable=differentiable,
+    )
+    with torch.set_grad_enabled(grad):
+        expected = plain(V) * 2
+        with amanda.apply(tool):
+            found = replaced(V)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(replaced.running_mean, plain.running_mean)
+    torch.testing.assert_close(replaced.running_var, plain.running_var)
+
+
+@pytest.mark.parametrize("original", [False, True])
+def test_a_result_beside_state_that_is_written_is_replaced(original: bool) -> None:
+    def routine(*given: Any) -> Tensor:
+        return given[0](*given[1:]) + 1 if original else given[0] * 2 + 1
+
+    with torch.library._scoped_library("replaced", "FRAGMENT") as library:
+        library.define("counted(Tensor x, Tensor(a!) seen) -> Tensor")
+        library.impl("counted", lambda x, seen: (seen.add_(1), x * 2)[1], "CPU")
+        seen = torch.zeros(1)
+        with amanda.apply(replace("replaced::counted", routine, original=original)):
+            found = torch.ops.replaced.counted(V, seen)
+    torch.testing.assert_close(found, V * 2 + 1)
+    assert seen == int(original)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_what_changes_a_shape_in_place_is_replaced(grad: bool, differentiable: bool) -> None:
+    x = V.clone().requires_grad_(grad)
+    y = x * 1
+    tool = replace(
+        "t_", lambda original, t: original(t) * 2, original=True, differentiable=differentiable
+    )
+    with amanda.apply(tool):
+        y.t_()
+    torch.testing.assert_close(y.detach(), 2 * V.t())

@@ -269,7 +269,7 @@ def _replace(
     whole = signature.returns_tensors and not any(value is None for value in values)
     if signature.reshapes or not whole:
         # what runs once is not run again to see how its results are packed
-        ran = None if signature.repeatable else rerun.ran_otherwise
+        ran = None if signature.repeatable or signature.reshapes else rerun.ran_otherwise
         result, outputs = original(given.to_original) if ran is None else ran
         return result, action.substituted(returned, outputs, operator, incompatible)
     if destinations.count is not None:

@@ -110,7 +110,9 @@ class Destinations(Nowhere):
     @property
     def count(self) -> int | None:
         """Count them; None if that is known only once the operator has run."""
-        return None if self._signature.marks_dirty else len(self._places) or len(self._out)
+        if self._signature.marks_dirty:
+            return None
+        return len(self._places) or len(self._out) or super().count  # it writes to state alone
 
     def refused(self) -> bool:
         """Tell whether autograd will not have it write to one of them, which is an error anyway."""

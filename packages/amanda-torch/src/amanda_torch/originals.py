@@ -68,7 +68,8 @@ class Rerun:
         with unshown():
             writes = signature.writes or signature.opaque
             for place in written(signature, call.args, tensors) if writes else ():
-                own[place] = own[place].clone()
+                if not self._updates(place, own[place]):
+                    own[place] = own[place].clone()
         result = call.run(None, own)
         outputs: Sequence[Tensor] = signature.outputs_of(result)
         self.ran_otherwise = self.ran_otherwise or (result, outputs)
@@ -77,3 +78,9 @@ class Rerun:
             with unshown():
                 return [tensor.clone() for tensor in out]
         return outputs or [own[i] for i in signature.places(signature.written, call.args)]
+
+    def _updates(self, place: int, tensor: Tensor) -> bool:
+        """Tell whether it is state of the program (running means), which no other run updates."""
+        signature, args = self._call.form.signature, self._call.args
+        is_state = self._first is None and place in signature.places(signature.state, args)
+        return is_state and tensor is self._call.inputs()[place]
