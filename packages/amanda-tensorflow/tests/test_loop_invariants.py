@@ -165,3 +165,20 @@ def test_both_inputs_of_an_operator_and_two_operators(taped):
     first = 4 * X * W + 4 * W * W
     np.testing.assert_allclose(dx, 4 * W * W)
     np.testing.assert_allclose(dw, (2 * first + 4 * W) + 2 * W * (2 * X + 4 * W))
+
+
+def test_a_tensor_that_two_gradients_read_in_a_loop_of_version_1():
+    """The gradient of Tanh reads what that gave, and the one of Sin twice that."""
+    tf.compat.v1.disable_control_flow_v2()
+    try:
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            x = tf.constant([0.3, -0.2])
+            y = tf.while_loop(
+                lambda turn, x: turn < 1, lambda turn, x: (turn + 1, tf.sin(tf.tanh(x))), (0, x)
+            )[1]
+            with amanda.apply(before("Sin", lambda t: t * 2, pure=True)):
+                found = session.run(tf.gradients(y, x)[0])
+    finally:
+        tf.compat.v1.enable_control_flow_v2()
+    t = np.tanh([0.3, -0.2])
+    np.testing.assert_allclose(found, np.cos(2 * t) * (1 - t * t), rtol=1e-5)

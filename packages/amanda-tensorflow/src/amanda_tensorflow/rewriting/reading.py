@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from amanda_tensorflow.graph.body import control_inputs, set_inputs, split
 from amanda_tensorflow.graph.node_types import STRUCTURE
+from amanda_tensorflow.rewriting.stacks import serves_several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ class Readers:
         """Find what a node reads for a tensor."""
         gradients = edits.frame.gradients
         call = gradients.of_node.get(reader)
-        if call is None:
+        if call is None or serves_several(edits.frame, reader):
             return edits.seen_by(tensor, reader)
         version = self._versions.of_call(edits.frame, reader, tensor, call)
         if version is not None:

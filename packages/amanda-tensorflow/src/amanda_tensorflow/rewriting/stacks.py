@@ -42,6 +42,24 @@ def unstacked(
     return None
 
 
+def serves_several(frame: Frame, push: str) -> bool:
+    """Tell whether a node pushes a tensor for several gradients, of which each may read another."""
+    if frame.body.nodes[push].op != "StackPushV2":
+        return False
+    stack = _source(frame, frame.inputs[push][0])
+    pops = {
+        name
+        for name, inputs in frame.inputs.items()
+        if frame.body.nodes[name].op == "StackPopV2" and _source(frame, inputs[0]) == stack
+    }
+    calls = {
+        frame.gradients.of_node.get(name)
+        for name, inputs in frame.inputs.items()
+        if any(split(tensor)[0] in pops for tensor in inputs)
+    }
+    return len(calls) > 1
+
+
 def _source(frame: Frame, handle: str) -> str:
     """Find the node that makes a stack."""
     name = split(handle)[0]
