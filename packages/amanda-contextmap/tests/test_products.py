@@ -15,6 +15,11 @@ def test_factors_are_inputs_that_onnx_names():
     assert {type for type, roles in unknown.items() if roles} == set()
 
 
+def test_each_matrix_of_a_product_has_channels_of_the_output_where_it_is_the_parameter():
+    for type in ("Gemm", "MatMul"):
+        assert all(factor.channel is not None for factor in products()[type].values())
+
+
 def test_what_onnx_lacks_is_told_under_the_name_that_tools_see():
     first, second = Factor(channel=-2, summed=-1), Factor(channel=-1, summed=-2)
     for type in ("torch::baddbmm", "torch::baddbmm_"):

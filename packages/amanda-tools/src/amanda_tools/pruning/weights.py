@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 import numpy as np
-from amanda_contextmap import lookups
+from amanda_contextmap import lookups, products
 
 from amanda_tools.hidden import refuse_hidden
 from amanda_tools.numbering import Numbering
@@ -25,20 +25,18 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-_LEFT, _RIGHT = (-2, -1), (-1, -2)
-# The operators with weights: which of their inputs these may be, and the axes there of outputs and
-# of inputs.
-_WEIGHTS = {
-    "Conv": {"W": (0, 1)},
-    "ConvTranspose": {"W": (1, 0)},
-    "Gemm": {"A": (0, 1), "B": (0, 1)},
-    "MatMul": {"A": _LEFT, "B": _RIGHT},
-    "torch::_grouped_mm": {"self": _LEFT, "mat2": _RIGHT},
-    "torch::addbmm": {"batch1": _LEFT, "batch2": _RIGHT},
-    "torch::addmv": {"mat": _LEFT},
-    "torch::baddbmm": {"batch1": _LEFT, "batch2": _RIGHT},
-}
-_WEIGHTS |= {f"{type}_": inputs for type, inputs in _WEIGHTS.items() if "add" in type}
+# The weights of recurrent layers that run as one operator are left alone.
+_RECURRENT = ("LSTM", "GRU", "RNN")
+
+
+def _axes_of_outputs() -> dict[str, dict[str, int]]:
+    """Find the operators with weights, which inputs these may be, and the axes there of outputs."""
+    return {
+        type: axes
+        for type, factors in products().items()
+        if type not in _RECURRENT
+        and (axes := {role: f.channel for role, f in factors.items() if f.channel is not None})
+    }
 
 
 class _Layout(NamedTuple):
@@ -54,15 +52,18 @@ class _Layout(NamedTuple):
     outputs: int
 
     @classmethod
-    def of(cls, ctx: amanda.OpContext, index: int) -> _Layout:
-        """Return that of an operator's input, as ONNX has it."""
+    def of(cls, ctx: amanda.OpContext, index: int, channel: int) -> _Layout:
+        """Return that of an operator's input, whose outputs lie along an axis.
+
+        A negative one is one of the last two, and that of the inputs is the other; else these are
+        the first two.
+        """
         rank = len(ctx.describe(ctx.inputs[index]).shape or ())
         if rank == 1:  # a vector has inputs alone
             return cls([0], 0)
-        ends = _WEIGHTS[ctx.op.type][ctx.input_names[index]]
-        out, into = (axis % rank for axis in ends)
+        out, into = channel % rank, (-3 - channel if channel < 0 else 1 - channel) % rank
         rest = [axis for axis in range(rank) if axis not in (out, into)]
-        if min(ends) < 0:  # a matrix, or several of them
+        if channel < 0:  # a matrix, or several of them
             return cls([*rest, out, into], rank - 1)
         return cls([out, into, *rest], 1)
 
@@ -155,12 +156,13 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self._layers: dict[int, _Layer] = {}
         self._numbers = Numbering()
         self._taking: dict[int, Array] | None = None
-        self.add_inst_for_op(self._analyze, ops=_WEIGHTS, scopes=scopes)
-        refuse_hidden(self, _WEIGHTS, scopes)
+        self._axes_of_outputs = types = _axes_of_outputs()
+        self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
+        refuse_hidden(self, types, scopes)
         # make_permanent is to know of embeddings that share what it prunes
         self.add_inst_for_op(lambda ctx: None, ops=lookups())
         if frozen:
-            self.add_inst_for_gradient(self._analyze_gradient, ops=_WEIGHTS, scopes=scopes)
+            self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
 
     @abc.abstractmethod
     def masks(self, weights: Sequence[Array], sparsity: float) -> Sequence[Array]:
@@ -221,14 +223,16 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         return self.schedule.at(self.iteration)
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
-        index, parameter = ctx.weight_index, None
-        if index is not None and ctx.input_names[index] in _WEIGHTS[ctx.op.type]:
-            parameter = ctx.parameter(index)
-        if index is None or parameter is None:
+        index = ctx.weight_index
+        if index is None:
+            return
+        channel = self._axes_of_outputs[ctx.op.type].get(ctx.input_names[index])
+        parameter = None if channel is None else ctx.parameter(index)
+        if channel is None or parameter is None:
             return
         number = self._numbers.of(parameter.source)
         if number not in self._layers:
-            layer = _Layer(ctx.op, ctx.value(index), _Layout.of(ctx, index))
+            layer = _Layer(ctx.op, ctx.value(index), _Layout.of(ctx, index, channel))
             if not self.prunes(layer.weight):
                 return
             self._layers[number] = layer
