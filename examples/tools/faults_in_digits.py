@@ -7,8 +7,8 @@ import argparse
 
 import numpy as np
 from amanda_tools import campaign
+from amanda_tools.standard_output import print_out
 from digits import digits, network
-from rich.console import Console
 
 
 def main() -> None:
@@ -28,7 +28,8 @@ def main() -> None:
         return classes
 
     found = campaign(predict, arguments.trials, arguments.target, bits="exponent")
-    Console().print(*found.report(), sep="\n")
+    for part in found.report():
+        print_out(part)
 
 
 if __name__ == "__main__":

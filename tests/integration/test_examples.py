@@ -1,6 +1,7 @@
 """The examples are plain user code; ``amanda run`` instruments them from outside."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,9 @@ def test_a_training_that_diverges_is_stopped_where_it_does(tmp_path):
 @pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_an_example_does_not_mention_amanda(script):
     assert "amanda" not in script.read_text().lower()
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.py")), ids=lambda path: path.name)
+def test_an_example_prints_tables_as_the_command_does(script):
+    """Through a pipe rich's own console splits names at 80 columns."""
+    assert "rich" not in re.findall(r"^(?:from|import) (\w+)", script.read_text(), re.MULTILINE)
