@@ -84,6 +84,26 @@ def test_what_is_no_view_of_a_parameter_is_refused(function):
     assert torch.equal(model.weight, original)
 
 
+def test_what_draws_random_numbers_is_refused():
+    model = nn.Linear(3, 4)
+    original = model.weight.detach().clone()
+    tool = before("linear", lambda w: nn.functional.dropout(w, 0.5), inputs=[1])
+    with pytest.raises(amanda.UnsupportedError, match=r"lambda.*'linear'.*when it runs again"):
+        made_permanent(model, torch.randn(2, 3), tool)
+    assert torch.equal(model.weight, original)
+
+
+def test_what_is_no_number_is_the_same_each_time():
+    codes = iter([0x7FC00000, 0x7FC00000, 0x7FC00001])
+    model = nn.Linear(1, 1)
+
+    def nan(w):
+        return torch.tensor([[next(codes)]], dtype=torch.int32).view(torch.float32)
+
+    made_permanent(model, torch.ones(1, 1), before("linear", nan, inputs=[1]))
+    assert model.weight.isnan().all()
+
+
 def test_type_device_and_what_an_optimizer_keeps_stay():
     model = nn.Linear(3, 4).to(torch.bfloat16)
     optimizer = torch.optim.Adam(model.parameters())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -162,22 +162,21 @@ def make_permanent(tool: Tool, model: Any) -> list[str]:
 def _written(tool: Tool, model: Any, driver: Driver, uses: Sequence[Use]) -> list[str]:
     """Replace parameters in the model, and return the ids of the operators that are given these."""
     acting = [use for use in uses if any(use.decided.values())]
-    found = [computed for use in acting for computed in use.computed(tool, model)]
+    found: list[Computed] = []
+    for use in acting:
+        made = list(use.computed(tool, model))
+        _check_repeats(tool, use, made, use.computed(tool, model))
+        found += made
     replaced = [computed for computed in found if computed.tensor is not computed.given]
     sources = {id(computed.stored.source(model)) for computed in replaced}
     others = [use for use in uses if use not in acting and use.concerns(model, sources)]
     found += [computed for use in others for computed in use.computed(tool, model)]
-
-    def bits(tensor: Any) -> bytes:
-        held: bytes = driver.value(tensor).tobytes()
-        return held
-
     found = [computed for computed in found if id(computed.stored.source(model)) in sources]
-    wanted = [bits(computed.tensor) for computed in found]
+    wanted = [_bits(driver, computed.tensor) for computed in found]
     for computed in replaced:
         computed.stored.write(model, computed.tensor)
     for computed, expected in zip(found, wanted, strict=True):
-        if bits(computed.stored.read(model)) == expected:
+        if _bits(driver, computed.stored.read(model)) == expected:
             continue
         for before in found:
             before.stored.write(model, before.given)
@@ -187,3 +186,26 @@ def _written(tool: Tool, model: Any, driver: Driver, uses: Sequence[Use]) -> lis
             "type; choose operators that share no parameters, or run the model under the tool"
         )
     return list(dict.fromkeys(computed.operator.id for computed in replaced))
+
+
+def _check_repeats(
+    tool: Tool, use: Use, once: Iterable[Computed], again: Iterable[Computed]
+) -> None:
+    """Refuse routines that make something else of the same values when they run again."""
+    for first, second in zip(once, again, strict=True):
+        if _bits(use.driver, first.tensor) != _bits(use.driver, second.tensor):
+            routines = ", ".join(dict.fromkeys(name_of(a.routine) for a in use.actions(tool)))
+            raise UnsupportedError(
+                f"{tool.name}: what {routines} makes of a parameter of {use.operator.named} is "
+                "something else when it runs again on the same values, as where it draws random "
+                "numbers, so that it cannot be made permanent; draw them once and keep them "
+                "(ctx.variable), or run the model under the tool"
+            )
+
+
+def _bits(driver: Driver, tensor: Any) -> bytes:
+    """Return the elements of a tensor, in which one that is no number is like any other one."""
+    array = driver.value(tensor).copy()
+    array[array != array] = 0
+    bits: bytes = array.tobytes()
+    return bits

@@ -254,8 +254,9 @@ class Tool:
 
         Raises:
             UnsupportedError: it changes more than parameters, or changes them by more than
-                parameters, or a parameter cannot hold what several operators are to be given. The
-                model is as it was.
+                parameters, or otherwise each time, which is found out by running routines twice,
+                or a parameter cannot hold what several operators are to be given. The model is as
+                it was.
             AmandaError: it has replaced no parameter of the model.
         """
         from amanda._permanent import make_permanent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 import amanda
@@ -109,6 +110,19 @@ class Permanent:
             with pytest.raises(amanda.UnsupportedError, match=r"(hidden|act).*depends on more"):
                 tool.make_permanent(model.holding_parameters())
             assert model.parameter("w1").tobytes() == W1.tobytes()
+
+    def test_what_is_something_else_each_time_is_refused(self) -> None:
+        random = np.random.default_rng(0)
+
+        def noisy(w: Any) -> Any:
+            noise = random.standard_normal(W1.shape).astype(W1.dtype)
+            return self.adapter.tensor(self.adapter.array(w) + noise)
+
+        model, tool = perceptron(self.adapter), self.before(noisy, inputs=[1])
+        self.ran(model, tool)
+        with pytest.raises(amanda.UnsupportedError, match=r"noisy .*hidden.* when it runs again"):
+            tool.make_permanent(model.holding_parameters())
+        assert model.parameter("w1").tobytes() == W1.tobytes()
 
     def test_a_model_that_did_not_run_under_the_tool_is_named(self) -> None:
         other, tool = perceptron(self.adapter), self.masking()
