@@ -15,6 +15,9 @@ class Dialects(FakeDriver):
     def canonical_type(self, type):
         return type.removeprefix("fake::")
 
+    def is_backward_type(self, type):
+        return type.endswith("Backward0")
+
     def alike(self, types):
         known = frozenset({"conv2d", "relu", "relu_"})
         return frozenset().union(*(alike(type, known) for type in types))
@@ -211,3 +214,38 @@ class TestTypesThatNeverRan:
         tool = Tool(namespace="torch")
         tool.add_inst_for_op(lambda ctx: None, ops=["Relu"])
         assert warned(tool, Noting(), run=lambda: backend.run("relu")) == []
+
+
+class TestTypesOfBackwardOperators:
+    def tool(self, view, ops):
+        tool = Tool()
+        if view == "gradient":
+            tool.add_inst_for_gradient(lambda ctx: None, ops=ops)
+        else:
+            tool.add_inst_for_op(lambda ctx: None, backward=view == "backward", ops=ops)
+        return tool
+
+    @pytest.mark.parametrize("view", ["forward", "gradient"])
+    def test_that_are_looked_for_among_forward_ones_are_named(self, backend, view):
+        tool = self.tool(view, ["relu", "fake::ReluBackward0"])
+        (warning,) = warned(tool, run=lambda: backend.run("relu"), times=2)
+        assert "with backward=True alone: 'ReluBackward0' of Tool" in warning
+
+    def test_are_named_where_nothing_else_ran(self, backend):
+        (warning,) = warned(self.tool("forward", ["ReluBackward0"]), run=lambda: None)
+        assert warning.count("'ReluBackward0' of Tool") == 1
+
+    def test_are_not_named_of_a_tool_that_looks_at_them_backward_too(self, backend):
+        tool = self.tool("backward", ["ReluBackward0"])
+        tool.add_inst_for_op(lambda ctx: None, ops=["ReluBackward0"])
+        (warning,) = warned(tool, run=lambda: backend.run("relu"))
+        assert warning == "types of operators that never ran in this scope: 'ReluBackward0' of Tool"
+
+    def test_are_not_named_of_a_tool_that_lists_candidates(self, backend):
+        tool = self.tool("forward", ["ReluBackward0"])
+        tool.lists_candidates = True
+        assert warned(tool, run=lambda: backend.run("relu")) == []
+
+    def test_are_not_named_where_a_forward_operator_of_the_type_ran(self, backend):
+        tool = self.tool("forward", ["ReluBackward0"])
+        assert warned(tool, run=lambda: backend.run("ReluBackward0")) == []

@@ -149,6 +149,12 @@ class TestUncounted:
             "flops: 24 forward, 0 backward, 0 parameters\nno formula: gelu (2), exp (1)"
         )
 
+    def test_lists_what_ran_in_forward_mode_and_may_have_tangents(self):
+        x, layer = torch.ones(2, 3), nn.Linear(3, 4)
+        flops = counted(lambda: [torch.func.jvp(layer, (x,), (x,)), layer(x)])
+        assert (flops.total().forward, flops.total().uncounted_tangents) == (96, {"linear": 1})
+        assert "tangents are not counted: linear (1)" in flops.report()
+
 
 class TestBytes:
     def test_are_those_of_inputs_and_outputs(self):

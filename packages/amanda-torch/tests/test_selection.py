@@ -110,3 +110,18 @@ def test_an_operator_that_is_defined_between_two_scopes_is_named_in_the_second()
 @pytest.mark.parametrize("type", ["\udcff", "a::b::\udcff", "\0"])
 def test_a_type_that_is_no_text_is_one_that_there_is_not(type):
     assert seen(["relu", type], lambda: torch.ones(2).relu()) == ["relu"]
+
+
+def test_a_kernel_of_backward_operators_is_none_of_them_and_warned_of():
+    tool, x = amanda.Tool(), torch.ones(2, requires_grad=True)
+    tool.add_inst_for_op(lambda ctx: None, backward=True, ops=["threshold_backward"])
+    message = "never ran in this scope: 'threshold_backward' of Tool"
+    with pytest.warns(amanda.AmandaWarning, match=message), amanda.apply(tool):
+        x.relu().sum().backward()
+
+
+@pytest.mark.parametrize("type", ["AddmmBackward0", "AddmmBackward", "convolution_backward"])
+def test_a_backward_type_among_forward_ones_is_warned_of(type):
+    layer = nn.Linear(2, 2)
+    with pytest.warns(amanda.AmandaWarning, match=f"backward=True.*'{type}' of Tool"):
+        assert seen([type], lambda: layer(torch.ones(1, 2)).sum().backward()) == []

@@ -139,3 +139,9 @@ class Audience:
         for scope in self._scopes:
             scope.seen.setdefault(vocabulary, set()).update(types)
             scope.places.add(where)
+
+    def _saw_backward(self, where: str, *types: str) -> None:
+        """Note the same of a backward operator, of which the backend alone has types."""
+        for scope in self._scopes:
+            scope.gradients.setdefault(self.driver.vocabulary, set()).update(types)
+            scope.places.add(where)

@@ -269,6 +269,10 @@ class Driver(abc.ABC):
         """
         return "model"
 
+    def in_forward_mode(self) -> bool:
+        """Tell whether what runs now may compute tangents too, as in a Jacobian-vector product."""
+        return False
+
     def gives_values(self, operator: Operator) -> bool:
         """Tell whether an operator gives values, rather than memory as it was found."""
         return True
@@ -327,6 +331,10 @@ class Driver(abc.ABC):
         They are watched, so that a misspelt type can be told from one that does not run.
         """
         return ()
+
+    def is_backward_type(self, type: str) -> bool:
+        """Tell whether backward operators alone have this type, as far as its name shows."""
+        return False
 
     def backward_names(self, type: str) -> Collection[str]:
         """List the names by which a tool may want backward operators of a type."""

@@ -212,7 +212,7 @@ class Engine(Audience):
             looking = self._looking(view, operator)
             if view is View.BACKWARD:
                 named = self.driver.backward_names(about.type)
-                self._saw(self.driver.vocabulary, operator.scope, *named)
+                self._saw_backward(operator.scope, *named)
                 names = {operator.type, *named}
                 looking = [s for s in looking if s.types is None or not s.types.isdisjoint(names)]
             known = self._record(about).decided if self.caching else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 import weakref
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -22,12 +22,14 @@ class Scope:
     """A scope is one ``with amanda.apply(...)`` block; it is ``open`` until it is left.
 
     ``seen`` has the types of the operators that ran in it, by vocabulary, as far as engines saw
-    them. ``places`` has the scopes in the model where operators ran. If tools look at modules,
-    ``paths`` and ``classes`` are those of the modules that were called.
+    them, and ``gradients`` those of backward ones. ``places`` has the scopes in the model where
+    operators ran. If tools look at modules, ``paths`` and ``classes`` are those of the modules that
+    were called.
     """
 
     open: bool = True
     seen: dict[str, set[str]] = field(default_factory=dict)
+    gradients: dict[str, set[str]] = field(default_factory=dict)
     places: set[str] = field(default_factory=set)
     paths: set[str] = field(default_factory=set)
     classes: set[str] = field(default_factory=set)
@@ -42,14 +44,20 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
     Nothing is said of a scope in which nothing else ran, and of a tool it is said once. A type
     beside others that did run is named only if it is another spelling of one that ran, or if
     the tool was restricted to it, for tools list types that a model may have. A glob is one of a
-    model at hand, and named in any case.
+    model at hand, and named in any case; so is a type that backward operators alone have, of a
+    tool that looks for it among forward ones.
     """
     found: dict[str, dict[tuple[str, str | None], list[str]]] = {}
     for tool in tools:
         if tool in _told:
             continue
+        backward = _of_backward(tool, scope, drivers)
+        types = _types(tool, scope, drivers)
         unmatched = {
-            "types of operators that never ran in this scope": _types(tool, scope, drivers),
+            "types of backward operators, which are seen with backward=True alone": backward,
+            "types of operators that never ran in this scope": {
+                type: near for type, near in types.items() if type not in backward
+            },
             "scopes of a model in which nothing that is wanted ran": _globs(tool, scope.places),
             "modules that were never called in this scope": _modules(tool, scope),
         }
@@ -102,18 +110,47 @@ def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str
             continue
         native = speaks_natively(tool, driver)
         spelled = driver.canonical_type if native else str
-        only = set(map(spelled, tool.restricted_to or ()))
-        types = set[str]().union(*(s.types(spelled) or () for s in _of_operators(tool)))
-        expected = only if tool.lists_candidates else types
+        expected = _expected(tool, _of_operators(tool), spelled)
         wanted |= expected
-        asked |= expected & only
-        seen |= scope.seen.get(driver.vocabulary if native else tool.vocabulary or "", set())
+        asked |= expected & set(map(spelled, tool.restricted_to or ()))
+        vocabulary = driver.vocabulary if native else tool.vocabulary or ""
+        for found in (scope.seen, scope.gradients):
+            seen |= found.get(vocabulary, set())
     others = frozenset(seen - wanted)
     missing = sorted(wanted - seen) if others else []
     if wanted & seen:
         spellings = {type: in_another_style(type, others) for type in missing}
         return {t: min(near, default=None) for t, near in spellings.items() if near or t in asked}
     return {type: min(alike(type, others), default=None) for type in missing}
+
+
+def _expected(
+    tool: Tool, subscriptions: Iterable[Subscription], spelled: Callable[[str], str]
+) -> set[str]:
+    """Return the types that a tool selects and that are no mere candidates."""
+    if tool.lists_candidates:
+        return set(map(spelled, tool.restricted_to or ()))
+    return set[str]().union(*(s.types(spelled) or () for s in subscriptions))
+
+
+def _of_backward(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str | None]:
+    """Find the types of backward operators that a tool looks for among forward ones alone."""
+    looking = _of_operators(tool)
+    backward = [s for s in looking if s.view is View.BACKWARD]
+    forward = [s for s in looking if s.view is not View.BACKWARD]
+    found: set[str] = set()
+    ran: set[str] = set()
+    for driver in drivers:
+        if not speaks_natively(tool, driver):
+            continue
+        spelled = driver.canonical_type
+        ran |= scope.seen.get(driver.vocabulary, set())
+        ran |= set[str]().union(*(s.types(spelled) or () for s in backward))
+        known = scope.gradients.get(driver.vocabulary, set())
+        for type in _expected(tool, forward, spelled) if forward else ():
+            if type in known or driver.is_backward_type(type):
+                found.add(type)
+    return dict.fromkeys(sorted(found - ran))
 
 
 @functools.lru_cache(maxsize=1024)

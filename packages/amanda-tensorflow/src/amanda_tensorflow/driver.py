@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,9 @@ _HELD = (
     "while compiled code is held to its operators, it runs as it is compiled, and other tools "
     "would have it run operator by operator; apply them in another scope"
 )
+
+# What only gradients are made of. Inputs' gradients of convolutions are transposed ones elsewhere.
+_GRADIENT = re.compile("(Grad|BackpropFilter)(?![a-z])")
 
 
 class Suspended(NamedTuple):
@@ -242,6 +246,10 @@ class TensorFlowDriver(Driver):
         """List types of nodes that are spelled like those of these types that do not exist."""
         known = _known_types()
         return frozenset[str]().union(*(alike(type, known) for type in frozenset(types) - known))
+
+    def is_backward_type(self, type: str) -> bool:
+        """Tell whether it is a type of nodes that gradients alone are made of (``ReluGrad``)."""
+        return _GRADIENT.search(type) is not None and type in _known_types()
 
     def check_action(self, execution: Execution, action: Action) -> None:
         """Refuse what cannot be carried out in a graph."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +16,7 @@ from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
 from amanda_torch import descriptions, processes, rows, values
-from amanda_torch._internals import disabled_torch_function, sequence_number
+from amanda_torch._internals import disabled_torch_function, forward_ad, sequence_number
 from amanda_torch.compiled import check_not_held, holding
 from amanda_torch.dispatch import Interception
 from amanda_torch.identity import Identity
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from amanda import Operator
     from amanda.driving import Alike, Engine, Execution, Held
+
+_OF_BACKWARD = re.compile(r"\w+(Backward[0-9]*|_backward(_\w+)?)")
 
 
 class Variable(Tensor):
@@ -193,6 +196,10 @@ class TorchDriver(amanda.Driver):
         """Tell what an operator is there for, by the code that runs it now."""
         return purpose()
 
+    def in_forward_mode(self) -> bool:
+        """Tell whether ``torch.func.jvp``, or a level of dual numbers, is around what runs now."""
+        return bool(forward_ad._current_level >= 0)
+
     def gives_values(self, operator: Operator) -> bool:
         """Tell whether an operator writes to the memory that it gives."""
         return operator.type not in UNINITIALIZED
@@ -244,13 +251,19 @@ class TorchDriver(amanda.Driver):
         known = self._interception.types() if missing else frozenset()  # which takes milliseconds
         return frozenset[str]().union(*(alike(type, known) for type in missing))
 
+    def is_backward_type(self, type: str) -> bool:
+        """Tell whether a type is spelled as autograd's nodes are (``AddmmBackward0``), or what runs
+        in these (``threshold_backward``)."""
+        return _OF_BACKWARD.fullmatch(type) is not None
+
     def backward_names(self, type: str) -> Collection[str]:
         """List the autograd node's name, also without the number that PyTorch puts behind it."""
         return (type, type.rstrip("0123456789"))
 
     def forward_types(self, types: frozenset[str]) -> frozenset[str] | None:
         """Return types of forward operators as they are; those of a backward one may be any."""
-        return types if all(is_forward_type(type) for type in types) else None
+        forward = all(is_forward_type(t) and not self.is_backward_type(t) for t in types)
+        return types if forward else None
 
 
 def _leave() -> None:

@@ -13,7 +13,7 @@ from amanda_tools.place import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from amanda import Parameter, TensorInfo
+    from amanda import Driver, Parameter, TensorInfo
 
     from amanda_tools.flops.table import Attrs, Formula, Table
     from amanda_tools.place import Model
@@ -42,6 +42,7 @@ class OperatorFlops:
         bytes: sizes of inputs and outputs in all executions; views move nothing.
         uncounted: executions whose FLOPs no formula tells.
         uncounted_backward: gradients that no formula tells, of executions that are counted.
+        uncounted_tangents: executions in forward mode (``jvp``) that are counted without tangents.
         place: the operator, as columns have it; no field, and not in files.
     """
 
@@ -57,6 +58,7 @@ class OperatorFlops:
     bytes: int = 0
     uncounted: int = 0
     uncounted_backward: int = 0
+    uncounted_tangents: int = 0
     model: InitVar[Model | None] = None
 
     def __post_init__(self, model: Model | None) -> None:
@@ -152,7 +154,7 @@ class Counter:
     """A counter counts one operator's FLOPs by its formula.
 
     Its routines are for an operator inside of another one; for one that the program calls, a
-    :class:`Call` has it count. ``describe`` is the driver's.
+    :class:`Call` has it count.
     """
 
     def __init__(
@@ -160,17 +162,18 @@ class Counter:
         row: OperatorFlops,
         formula: Formula,
         attrs: Attrs,
-        describe: Describe,
+        driver: Driver,
         thread: Thread,
         lock: threading.Lock,
     ) -> None:
         self._row = row
         self._formula = formula
         self._attrs = attrs
-        self._describe = describe
+        self._describe = driver.describe
+        self._in_forward_mode = driver.in_forward_mode
         self._thread = thread
         self._lock = lock
-        self._works = Works(describe)
+        self._works = Works(driver.describe)
         self._latest: tuple[Work | None, int | None] = None, None
         self._counts: OrderedDict[tuple[Shapes, int, Shapes], int] = OrderedDict()
         self._grad_outputs: Shapes = ()
@@ -200,6 +203,7 @@ class Counter:
             self._row.uncounted += 1
             return
         self._row.forward += flops
+        self._row.uncounted_tangents += self._in_forward_mode()
         if self._formula.operands:
             self._row.macs += flops // 2
 

@@ -33,6 +33,7 @@ class TotalFlops:
         params: elements of the parameters that they are given, each parameter counted once.
         uncounted: executions whose FLOPs no formula tells, by operator type.
         uncounted_backward: gradients that no formula tells, by operator type.
+        uncounted_tangents: executions in forward mode that are counted without tangents, likewise.
     """
 
     operators: int = 0
@@ -44,6 +45,7 @@ class TotalFlops:
     bytes: int = 0
     uncounted: dict[str, int] = field(default_factory=dict)
     uncounted_backward: dict[str, int] = field(default_factory=dict)
+    uncounted_tangents: dict[str, int] = field(default_factory=dict)
 
     @property
     def flops(self) -> int:
@@ -73,7 +75,9 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
     Operators that run inside of another one (``addmm`` in ``lstm``) count for the outer
     one. Operators that only move data have no FLOPs. All others, also additions, activations and
     normalizations, are listed as uncounted until somebody gives a :func:`formula`; what they cost
-    is the bytes that they move. Gradients are counted where they flow, those of gradients not.
+    is the bytes that they move. Gradients are counted where they flow, those of gradients not. In
+    forward mode (``torch.func.jvp``) tangents are not counted, and operators listed that may have
+    some; of TensorFlow's ``ForwardAccumulator`` nothing tells.
 
     Everything comes from the shapes at each execution; attributes (as whether a convolution is
     transposed) are taken from the first one.
@@ -93,7 +97,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
     merges = MappingProxyType(
         {
             **dict.fromkeys(("forward", "backward", "flops", "macs", "bytes", "calls"), "sum"),
-            **dict.fromkeys(("uncounted", "uncounted_backward"), "sum"),
+            **dict.fromkeys(("uncounted", "uncounted_backward", "uncounted_tangents"), "sum"),
             "params": "mean",  # each process has all of them, or its shard
         }
     )
@@ -193,6 +197,8 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
             lines.append(f"no formula: {_listed(total.uncounted)}")
         if total.uncounted_backward:
             lines.append(f"no formula for the gradient: {_listed(total.uncounted_backward)}")
+        if total.uncounted_tangents:
+            lines.append(f"tangents are not counted: {_listed(total.uncounted_tangents)}")
         return "\n".join(lines)
 
     def _sum(self, places: Iterable[Place]) -> TotalFlops:
@@ -210,6 +216,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
             for executions, missing in (
                 (row.uncounted, total.uncounted),
                 (row.uncounted_backward, total.uncounted_backward),
+                (row.uncounted_tangents, total.uncounted_tangents),
             ):
                 if executions:
                     missing[place.type] = missing.get(place.type, 0) + executions
@@ -276,8 +283,7 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
     def _counter(self, ctx: amanda.OpContext, row: OperatorFlops) -> Counter:
         table = self._table(ctx)
         formula = table.formulas[ctx.op.type]
-        describe = ctx.driver.describe
-        return Counter(row, formula, ctx.attrs, describe, self._thread, self._lock)
+        return Counter(row, formula, ctx.attrs, ctx.driver, self._thread, self._lock)
 
     def _row(self, ctx: amanda.OpContext) -> OperatorFlops:
         place, table = Place.at(ctx), self._table(ctx)
