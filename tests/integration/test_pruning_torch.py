@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import warnings
 
 import amanda
 import numpy as np
@@ -16,9 +17,10 @@ from amanda_tools.pruning import (
     TileWisePruning,
     VectorWisePruning,
 )
+from amanda_tools.quantization import Quantize
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils import prune
+from torch.nn.utils import parametrizations, parametrize, prune
 
 X = torch.randn(6, 4, 6, 6, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(6) % 3
@@ -122,6 +124,58 @@ def test_a_schedule_that_nobody_follows_is_warned_of():
     message = r"from iteration 2 to 6.*call step\(model\)"
     with pytest.warns(amanda.AmandaWarning, match=message), amanda.apply(tool):
         model(torch.randn(2, 4))
+
+
+class Added(nn.Linear):
+    """Adds an adapter of low rank to its weight."""
+
+    def __init__(self):
+        super().__init__(4, 4)
+        self.down, self.up = (nn.Parameter(torch.randn(*shape)) for shape in ((2, 4), (4, 2)))
+
+    def forward(self, x):
+        return functional.linear(x, self.weight + self.up @ self.down, self.bias)
+
+
+COMPUTED = {
+    "weight_norm": lambda: parametrizations.weight_norm(nn.Linear(4, 4)),
+    "spectral_norm": lambda: nn.utils.spectral_norm(nn.Linear(4, 4, bias=False)),
+    "adapter": Added,
+}
+
+
+@pytest.mark.parametrize("tool", [VectorWisePruning, Quantize])
+@pytest.mark.parametrize("layer", COMPUTED.values(), ids=COMPUTED)
+def test_a_weight_that_is_computed_is_left_alone_and_warned_of_once(layer, tool):
+    model, x, active = nn.Sequential(layer(), nn.Linear(4, 4)).eval(), torch.randn(2, 4), tool()
+    with torch.no_grad():
+        named = rf"{tool.__name__} leaves alone 0/linear:"
+        with pytest.warns(amanda.AmandaWarning, match=named), amanda.apply(active):
+            model(x)
+        with warnings.catch_warnings(), amanda.apply(active):
+            warnings.simplefilter("error")
+            model(x)
+    ids = [row.id for row in active.rows()]
+    assert "1/linear" in ids
+    assert "0/linear" not in ids
+
+
+def test_a_product_of_activations_and_a_weight_that_is_pruned_are_not_warned_of():
+    model, x = parametrizations.weight_norm(nn.Conv2d(4, 4, 3)), torch.randn(1, 4, 3, 3)
+    parametrize.remove_parametrizations(model, "weight")
+    tool = MagnitudePruning(0.5)
+    with warnings.catch_warnings(), amanda.apply(tool):
+        warnings.simplefilter("error")
+        found = model(x).flatten(2)
+        found @ found.mT
+    assert len(tool.rows()) == 1
+
+
+def test_convolutions_whose_weights_are_computed_are_named_as_far_as_five_tell():
+    model = nn.Sequential(*(parametrizations.weight_norm(nn.Conv2d(1, 1, 1)) for _ in range(7)))
+    message = r"DynamicChannelPruning leaves alone 0/conv2d, .* 4/conv2d and 2 more:"
+    with pytest.warns(amanda.AmandaWarning, match=message), amanda.apply(DynamicChannelPruning()):
+        model(torch.ones(1, 1, 1, 1))
 
 
 def test_what_is_not_frozen_goes_on_learning():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from amanda_tools.arrays import like, widened
+from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.numbering import Numbering
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.values import ValuePruning
@@ -87,6 +88,7 @@ class DynamicChannelPruning(ValuePruning):
         self._seed = seed
         self._gates: dict[int, _Gate] = {}
         self._numbers = Numbering()
+        self._computed = ComputedWeights(self)
         self.add_inst_for_op(self._analyze, ops=["Conv"], scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=["Conv"], scopes=scopes)
 
@@ -100,9 +102,15 @@ class DynamicChannelPruning(ValuePruning):
         for gate in self._gates.values():
             gate.step(self._rate)
 
+    def on_exit(self) -> None:
+        """Bring the file up to date, and warn of convolutions that are left alone."""
+        super().on_exit()
+        self._computed.warn()
+
     def _analyze(self, ctx: amanda.OpContext) -> None:
         parameter = ctx.parameter("W")
         if parameter is None:
+            self._computed.note(ctx)
             return
         gate = self._gate_of(self._numbers.of(parameter.source), ctx)
         named = zip(("phi", "rho"), gate.values, gate.copies, strict=True)

@@ -12,6 +12,7 @@ import amanda
 import numpy as np
 from amanda_contextmap import lookups, products
 
+from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.hidden import refuse_hidden
 from amanda_tools.numbering import Numbering
 from amanda_tools.pruning.copies import Copies
@@ -155,6 +156,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self._budget = budget
         self._layers: dict[int, _Layer] = {}
         self._numbers = Numbering()
+        self._computed = ComputedWeights(self)
         self._taking: dict[int, Array] | None = None
         self._axes_of_outputs = types = _axes_of_outputs()
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
@@ -199,8 +201,9 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         return [layer.row() for layer in self._layers.values()]
 
     def on_exit(self) -> None:
-        """Bring the file up to date, and warn of a schedule that nobody has followed."""
+        """Bring the file up to date, and warn of what is left alone or has not been called."""
         super().on_exit()
+        self._computed.warn()
         if self._layers and self.iteration == 0 < self.schedule.end:
             warnings.warn(
                 f"{self.name} is to prune from iteration {self.schedule.begin} to "
@@ -223,12 +226,12 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         return self.schedule.at(self.iteration)
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
-        index = ctx.weight_index
-        if index is None:
-            return
-        channel = self._axes_of_outputs[ctx.op.type].get(ctx.input_names[index])
-        parameter = None if channel is None else ctx.parameter(index)
-        if channel is None or parameter is None:
+        index, channel, parameter = ctx.weight_index, None, None
+        if index is not None:
+            channel = self._axes_of_outputs[ctx.op.type].get(ctx.input_names[index])
+            parameter = None if channel is None else ctx.parameter(index)
+        if index is None or channel is None or parameter is None:
+            self._computed.note(ctx)
             return
         number = self._numbers.of(parameter.source)
         if number not in self._layers:

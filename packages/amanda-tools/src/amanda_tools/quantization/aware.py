@@ -88,7 +88,7 @@ class QuantizeAware(Quantizing):
         ignored: list[str] | None = None,
         out: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(per_channel, ops, scopes, ignored or (), out)
+        super().__init__(per_channel, ops, scopes, ignored or (), bool(bits), out)
         check_choice("ranges", ranges, Ranges)
         if ranges == "learned":
             refuse_unused("ranges=learned", averaging=averaging)

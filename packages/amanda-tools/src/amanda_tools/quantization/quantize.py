@@ -86,7 +86,7 @@ class Quantize(Quantizing):
         ignored: list[str] | None = None,
         out: str | os.PathLike[str] | None = None,
     ) -> None:
-        super().__init__(per_channel, ops, scopes, ignored or (), out)
+        super().__init__(per_channel, ops, scopes, ignored or (), bool(bits), out)
         check_choice("activations", activations, Activations)
         if calibrate is not None and calibrate < 1:
             raise ValueError(f"calibrate={calibrate}: an operator is calibrated by one execution")

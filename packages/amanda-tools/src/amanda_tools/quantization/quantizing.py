@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import amanda
 from amanda_contextmap import lookups
 
+from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.hidden import refuse_hidden
 from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
@@ -36,6 +37,7 @@ class Quantizing(SavingScales, amanda.Tool):
         ops: types of operators.
         scopes: globs of the scopes of operators; None for all.
         ignored: globs of the scopes of operators that are left as they are.
+        weights: whether weights are quantized.
         out: a file to write when the scope is left.
     """
 
@@ -47,6 +49,7 @@ class Quantizing(SavingScales, amanda.Tool):
         ops: Sequence[str] | None,
         scopes: Sequence[str] | None,
         ignored: Sequence[str],
+        weights: bool,
         out: str | os.PathLike[str] | None,
     ) -> None:
         super().__init__(namespace="onnx")
@@ -56,12 +59,19 @@ class Quantizing(SavingScales, amanda.Tool):
         self._known: dict[tuple[Place, str], Known] = {}
         self._parameters = Numbering()
         self._frozen = False
+        self._computed = ComputedWeights(self, "ignored") if weights else None
         types = checked_types(ops)
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
         # make_permanent is to know of embeddings that share what is quantized
         self.add_inst_for_op(lambda ctx: None, ops=lookups())
         refuse_hidden(self, types, scopes, "ignored", self._ignored)
+
+    def on_exit(self) -> None:
+        """Bring the file up to date, and warn of weights that are not quantized as such."""
+        super().on_exit()
+        if self._computed is not None:
+            self._computed.warn()
 
     def rows(self) -> list[QuantizedTensor]:
         """Return the tensors, in the order in which their operators first ran."""
@@ -91,7 +101,10 @@ class Quantizing(SavingScales, amanda.Tool):
     def _analyze(self, ctx: amanda.OpContext) -> None:
         place = Place.at(ctx)
         treatments: list[Treatment] = []
-        for operand in operands_of(ctx, self._ignored):
+        operands = operands_of(ctx, self._ignored)
+        if operands and self._computed is not None:
+            self._computed.note(ctx)
+        for operand in operands:
             if not ctx.describe(ctx.inputs[operand.position]).is_dense:
                 raise amanda.UnsupportedError(
                     f"{self.name}: {ctx.op.named} is given {operand.name} as a sparse tensor, "

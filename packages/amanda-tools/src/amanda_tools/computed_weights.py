@@ -1,0 +1,64 @@
+"""A weight that the model computes is no parameter; tools that change weights leave it alone."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import amanda
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+# Types of ONNX that have a weight wherever they stand, and what it is called. A product of matrices
+# has none: what it is given may all be activations, and none of it can be told for a weight.
+_WEIGHTS: dict[str, Collection[str]] = {
+    "Conv": ("W",),
+    "ConvTranspose": ("W",),
+    "Gemm": ("A", "B"),
+    "GRU": ("W", "R"),
+    "LSTM": ("W", "R"),
+    "RNN": ("W", "R"),
+}
+_NAMED = 5  # operators; of others there is the number
+
+
+class ComputedWeights:
+    """This notes the operators whose weight is no parameter, for a tool that leaves them alone.
+
+    Args:
+        tool: a tool that speaks ONNX.
+        option: the option of the tool that leaves operators out.
+    """
+
+    def __init__(self, tool: amanda.Tool, option: str = "scopes") -> None:
+        self._tool = tool
+        self._option = option
+        self._found: dict[str, None] = {}
+        self._told = False
+
+    def note(self, ctx: amanda.OpContext) -> None:
+        """Take note of the operator under analysis if it is one of them."""
+        roles = _WEIGHTS.get(ctx.op.type)
+        if roles is None or ctx.driver.purpose(ctx.op) != "model":
+            return
+        given = (ctx.input_names[index].partition("[")[0] for index in ctx.parameters)
+        if not any(name in roles for name in given):
+            self._found[ctx.op.id] = None
+
+    def warn(self) -> None:
+        """Warn of them, once for the tool."""
+        if self._told or not self._found:
+            return
+        self._told = True
+        names = list(self._found)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        warnings.warn(
+            f"{self._tool.name} leaves alone {', '.join(names[:_NAMED])}{more}: what is given "
+            "there as the weight is no parameter, as where the model computes it of others "
+            "(weight_norm, spectral_norm, a parametrization, an adapter); make it one ahead, by "
+            "torch.nn.utils.parametrize.remove_parametrizations or by merging the adapter, or "
+            f"leave it out by {self._option}=",
+            amanda.AmandaWarning,
+            stacklevel=3,
+        )
