@@ -144,10 +144,12 @@ class TestGradients:
         layers = np.sqrt(sum(norm**2 for norm in written["layers"].values()))
         np.testing.assert_allclose(layers, total, rtol=1e-4)
 
-    def test_of_a_matrix_that_is_used_both_ways(self):
-        net, tool = nn.Linear(3, 2, bias=False), Gradients()
+    @pytest.mark.parametrize("inputs", [3, 2])
+    def test_of_a_matrix_that_is_used_both_ways(self, inputs):
+        net, tool = nn.Linear(inputs, 2, bias=False), Gradients()
+        x = torch.from_numpy(X)[:, :inputs]
         with amanda.apply(tool):
-            nn.functional.linear(net(torch.from_numpy(X)), net.weight.t()).square().sum().backward()
+            nn.functional.linear(net(x), net.weight.t()).square().sum().backward()
         (row,) = tool.rows()
         assert row.operators == 2
         np.testing.assert_allclose(row.norm, float(net.weight.grad.norm()), rtol=1e-5)

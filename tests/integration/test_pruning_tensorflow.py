@@ -147,6 +147,26 @@ def test_what_is_no_number_is_not_hidden_by_the_optimizer_of_a_graph(options):
     np.testing.assert_array_equal(found, [kept])
 
 
+def test_each_part_of_a_weight_has_a_mask_of_its_own_in_every_function():
+    parts = tf.Variable([[4.0, 1.0, 1.0, 4.0], [1.0, 4.0, 4.0, 1.0]])
+    tool, x = pruning.MagnitudePruning(0.5), tf.constant([[1.0, 10.0]])
+
+    def halves(x):
+        first, second = tf.split(parts, 2, axis=1)
+        return tf.concat([tf.matmul(x, first), tf.matmul(x, second)], 1)
+
+    one, other = tf.function(halves), tf.function(halves)
+    with amanda.apply(tool):
+        found = one(x)
+        parts.assign(parts * [[1.0], [0.0]])  # of another magnitude when the next one is analyzed
+        again = other(x)
+    assert found.numpy().tolist() == [[4, 40, 40, 4]]
+    assert again.numpy().tolist() == [[4, 0, 0, 4]]
+    assert len(tool.rows()) == 2
+    tool.make_permanent([parts])
+    assert parts.numpy().tolist() == [[4, 0, 0, 4], [0, 0, 0, 0]]
+
+
 def test_a_table_that_shares_a_weight_is_not_pruned_unnoticed():
     table, tool = tf.Variable(DENSE), pruning.MagnitudePruning(0.5)
 

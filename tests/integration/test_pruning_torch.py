@@ -262,6 +262,42 @@ def test_an_embedding_that_shares_a_weight_is_not_pruned_unnoticed(lookup):
         tool.make_permanent(model)
 
 
+class OfOneWeight(nn.Module):
+    """Computes with a weight in two forms."""
+
+    def __init__(self, weight, function):
+        super().__init__()
+        self.weight, self.forward = nn.Parameter(torch.tensor(weight)), function
+
+
+PARTS = [[4.0, 1.0], [1.0, 4.0], [1.0, 4.0], [4.0, 1.0]]
+
+
+def test_each_part_of_a_weight_that_is_split_has_a_mask_of_its_own():
+    def halves(x):
+        first, second = model.weight.chunk(2)
+        return torch.cat([functional.linear(x, first), functional.linear(x, second)], 1)
+
+    model, tool = OfOneWeight(PARTS, halves), MagnitudePruning(0.5)
+    with amanda.apply(tool):
+        found = model(torch.tensor([[1.0, 10.0]]))
+    assert found.tolist() == [[4, 40, 40, 4]]
+    tool.make_permanent(model)
+    assert model.weight.tolist() == [[4, 0], [0, 4], [0, 4], [4, 0]]
+
+
+@pytest.mark.parametrize("weight", [[[4.0, 3.0], [1.0, 2.0]], PARTS], ids=["square", "high"])
+def test_a_weight_that_is_also_given_transposed_is_pruned_alike(weight):
+    model = OfOneWeight(weight, lambda x: x @ model.weight.T @ model.weight)
+    tool, x = MagnitudePruning(0.5), torch.tensor([[1.0, 10.0]])
+    with amanda.apply(tool):
+        found = model(x)
+    kept = torch.where(model.weight >= 3, model.weight, 0.0)
+    assert torch.equal(found, x @ kept.T @ kept)
+    tool.make_permanent(model)
+    assert torch.equal(model.weight, kept)
+
+
 def gradients(function, tool=None, inputs=(X,)):
     """What a function gives, and the gradients of its inputs, for a loss that is no sum."""
     given = [tensor.clone().requires_grad_() for tensor in inputs]

@@ -89,7 +89,9 @@ class TranslatedAnalysis(Analysis):
 
     def value(self, index: int) -> Any:
         """Return an input as a NumPy array, in the vocabulary's layout."""
-        array = self._native.value(self._translation.inputs[index])
+        return self._in_layout(self._native.value(self._translation.inputs[index]), index)
+
+    def _in_layout(self, array: Any, index: int) -> Any:
         layout = _layout(self._translation.input_layouts, index)
         if layout is None:
             return array
@@ -100,6 +102,11 @@ class TranslatedAnalysis(Analysis):
     def parameter(self, index: int) -> Parameter | None:
         """Return the parameter that an input is or comes from, as the backend has it."""
         return self._native.parameter(self._translation.inputs[index])
+
+    def places(self, index: int) -> Any:
+        """Return where elements of an input lie in its parameter, in the vocabulary's layout."""
+        places = self._native.places(self._translation.inputs[index])
+        return None if places is None else self._in_layout(places, index)
 
     def native_input(self, index: int) -> int:
         """Return which of the inputs of the backend's operator an input is."""

@@ -48,6 +48,11 @@ class Analysis:
         """Return the parameter that an input is or comes from; None if it is none."""
         return self.driver.parameter(self.execution.inputs[index])
 
+    def places(self, index: int) -> Any:
+        """Return where each element of an input lies in its parameter; None if not known."""
+        stored = self.driver.stored(self.execution.inputs[index])
+        return None if stored is None else stored.places()
+
     def native_input(self, index: int) -> int:
         """Return which of the inputs of the backend's operator an input is."""
         return index

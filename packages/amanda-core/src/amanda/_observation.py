@@ -204,6 +204,15 @@ class Observation(dict[str, Any], Generic[TensorT]):
         None if it is none of these."""
         return self._now.parameter(self._position(index))
 
+    def places(self, index: int | str) -> Any:
+        """Return, for each element of an input, its place in the flat parameter that it comes from.
+
+        It is an array of NumPy, by which operators are told apart that are given several parts of
+        one parameter, or one in several forms. None where the places are not known. The input is
+        one of :attr:`parameters`.
+        """
+        return self._now.places(self._position(index))
+
     @property
     def layouts(self) -> Layouts:
         """Tell how what is shown is turned from what the backend has, for a tool that follows a

@@ -40,6 +40,13 @@ class Stored(abc.ABC):
     def write(self, model: Any, tensor: Any) -> None:
         """Have the parameter hold what :meth:`read` then gives again, as far as it can."""
 
+    def places(self) -> Any:
+        """Return, for each element that the operator is given, its place in the flat parameter.
+
+        It is an array of NumPy, or None where these places are not known.
+        """
+        return None
+
 
 @dataclass(slots=True, eq=False)
 class Use:

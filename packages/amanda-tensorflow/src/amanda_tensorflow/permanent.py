@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,11 @@ from amanda import UnsupportedError
 from amanda.driving import Stored
 
 from amanda_tensorflow._internals import context, execute, tensor_util
-from amanda_tensorflow.parameters import handle_of, is_parameter_itself, read_from
+from amanda_tensorflow.parameters import handle_of, is_parameter_itself, parameter_info, read_from
+from amanda_tensorflow.values import outside_of_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     Array = np.ndarray[Any, Any]
 
@@ -103,7 +105,7 @@ class StoredVariable(Stored):
             UnsupportedError: it is not known how that comes from the variable.
         """
         held = self._held(model)
-        tensor = tf.constant(held.reshape(-1)[self._places(held)])
+        tensor = tf.constant(held.reshape(-1)[self._places(held.shape)])
         for dtype in self._types:
             tensor = tf.cast(tensor, dtype)
         return tensor
@@ -114,7 +116,7 @@ class StoredVariable(Stored):
         for dtype in self._types[::-1]:
             tensor = tf.cast(tensor, dtype)
         flat = held.reshape(-1).copy()
-        flat[self._places(held)] = np.asarray(tensor)
+        flat[self._places(held.shape)] = np.asarray(tensor)
         variable, value = self._variable(model), flat.reshape(held.shape)
         if _is_session(model):  # its graph may be finalized, and assign() adds a node
             initializer = variable.initializer
@@ -126,10 +128,26 @@ class StoredVariable(Stored):
         variable = self._variable(model)
         return np.asarray(model.run(variable) if _is_session(model) else variable.numpy())
 
-    def _places(self, held: Array) -> Array:
+    def places(self) -> Array | None:
+        """Return, for each element that the operator is given, its place in the flat variable."""
+        source = self._source()
+        held = None if source is None else parameter_info(source, source)
+        shape = None if held is None else held.info.shape
+        if shape is None or None in shape or not all(view.is_known for view in self._views):
+            return None
+        with outside_of_graphs():
+            return self._numbers(shape) - 1
+
+    def _places(self, shape: tuple[int, ...]) -> Array:
         """Find for each element that the operator is given its place in the variable."""
-        places = np.arange(1, held.size + 1).reshape(held.shape)
-        tensor = tf.constant(places)
+        found = self._numbers(shape) - 1
+        if (found < 0).any():
+            raise UnsupportedError("it is given a variable with a margin of zeros")
+        return found
+
+    def _numbers(self, shape: Sequence[Any]) -> Array:
+        """Find which element of the variable each one is, from 1 on, or 0 in a margin."""
+        tensor = tf.constant(np.arange(1, prod(shape) + 1).reshape(shape))
         for view in self._views:
             if not view.is_known:
                 raise UnsupportedError(
@@ -137,9 +155,7 @@ class StoredVariable(Stored):
                     "known only when the graph runs"
                 )
             tensor = view(tensor)
-        found: Array = tensor.numpy() - 1
-        if (found < 0).any():
-            raise UnsupportedError("it is given a variable with a margin of zeros")
+        found: Array = tensor.numpy()
         return found
 
     def _variable(self, model: Any) -> Any:

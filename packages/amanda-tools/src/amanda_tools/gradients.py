@@ -19,6 +19,7 @@ from amanda_tools.tables import table_of
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
@@ -91,20 +92,25 @@ class _Parameter:
     sum: Array | None = None
     added: set[tuple[str, int]] = field(default_factory=set)
 
-    def add(self, use: tuple[str, int], gradient: Array) -> None:
-        """Take in what one use gives; the gradient is complete when all have given theirs."""
+    def add(self, use: tuple[str, int], gradient: Array, order: Sequence[int] | None) -> None:
+        """Take in what one use gives; the gradient is complete when all have given theirs.
+
+        Args:
+            order: the axes in the parameter's order; None where that is not known.
+        """
         self.gave.add(use)
         if use in self.added:  # a step in which not all of them ran has ended
             self.end()
         if len(self.uses) == 1:
             self.complete(gradient)
             return
+        in_order = gradient if order is None else gradient.transpose(order)
         if self.sum is None:
-            self.sum = np.array(gradient)
-        elif gradient.shape == self.sum.shape:
-            self.sum = self.sum + gradient
-        else:  # that operator takes the matrix transposed
-            self.sum = self.sum + gradient.T.reshape(self.sum.shape)
+            self.shape, self.sum = gradient.shape, np.array(in_order)
+        elif order or in_order.shape == self.sum.shape:
+            self.sum = self.sum + in_order.reshape(self.sum.shape)
+        else:  # it is not known how that operator takes it, but transposed, if it is a matrix
+            self.sum = self.sum + in_order.T.reshape(self.sum.shape)
         self.added.add(use)
         if self.added == self.uses:
             self.end()
@@ -112,7 +118,7 @@ class _Parameter:
     def end(self) -> None:
         """Take in what there is of the step that is going on."""
         if self.sum is not None:
-            self.complete(self.sum)
+            self.complete(self.sum.reshape(self.shape))
         self.sum, self.added = None, set()
 
     def complete(self, gradient: Array) -> None:
@@ -229,7 +235,7 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
                     number, _Parameter(op.id, op.type, op.scope, ctx.input_names[index])
                 )
                 known.uses.add((op.id, index))
-                ctx.state(self)[str(index)] = known
+                ctx.state(self)[str(index)] = known, _order(ctx.places(index))
 
     def _watch(self, ctx: amanda.OpContext) -> None:
         chosen = [i for i in ctx.parameters if str(i) in ctx.state(self)]
@@ -242,7 +248,8 @@ class Gradients(Pictured[Gradient], Saving[Gradient], amanda.Tool):
             if gradient is not None:
                 array = ctx.numpy(gradient)
                 with self._lock:
-                    known[str(index)].add((ctx.op_id, index), array)
+                    parameter, order = known[str(index)]
+                    parameter.add((ctx.op_id, index), array, order)
 
 
 def _square(gradient: Array) -> tuple[float, int]:
@@ -257,6 +264,21 @@ def _square(gradient: Array) -> tuple[float, int]:
     wrong = gradient.size - int(finite.sum())
     values = np.abs(gradient[finite]).astype(np.float64)
     return float(np.square(values).sum()), wrong
+
+
+def _order(places: Array | None) -> Sequence[int] | None:
+    """Return the axes of a parameter as an operator takes it, in the order in which they are kept.
+
+    Args:
+        places: those of its elements in the flat parameter, or None where they are not known.
+    """
+    if places is None or not places.size:
+        return None
+    first = (0,) * places.ndim
+    steps = [places.take(min(1, n - 1), axis)[first[1:]] for axis, n in enumerate(places.shape)]
+    order = np.argsort(np.negative(steps), kind="stable").tolist()
+    kept = places.transpose(order).ravel()
+    return order if np.array_equal(kept, np.arange(places.size)) else None
 
 
 def _elements(info: amanda.TensorInfo) -> int | None:

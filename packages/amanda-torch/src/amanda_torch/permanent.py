@@ -13,6 +13,8 @@ from amanda_torch.parameters import way_to
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from amanda_torch.views import View
 
 
@@ -61,6 +63,14 @@ class StoredParameter(Stored):
             tensor = flat.view(source.shape)
         source.copy_(tensor)
 
+    def places(self) -> np.ndarray[Any, Any] | None:
+        """Return, for each element that the operator is given, its place in the flat parameter."""
+        source = self._source()
+        if self._way is None or source is None:
+            return None
+        with unshown():
+            return self._numbers(source).numpy()
+
     def _held(self) -> torch.Tensor:
         source = self._source()
         assert source is not None
@@ -73,7 +83,10 @@ class StoredParameter(Stored):
 
     def _places(self, source: torch.Tensor) -> torch.Tensor:
         """Return, for each element that the operator is given, its place in the parameter."""
-        places = torch.arange(source.numel()).view(source.shape)
+        return self._numbers(source).to(source.device)
+
+    def _numbers(self, source: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(source.numel(), device="cpu").view(source.shape)
         for view in self._way or ():
             places = view.of(places)
-        return places.to(source.device)
+        return places

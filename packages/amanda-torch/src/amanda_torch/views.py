@@ -35,7 +35,9 @@ class View(NamedTuple):
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the view of a tensor, which is copied if it has other strides."""
-        like = torch.empty_strided(tensor.shape, self.strides, dtype=tensor.dtype)
+        like = torch.empty_strided(
+            tensor.shape, self.strides, dtype=tensor.dtype, device=tensor.device
+        )
         return torch.as_strided(like.copy_(tensor), self.size, self.stride, self.offset)
 
 

@@ -9,12 +9,13 @@ import numpy as np
 
 from amanda_tools.arrays import like, widened
 from amanda_tools.computed_weights import ComputedWeights
-from amanda_tools.numbering import Numbering
+from amanda_tools.numbering import Numbering, part_of
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.values import ValuePruning
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Hashable
 
     import amanda
 
@@ -86,7 +87,7 @@ class DynamicChannelPruning(ValuePruning):
         self._rate = learning_rate
         self._penalty = penalty
         self._seed = seed
-        self._gates: dict[int, _Gate] = {}
+        self._gates: dict[Hashable, _Gate] = {}
         self._numbers = Numbering()
         self._computed = ComputedWeights(self)
         self.add_inst_for_op(self._analyze, ops=["Conv"], scopes=scopes)
@@ -112,7 +113,7 @@ class DynamicChannelPruning(ValuePruning):
         if parameter is None:
             self._computed.note(ctx)
             return
-        gate = self._gate_of(self._numbers.of(parameter.source), ctx)
+        gate = self._gate_of((self._numbers.of(parameter.source), part_of(ctx, "W")), ctx)
         named = zip(("phi", "rho"), gate.values, gate.copies, strict=True)
         variables = [copies.of(ctx.variable(name, value)) for name, value, copies in named]
         state = ctx.state(self)
@@ -127,14 +128,14 @@ class DynamicChannelPruning(ValuePruning):
             ctx=ctx,
         )
 
-    def _gate_of(self, number: int, ctx: amanda.OpContext) -> _Gate:
-        if number not in self._gates:
+    def _gate_of(self, taken: Hashable, ctx: amanda.OpContext) -> _Gate:
+        if taken not in self._gates:
             outputs, per_group, *_ = ctx.value("W").shape
             inputs = per_group * ctx.attrs["group"]
             random = np.random.default_rng([self._seed, len(self._gates)])
             phi = random.standard_normal((inputs, outputs)) * (2 / inputs) ** 0.5
-            self._gates[number] = _Gate([phi.astype("float32"), np.ones(outputs, "float32")])
-        return self._gates[number]
+            self._gates[taken] = _Gate([phi.astype("float32"), np.ones(outputs, "float32")])
+        return self._gates[taken]
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
         if "gate" in ctx.state(self):

@@ -14,13 +14,13 @@ from amanda_contextmap import lookups, products
 
 from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.hidden import refuse_hidden
-from amanda_tools.numbering import Numbering
+from amanda_tools.numbering import Numbering, part_of
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.layers import PrunedLayer, Sparsity, share
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Hashable, Sequence
 
     from amanda_tools.pruning.schedule import Schedule
 
@@ -118,7 +118,8 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
 
     A weight is masked wherever an operator is given it, and gets no gradient where it is pruned.
     Masks are chosen when an operator first runs, by what the weight is then, and by :meth:`step`
-    at those iterations that the schedule names. A parameter of several operators has one mask.
+    at those iterations that the schedule names. A parameter of several operators has one mask; one
+    that is split, or transposed for some of them, has one for each form.
 
     Args:
         schedule: how much is pruned when.
@@ -154,10 +155,10 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self.schedule = schedule
         self.iteration = 0
         self._budget = budget
-        self._layers: dict[int, _Layer] = {}
+        self._layers: dict[Hashable, _Layer] = {}
         self._numbers = Numbering()
         self._computed = ComputedWeights(self)
-        self._taking: dict[int, Array] | None = None
+        self._taking: dict[Hashable, Array] | None = None
         self._axes_of_outputs = types = _axes_of_outputs()
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         refuse_hidden(self, types, scopes)
@@ -189,8 +190,8 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self._taking = {}
         try:
             self.run_on_parameters(model)
-            for number, weight in self._taking.items():
-                layer = self._layers[number]
+            for taken, weight in self._taking.items():
+                layer = self._layers[taken]
                 layer.weight = layer.layout.outputs_first(weight)
         finally:
             self._taking = None
@@ -233,14 +234,14 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         if index is None or channel is None or parameter is None:
             self._computed.note(ctx)
             return
-        number = self._numbers.of(parameter.source)
-        if number not in self._layers:
+        taken = self._numbers.of(parameter.source), part_of(ctx, index)
+        if taken not in self._layers:
             layer = _Layer(ctx.op, ctx.value(index), _Layout.of(ctx, index, channel))
             if not self.prunes(layer.weight):
                 return
-            self._layers[number] = layer
+            self._layers[taken] = layer
             self._choose(list(self._layers.values()) if self._budget == "global" else [layer])
-        layer = self._layers[number]
+        layer = self._layers[taken]
         variable = layer.copies.of(ctx.variable("mask", layer.as_given()))
         ctx.state(self)["mask"] = variable
         ctx.insert_before_op(
@@ -249,7 +250,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
             pure=True,
             mask=variable,
             xp=ctx.xp,
-            number=number,
+            taken=taken,
             numpy=ctx.numpy,
         )
 
@@ -260,9 +261,9 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
                 self._kept, inputs=[index], pure=True, mask=variable, xp=ctx.xp
             )
 
-    def _masked(self, weight: Any, mask: Any, xp: Any, number: int, numpy: Any) -> Any:
+    def _masked(self, weight: Any, mask: Any, xp: Any, taken: Hashable, numpy: Any) -> Any:
         if self._taking is not None:
-            self._taking[number] = numpy(weight)
+            self._taking[taken] = numpy(weight)
         return self._kept(weight, mask, xp)
 
     @staticmethod
