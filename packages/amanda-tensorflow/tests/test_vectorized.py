@@ -105,3 +105,75 @@ def tape_around():
 def test_what_a_jacobian_goes_through_in_a_loop_or_call_cannot_be_changed(run):
     with pytest.raises(amanda.UnsupportedError, match=r"Sin.*experimental_use_pfor=False"):
         under(doubled("Sin", pure=True), run)
+
+
+def called(x):
+    return tf.function(lambda x: tf.sin(x) * 3)(x)
+
+
+@pytest.mark.parametrize("part", [called, twice])
+def test_what_a_vectorized_map_calls_cannot_be_changed_with_its_gradient_in_there(part):
+    run = gradients_of_each(lambda x: tf.reduce_sum(part(x)))
+    for error, pure in ((amanda.UnsupportedError, True), (amanda.RoutineError, False)):
+        with pytest.raises(error, match=r"Sin.*tf\.map_fn"):
+            under(doubled("Sin", pure=pure), run)
+
+
+def test_what_a_vectorized_map_calls_can_be_changed_with_its_gradient_outside():
+    @tf.function
+    def run(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.vectorized_map(called, x)
+        return tape.gradient(y, x)
+
+    gradients = under(doubled("Sin", pure=True), lambda: run(tf.constant(X)))
+    np.testing.assert_allclose(gradients, 3 * np.cos(2 * X), rtol=1e-5)
+
+
+def gradients_alone(loss):
+    @tf.function
+    def run(x):
+        def of_one(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                y = loss(x)
+            return tape.gradient(y, x)
+
+        return tf.vectorized_map(of_one, x)
+
+    return lambda: run(tf.constant(X))
+
+
+def test_an_operator_that_a_vectorized_map_leaves_out_cannot_be_changed_for_its_gradient():
+    run = gradients_alone(lambda x: tf.reduce_sum(tf.sin(x)))
+    with pytest.raises(amanda.UnsupportedError, match=r"Sin.*return the result"):
+        under(doubled("Sin", pure=True), run)
+    with pytest.warns(amanda.AmandaWarning, match=r"Sin.*return the result"):
+        under(doubled("Sin"), run)
+
+
+def test_an_operator_that_a_vectorized_map_leaves_out_may_be_looked_at():
+    run = gradients_alone(lambda x: tf.reduce_sum(tf.sin(x)))
+
+    def look(*tensors) -> None:
+        raise AssertionError("the operator does not run")
+
+    gradients = under(before("Sin", look), run)
+    np.testing.assert_allclose(gradients, np.cos(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("changed", [(), ("MatMul",)], ids=["as it is", "changed"])
+@pytest.mark.parametrize("at", ["insert_on_grad_inputs", "insert_before_backward_op"])
+def test_gradients_of_a_jacobian_around_a_function_are_said_not_to_be_seen(at, changed):
+    function, x = tf.function(lambda x: tf.tanh(tf.matmul(x, W))), tf.constant(X)
+
+    def run():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tape.jacobian(y, x)
+
+    tools = [Insert(at, None, lambda *gradients: None), *(doubled(op, pure=True) for op in changed)]
+    with pytest.warns(amanda.AmandaWarning, match=r"tools do not see the .*Tanh \(Tanh\)"):
+        under(tools, run)

@@ -13,6 +13,7 @@ from amanda_tensorflow._internals import attributes
 from amanda_tensorflow.decisions.asking import Asking
 from amanda_tensorflow.decisions.custom_gradients import keep_to_custom_gradients
 from amanda_tensorflow.decisions.forward import ForwardDecisions
+from amanda_tensorflow.decisions.forward_gradients import keep_to_forward_gradients
 from amanda_tensorflow.decisions.gradients import GradientDecisions
 from amanda_tensorflow.decisions.layers import LayerDecisions
 from amanda_tensorflow.decisions.loops_of_version_1 import keep_to_loops_of_version_1
@@ -54,6 +55,7 @@ def decide(root: Frame, engine: Engine, values: Values) -> list[Stage]:
     keep_to_custom_gradients(asking.frames, asking.stages)
     keep_to_loops_of_version_1(asking.frames, asking.stages)
     keep_to_vectorized_loops(asking.frames, asking.stages)
+    keep_to_forward_gradients(asking.frames, asking.stages)
     if root.function is None:
         _read_variables_in_order(asking.stages)
     return asking.stages

@@ -86,6 +86,7 @@ class Asking:
         node: str | None,
         fixed: Sequence[int] = (),
         forward: ForwardSide | LayerSide | None = None,
+        into: list[Stage] | None = None,
     ) -> Inserting:
         """Return what makes the stages at an operator or gradient.
 
@@ -96,7 +97,9 @@ class Asking:
             node: a node that runs where they do; None for none in a loop of version 1.
             fixed: positions of the inputs that host routines cannot replace.
             forward: its forward side; None for a backward operator.
+            into: where the stages go that are not to be inserted, only looked at.
         """
         number = self.number(frame)
         in_loop = node is not None and frame.in_loop(node)
-        return Inserting(self.stages, number, anchor, operator, in_loop, fixed, forward)
+        stages = self.stages if into is None else into
+        return Inserting(stages, number, anchor, operator, in_loop, fixed, forward)

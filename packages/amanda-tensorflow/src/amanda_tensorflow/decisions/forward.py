@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from amanda import UnsupportedError
+from amanda import AmandaWarning, UnsupportedError
 from amanda.driving import Execution
 
 from amanda_tensorflow.composites import group_in, parts_of, wholes_of
@@ -12,17 +13,27 @@ from amanda_tensorflow.decisions.asked import ForwardSide
 from amanda_tensorflow.decisions.producing import Producing
 from amanda_tensorflow.graph.attributes import read_attrs
 from amanda_tensorflow.graph.body import input_names
+from amanda_tensorflow.graph.gradients import unreturned
 from amanda_tensorflow.graph.operators import operators_of
 from amanda_tensorflow.graph.state import keeps_state
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from amanda.driving import Plan
+
     from amanda_tensorflow.composites import Group, Whole
     from amanda_tensorflow.decisions.asking import Asking
     from amanda_tensorflow.decisions.layers import LayerDecisions
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.operators import TensorFlowOperator
+    from amanda_tensorflow.routines.stages import Stage
+
+_UNRETURNED = (
+    "nobody returns its result from tf.vectorized_map, so that it does not run there, while its "
+    "gradient does, and would read what the program gives the operator; return the result too, map "
+    "by tf.map_fn, or exclude the operator by ops="
+)
 
 
 class ForwardDecisions:
@@ -64,21 +75,19 @@ class ForwardDecisions:
             if name in by_root and self._engine.wants(by_root[name][0].operator.type):
                 self._whole(frame, *by_root[name])
         self._layers.up_to(frame)
+        for name, read in unreturned(frame):
+            if self._engine.wants(frame.body.nodes[name].op) and not self._layers.hides(
+                frame, name
+            ):
+                self._unreturned(frame, name, parts, read)
 
     def _operator(self, frame: Frame, name: str, parts: Mapping[str, frozenset[str]]) -> None:
-        operation = frame.operations[name]
-        operator = operators_of(frame.graph)[operation.name]
-        if not self._engine.sees(operator):
+        asked = self._asked(frame, name, parts)
+        if asked is None:
             return
-        if operation.name in parts:
-            operator = operator.part(parts[operation.name])
+        operator, plan = asked
+        operation = frame.operations[name]
         inputs, outputs = list(operation.inputs), list(operation.outputs)
-
-        def shown() -> Execution:
-            names = input_names(frame.body.nodes[name], operation.op_def)
-            return Execution(operator, inputs, names, read_attrs(operation))
-
-        plan = self._asking.plan(frame, operator, shown, outputs)
         self.producing.met(frame, name, operator, plan, frame.inputs[name])
         fixed = _taken_with_others(frame, operation)
         early = operation.op_def.allows_uninitialized_input
@@ -88,6 +97,49 @@ class ForwardDecisions:
             _with_values(inputs) if early else inputs,
             outputs if inputs else _with_values(outputs),
         )
+
+    def _asked(
+        self, frame: Frame, name: str, parts: Mapping[str, frozenset[str]]
+    ) -> tuple[TensorFlowOperator, Plan] | None:
+        """Ask about one operator; None for one that no tool sees."""
+        operation = frame.operations[name]
+        operator = operators_of(frame.graph)[operation.name]
+        if not self._engine.sees(operator):
+            return None
+        if operation.name in parts:
+            operator = operator.part(parts[operation.name])
+
+        def shown() -> Execution:
+            names = input_names(frame.body.nodes[name], operation.op_def)
+            return Execution(operator, list(operation.inputs), names, read_attrs(operation))
+
+        return operator, self._asking.plan(frame, operator, shown, list(operation.outputs))
+
+    def _unreturned(
+        self, frame: Frame, name: str, parts: Mapping[str, frozenset[str]], read: set[int]
+    ) -> None:
+        """Refuse to have an operator that does not run given what its gradient would read.
+
+        Raises:
+            UnsupportedError: a pure routine would change that. One on the host might; of that the
+                program is warned.
+        """
+        asked = self._asked(frame, name, parts)
+        if asked is None:
+            return
+        operator, plan = asked
+        stages: list[Stage] = []
+        inserting = self._asking.inserting(frame, name, operator, name, into=stages)
+        inserting.chain(plan.before, list(frame.operations[name].inputs))
+        for stage in stages:
+            stage.keep(sorted(read), _UNRETURNED)
+            changing = [action for action in stage.actions if not action.observes]
+            if stage.pure is None and changing and not read.isdisjoint(stage.given):
+                warnings.warn(
+                    f"{changing[0].tool.name}: {operator.named} cannot be changed: {_UNRETURNED}",
+                    AmandaWarning,
+                    stacklevel=2,
+                )
 
     def _whole(self, frame: Frame, whole: Whole, group: Group) -> None:
         """Ask about a composite, for the tools to which it is one operator."""

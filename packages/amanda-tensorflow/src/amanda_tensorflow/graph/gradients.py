@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.graph.gradients_by_name import calls_by_name, is_gradient
+from amanda_tensorflow.graph.node_types import SHAPE_ALONE
 from amanda_tensorflow.graph.operators import operators_of
 from amanda_tensorflow.notes import GradientCall, notes_of
 
@@ -143,3 +144,47 @@ def carrying(frame: Frame, call: GradientCall) -> Iterator[tuple[str, list[int]]
         if positions:
             nodes.add(name)
             yield name, positions
+
+
+def unreturned(frame: Frame) -> Iterator[tuple[str, set[int]]]:
+    """List operators that ``tf.vectorized_map`` leaves out, while their gradients are computed.
+
+    It makes nodes for what the mapped function returns, and an operator need not be behind that.
+
+    Yields:
+        Name of the node, and the positions of the inputs that its gradient reads.
+    """
+    left_out = {
+        call.forward
+        for call, made in frame.gradients.nodes_of.items()
+        if call.vectorized
+        and call.forward_graph() is frame.graph
+        and call.forward in notes_of(frame.graph).vectorized
+        and not frame.running.isdisjoint(made)
+    }
+    for name in sorted(left_out):
+        node = frame.node(name)
+        if node is not None and node not in frame.running | frame.gradients.nodes:
+            yield node, _read_for_one(frame, node)
+
+
+def _read_for_one(frame: Frame, node: str) -> set[int]:
+    """List the inputs of an operator that its gradient reads, where that is for one element."""
+    inputs = frame.inputs[node]
+    calls = [
+        call
+        for call in notes_of(frame.graph).calls
+        if not call.vectorized
+        and call.forward == frame.operations[node].name
+        and call.forward_graph() is frame.graph
+    ]
+    if not calls:
+        return set(range(len(inputs)))
+    read = {
+        tensor
+        for name, operation in frame.operations.items()
+        if operation.type not in SHAPE_ALONE
+        and any(first < operation._id <= last for first, last in (call.made for call in calls))
+        for tensor in frame.inputs[name]
+    }
+    return {position for position, tensor in enumerate(inputs) if tensor in read}

@@ -30,3 +30,5 @@ READING = frozenset(
         *("ResourceGatherNd", "VariableShape"),
     ]
 )
+# Of what they take they read the shape alone, which no routine changes.
+SHAPE_ALONE = frozenset(["OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"])

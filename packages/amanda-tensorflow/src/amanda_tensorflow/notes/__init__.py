@@ -103,6 +103,8 @@ class Notes:
             the names of their indices and of the shape of the whole, if that was told.
         vectorized: for a node in the body of a ``pfor``, the range of the nodes that compute it for
             many elements at once; an empty one for those that none do.
+        vectorized_of: ranges of nodes that compute, for many elements at once, what a node of
+            another graph does, with a weak reference to that graph and the name of the node.
         scopes: for a name scope, the scope around it and the name it was opened by.
         updates: the name scopes that an optimizer opened.
         layers: the calls of layers, those that ended first before others.
@@ -127,6 +129,7 @@ class Notes:
     recorded: dict[int, tuple[Any, str]] = field(default_factory=dict)
     rows: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     vectorized: dict[str, Range] = field(default_factory=dict)
+    vectorized_of: list[tuple[Range, weakref.ref[Any], str]] = field(default_factory=list)
     scopes: dict[str, tuple[str, str]] = field(default_factory=dict)
     updates: set[str] = field(default_factory=set)
     layers: list[LayerCall] = field(default_factory=list)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow._internals import ops
@@ -68,3 +69,5 @@ def _note(graph: Any, operation: Any, made: Range) -> None:
             return
     if operation.graph is graph:
         notes.vectorized[operation.name] = made
+    else:  # of a function that is called, a branch or a loop
+        notes.vectorized_of.append((made, weakref.ref(operation.graph), operation.name))

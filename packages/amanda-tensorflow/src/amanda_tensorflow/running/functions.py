@@ -170,13 +170,15 @@ class FunctionCall(Runnable[FunctionCopy]):
         """Return what runs outside of scopes: a backward function given other versions."""
         return self.copies.take(None, (), self.versions, lambda: self.rewritten(self.frame(), ()))
 
-    def in_graph(self) -> tuple[Any, list[Any]]:
+    def in_graph(self, root: Frame) -> tuple[Any, list[Any]]:
         """Return the function to call while a graph is built, and the arguments to add.
+
+        Args:
+            root: its outermost frame, which is edited.
 
         Raises:
             UnsupportedError: the graph is for a Jacobian through other functions, as of branches.
         """
-        root = self.frame()
         if in_jacobian() and root.children:
             changed = {wanted.operator for _, all_wanted in self.versions for wanted in all_wanted}
             refused = UnsupportedError(
@@ -225,7 +227,11 @@ class Functions:
                         raise
             elif versions:  # while a graph is built, as for a Jacobian
                 with self._instrumenter.preparing:
-                    function, added = FunctionCall(function, args, versions).in_graph()
+                    call = FunctionCall(function, args, versions)
+                    root = call.frame()
+                    if active.engine is not None:
+                        self._instrumenter.calls_in_graph(root, active.engine)
+                    function, added = call.in_graph(root)
                 return call_flat(function, *args, *added)
             return call_flat(function, *args)
 

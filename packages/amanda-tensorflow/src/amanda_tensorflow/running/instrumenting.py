@@ -110,6 +110,10 @@ class Instrumenter:
                 runnable.copies.use(engine, used)
         return used.copy
 
+    def calls_in_graph(self, root: Frame, engine: Engine) -> None:
+        """Say what tools do not see of a function that a graph being built calls with versions."""
+        self._gradients.in_graph(root, engine)
+
     def _ask(self, runnable: Runnable[AnyCopy], engine: Engine) -> InUse[AnyCopy]:
         stamp = engine.stamp
         self._unseen.met_by(engine).graphs = True

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
-from amanda_tensorflow.notes import title
+from amanda_tensorflow.notes import notes_of, title
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from amanda.driving import Engine
 
@@ -48,22 +48,49 @@ class UnseenGradients:
                 _listed(what, operations) for what, operations in found.items() if operations
             ]
             if missing:
-                met.told_of_gradients = True
-                self._unseen.tell(
+                self._tell(
                     f"tools do not see {', nor '.join(missing)} in {title(frame.graph)!r}, "
                     "which was loaded, or built before amanda_tensorflow was imported; "
-                    "import that before the graph is built"
+                    "import that before the graph is built",
+                    engine,
                 )
                 return
-            if engine.wants_gradients and (many := _for_many(frame, engine)):
-                met.told_of_gradients = True
-                self._unseen.tell(
-                    f"tools do not see {_listed('the gradients as a whole of', many)} in "
-                    f"{frame.graph.name!r} where they are computed for many elements at once, as "
-                    "for a Jacobian; pass experimental_use_pfor=False to GradientTape.jacobian, or "
-                    "map by tf.map_fn"
+            if many := _for_many(frame, engine):
+                self._tell(
+                    f"tools do not see {_listed(_of(engine), many)} in {title(frame.graph)!r} "
+                    "where they are computed for many elements at once, as for a Jacobian; pass "
+                    "experimental_use_pfor=False to GradientTape.jacobian, or map by tf.map_fn",
+                    engine,
                 )
                 return
+
+    def in_graph(self, root: Frame, engine: Engine) -> None:
+        """Say that tools see nothing of gradients that a graph being built takes with versions.
+
+        The function that computes them has arguments more then, and is one that nobody noted.
+        """
+        if engine.wants_backward or engine.wants_gradients:
+            calls = [call for frame in root.walk() for call in frame.gradients.calls]
+            if found := _wanted(calls, engine):
+                self._tell(
+                    f"tools do not see {_listed(_of(engine), found)} where a Jacobian, or a "
+                    "tf.function that asks a tape around it, computes them and tools have changed "
+                    "what they are computed of; pass experimental_use_pfor=False to "
+                    "GradientTape.jacobian, or take the gradient outside of the tf.function, or "
+                    "with the tape in it",
+                    engine,
+                )
+
+    def _tell(self, reason: str, engine: Engine) -> None:
+        met = self._unseen.met_by(engine)
+        if not met.told_of_gradients:
+            met.told_of_gradients = True
+            self._unseen.tell(reason)
+
+
+def _of(engine: Engine) -> str:
+    what = "gradients as a whole" if engine.wants_gradients else "backward operators"
+    return f"the {what} of"
 
 
 def _lost(frame: Frame) -> list[Any]:
@@ -92,11 +119,16 @@ def _for_many(frame: Frame, engine: Engine) -> list[Any]:
 def _wanted(calls: Sequence[GradientCall], engine: Engine) -> list[Any]:
     """List the forward operators of gradients as far as a tool wants them."""
     found = []
+    computes_gradients: dict[Any, Callable[[int], bool]] = {}
     for call in calls:
         graph = call.forward_graph()
         if graph is not None:
+            if graph not in computes_gradients:
+                computes_gradients[graph] = notes_of(graph).computes_gradients()
             operation = graph.get_operation_by_name(call.forward)
-            if engine.wants(operation.type) and operation.type not in _UNSEEN_ANYWHERE:
+            # a Jacobian computes gradients of how it takes the elements apart, too
+            seen = engine.wants(operation.type) and operation.type not in _UNSEEN_ANYWHERE
+            if seen and not computes_gradients[graph](operation._id):
                 found.append(operation)
     return found
 

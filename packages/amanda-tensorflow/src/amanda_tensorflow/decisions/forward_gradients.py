@@ -1,0 +1,111 @@
+"""Tools may not change an operator whose forward gradient is computed in the same graph.
+
+``tf.autodiff.ForwardAccumulator`` computes the tangents of an operator where that is made, by a
+call of a function that takes what the operator takes and gives. That reads what the program gives
+the operator, and what comes out of it after all routines, where the gradient of the operator is to
+read the one as routines before it have left it, and the other as it gave it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from amanda.driving import Point
+
+from amanda_tensorflow.composites import Group
+from amanda_tensorflow.graph.body import split
+from amanda_tensorflow.graph.called_functions import FUNCTION_CALLS
+from amanda_tensorflow.graph.node_types import SHAPE_ALONE
+from amanda_tensorflow.notes import title
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from amanda_tensorflow.graph.frames import Frame
+    from amanda_tensorflow.routines.stages import Stage
+
+    Read = tuple[str, Point, int]
+    """A node, whether it takes or gives the tensor, and at which position."""
+
+# What TensorFlow calls the functions that compute tangents of one operator.
+_TANGENTS = re.compile("_jvp_(exact|relaxed)_shapes")
+_WHY = (
+    "a tf.autodiff.ForwardAccumulator computes its tangents in the same function, and they would "
+    "be those of the unchanged operator; enter the accumulator outside of the tf.function, take "
+    "the gradient by a tf.GradientTape, or exclude the operator by ops="
+)
+
+
+def keep_to_forward_gradients(frames: Sequence[Frame], stages: Sequence[Stage]) -> None:
+    """Have no routine change what the forward gradient of an operator reads.
+
+    Args:
+        frames: all frames.
+        stages: all that is to be inserted into them; the positions that a routine on the host must
+            not replace are fixed.
+
+    Raises:
+        UnsupportedError: a pure routine, or one in place of an operator, would change it.
+    """
+    read = {index: found for index, frame in enumerate(frames) if (found := set(_read(frame)))}
+    for stage in stages:
+        if stage.frame in read and isinstance(stage.anchor, str | Group):
+            parted = [
+                position
+                for position in stage.changed
+                if not read[stage.frame].isdisjoint(_places(stage, position))
+            ]
+            stage.keep(parted, _WHY)
+
+
+def _places(stage: Stage, position: int) -> Iterator[Read]:
+    """List where a tensor that a stage may replace is taken or given by operators."""
+    anchor = stage.anchor
+    if stage.point is not Point.BEFORE_OP:
+        root = anchor.root if isinstance(anchor, Group) else str(anchor)
+        yield root, Point.AFTER_OP, position
+        return
+    uses = anchor.uses[position] if isinstance(anchor, Group) else ((str(anchor), position),)
+    for node, at in uses:
+        yield node, Point.BEFORE_OP, at
+
+
+def _read(frame: Frame) -> Iterator[Read]:
+    """List what functions that compute tangents read of the operators in a frame."""
+    for call, children in frame.children.items():
+        if call not in frame.running or not _computes_tangents(frame, call):
+            continue
+        inputs = frame.inputs[call]
+        for node, begin in _operators(frame, inputs):
+            for argument in _arguments_read(children[0]):
+                if argument < begin:
+                    yield node, Point.BEFORE_OP, argument
+                elif argument < len(inputs) and split(inputs[argument])[0] == node:
+                    yield node, Point.AFTER_OP, split(inputs[argument])[1]
+
+
+def _computes_tangents(frame: Frame, call: str) -> bool:
+    is_call = frame.body.nodes[call].op in FUNCTION_CALLS
+    return is_call and _TANGENTS.search(title(frame.children[call][0].graph)) is not None
+
+
+def _operators(frame: Frame, inputs: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Find the operator that a call takes all inputs of, and then all outputs; and how many inputs.
+
+    There is one, unless somebody has rewritten the graph.
+    """
+    for begin, tensor in enumerate(inputs):
+        node, output = split(tensor)
+        if output == 0 and frame.inputs.get(node) == list(inputs[:begin]):
+            yield node, begin
+            return
+
+
+def _arguments_read(function: Frame) -> Iterator[int]:
+    """List the arguments of a function of which it reads more than the shape."""
+    for node in function.running & function.inputs.keys():
+        if function.body.nodes[node].op not in SHAPE_ALONE:
+            for tensor in function.inputs[node]:
+                if (argument := function.body.argument(tensor)) is not None:
+                    yield argument
