@@ -24,7 +24,12 @@ def tangents_of(model):
     return lambda: run(tf.constant(X))
 
 
+def branched(x):
+    return tf.cond(tf.size(x) > 1, lambda: tf.sin(x), lambda: x)
+
+
 REFUSED = [
+    (before("Sin", doubled, inputs=[0], pure=True), branched),
     (before("Sin", doubled, inputs=[0], pure=True), lambda x: tf.sin(x) * 3),
     (after("Tanh", doubled, pure=True), lambda x: tf.tanh(x) * 3),
     (replace("Exp", lambda x: x + 1), lambda x: tf.exp(x) * 3),
@@ -32,10 +37,26 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("tool", "model"), REFUSED, ids=["before", "after", "replace", "matmul"])
+@pytest.mark.parametrize(
+    ("tool", "model"), REFUSED, ids=["branch", "before", "after", "replace", "matmul"]
+)
 def test_what_tangents_are_computed_of_cannot_be_changed(tool, model):
     with pytest.raises(amanda.UnsupportedError, match=r"ForwardAccumulator.*GradientTape"):
         under(tool, tangents_of(model))
+
+
+def test_what_tangents_of_many_elements_are_computed_of_cannot_be_changed():
+    @tf.function
+    def run(x):
+        def of_one(x):
+            with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+                y = tf.sin(x)
+            return accumulator.jvp(y), y
+
+        return tf.vectorized_map(of_one, x)
+
+    with pytest.raises(amanda.UnsupportedError, match="ForwardAccumulator"):
+        under(before("Sin", doubled, inputs=[0], pure=True), lambda: run(tf.constant(X)))
 
 
 def test_a_routine_on_the_host_may_look_and_not_change():

@@ -15,9 +15,9 @@ from amanda.driving import Point
 
 from amanda_tensorflow.composites import Group
 from amanda_tensorflow.graph.body import split
-from amanda_tensorflow.graph.called_functions import FUNCTION_CALLS
+from amanda_tensorflow.graph.called_functions import BRANCHES, FUNCTION_CALLS
 from amanda_tensorflow.graph.node_types import SHAPE_ALONE
-from amanda_tensorflow.notes import title
+from amanda_tensorflow.notes import notes_of, title
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,20 +74,37 @@ def _places(stage: Stage, position: int) -> Iterator[Read]:
 def _read(frame: Frame) -> Iterator[Read]:
     """List what functions that compute tangents read of the operators in a frame."""
     for call, children in frame.children.items():
-        if call not in frame.running or not _computes_tangents(frame, call):
+        if not _computes_tangents(frame, call):
             continue
         inputs = frame.inputs[call]
         for node, begin in _operators(frame, inputs):
+            parts = _for_many(frame, node)
             for argument in _arguments_read(children[0]):
-                if argument < begin:
-                    yield node, Point.BEFORE_OP, argument
-                elif argument < len(inputs) and split(inputs[argument])[0] == node:
-                    yield node, Point.AFTER_OP, split(inputs[argument])[1]
+                for part in parts or [node]:
+                    if argument < begin:
+                        yield part, Point.BEFORE_OP, argument
+                    elif argument < len(inputs) and split(inputs[argument])[0] == node:
+                        yield part, Point.AFTER_OP, split(inputs[argument])[1]
 
 
 def _computes_tangents(frame: Frame, call: str) -> bool:
-    is_call = frame.body.nodes[call].op in FUNCTION_CALLS
-    return is_call and _TANGENTS.search(title(frame.children[call][0].graph)) is not None
+    """Tell whether a call computes tangents that somebody asks for.
+
+    Those of a branch are computed by the gradient of the branch, and the call in it never runs.
+    """
+    name = title(frame.children[call][0].graph)
+    if frame.body.nodes[call].op not in FUNCTION_CALLS or _TANGENTS.search(name) is None:
+        return False
+    runs = not frame.running.isdisjoint([call, *_for_many(frame, call)])
+    return runs or frame.attr in BRANCHES
+
+
+def _for_many(frame: Frame, node: str) -> list[str]:
+    """List the nodes that do what a node does for many elements at once; none for most nodes."""
+    first, last = notes_of(frame.graph).vectorized.get(frame.operations[node].name, (0, 0))
+    if first == last:
+        return []
+    return [name for name, other in frame.operations.items() if first < other._id <= last]
 
 
 def _operators(frame: Frame, inputs: Sequence[str]) -> Iterator[tuple[str, int]]:
