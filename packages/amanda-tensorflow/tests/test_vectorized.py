@@ -163,6 +163,23 @@ def test_an_operator_that_a_vectorized_map_leaves_out_may_be_looked_at():
     np.testing.assert_allclose(gradients, np.cos(X), rtol=1e-5)
 
 
+def test_gradients_that_a_function_takes_by_a_tape_around_it_are_said_not_to_be_seen():
+    function, x = tf.function(lambda x: tf.tanh(tf.matmul(x, W))), tf.constant(X)
+
+    def run():
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+        return tf.function(lambda: tape.gradient(y, x))()
+
+    tools = [
+        Insert("insert_on_grad_inputs", "Tanh", lambda gradient: None),
+        doubled("MatMul", pure=True),
+    ]
+    with pytest.warns(amanda.AmandaWarning, match=r"Tanh.*with the tape in it"):
+        under(tools, run)
+
+
 @pytest.mark.parametrize("changed", [(), ("MatMul",)], ids=["as it is", "changed"])
 @pytest.mark.parametrize("at", ["insert_on_grad_inputs", "insert_before_backward_op"])
 def test_gradients_of_a_jacobian_around_a_function_are_said_not_to_be_seen(at, changed):
