@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import amanda
+import keras_process
 import pytest
 import torch
 from amanda.testing.probes import before, under
@@ -64,3 +65,8 @@ def test_where_a_weight_is_given_as_a_view_or_a_copy(
     changed = original != model.weight
     assert changed.any()
     assert torch.equal(model.weight[changed], original[changed] * 0.5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "tensorflow"])
+def test_weights_that_a_layer_of_keras_got_late_are_written_too(backend):
+    assert float(keras_process.run(backend, "keras_late_program.py").split()[-1]) < 1e-6

@@ -28,6 +28,18 @@ def layer_name(module: torch.nn.Module) -> str | None:
     return module.name if layer is not None and isinstance(module, layer) else None
 
 
+def parameters_of(model: torch.nn.Module) -> Iterator[Any]:
+    """Iterate over the parameters of a model.
+
+    Keras tells PyTorch of those that a layer gets after the model was built (``enable_lora``) only
+    when the model is trained.
+    """
+    yield from model.parameters()
+    if layer_name(model) is not None:
+        layer: Any = model
+        yield from (variable.value for variable in layer.variables)
+
+
 def layer_scope(scope: str, name: str) -> str:
     """Return the scope of a layer that is called from a scope; Keras has a path of names."""
     return f"{scope}/{name}".lstrip("/")

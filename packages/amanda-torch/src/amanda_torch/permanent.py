@@ -9,6 +9,7 @@ import torch
 from amanda import UnsupportedError
 from amanda.driving import Stored
 
+from amanda_torch.keras import parameters_of
 from amanda_torch.parameters import way_to
 from amanda_torch.unshown import unshown
 
@@ -41,7 +42,7 @@ class StoredParameter(Stored):
         source = self._source()
         if not isinstance(model, torch.nn.Module):
             return None
-        return source if any(held is source for held in model.parameters()) else None
+        return source if any(held is source for held in parameters_of(model)) else None
 
     def read(self, model: Any) -> torch.Tensor:
         """Return a copy of what the operator is given.
