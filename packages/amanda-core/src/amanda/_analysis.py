@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda._action import Action
 from amanda._driver import Driver, Parameter
 from amanda._operator import Execution
 from amanda._subscription import View
 from amanda._tool import Tool
+
+# The type of a backend's tensors, in a context of a tool that is written for one backend.
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # which checkers have, and core need not
+
+    TensorT = TypeVar("TensorT", default=Any)
+else:
+    from typing import TypeVar
+
+    TensorT = TypeVar("TensorT")
 
 
 class Layouts(NamedTuple):

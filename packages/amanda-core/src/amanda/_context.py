@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
 
 from amanda._action import Point
+from amanda._analysis import TensorT
 from amanda._indices import Indices
 from amanda._inserting import Routine, insert
-from amanda._observation import TensorT
 from amanda._published import PublishedMethods
 
 if TYPE_CHECKING:

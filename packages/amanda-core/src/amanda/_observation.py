@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Any, Generic
 from weakref import WeakKeyDictionary
 
 from amanda._action import name_of
-from amanda._analysis import Analysis, Layouts, as_numpy_has_it
+from amanda._analysis import Analysis, Layouts, TensorT, as_numpy_has_it
 from amanda._driver import Driver, Parameter, TensorInfo
 from amanda._errors import ActionError, AmandaError, RoutineError, ValueUnavailableError
 from amanda._indices import checked_index
 from amanda._operator import Execution, Operator
 from amanda._producers import InputProducers, Producers
+from amanda._roles import flowing_among, weight_among
 from amanda._routine import call, running_tool
 from amanda._subscription import View
 from amanda._tool import Tool
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # which checkers have, and core need not
-
-    TensorT = TypeVar("TensorT", default=Any)
-else:
-    from typing import TypeVar
-
-    TensorT = TypeVar("TensorT")
-
-# The types of what flows through operators, and what schemas call it that takes more than that.
-_FLOWING = ("float", "bfloat", "complex")
-_MAIN = ("input", "X", "x")
-# What schemas call a bias, each with the operands of which one is the weight beside it.
-_NONE: frozenset[str] = frozenset()
-_BIASES = {
-    "bias": frozenset(("weight", "scale")),
-    "B": frozenset(("W", "scale", "Scale")),
-    "C": frozenset("B"),
-    "self": frozenset(("mat1", "mat", "batch1")),
-    "b_ih": frozenset(("w_ih",)),
-    "b_hh": frozenset(("w_hh",)),
-}
 
 _LATER = "known before it runs; register the analysis routine with require_outputs=True"
 
@@ -253,9 +231,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
         and the bias beside it is not taken for it: ``inputs=["weight"]`` selects it by name. A bias
         that nothing is multiplied by ahead of it (an ``Add``) is what the operator has.
         """
-        names = [name.partition("[")[0] for name in self.input_names]
-        beside = (i for i in self.parameters if _BIASES.get(names[i], _NONE).isdisjoint(names))
-        return next(beside, None)
+        return weight_among(self.parameters, self.input_names)
 
     @property
     def activation(self) -> int | None:
@@ -268,11 +244,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
         """
         parameters = self.parameters
         infos = {i: self.describe(t) for i, t in enumerate(self.inputs) if i not in parameters}
-        flowing = [i for i, info in infos.items() if info.dtype.startswith(_FLOWING)]
-        candidates = [i for i in flowing if infos[i].shape != ()] or flowing
-        if len(candidates) > 1 and parameters:
-            candidates = [i for i in candidates if self.input_names[i] in _MAIN]
-        return candidates[0] if len(candidates) == 1 else None
+        return flowing_among(infos, self.input_names, bool(parameters))
 
     # What a routine may use
 

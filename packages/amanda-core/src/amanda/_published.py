@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from amanda._observation import Observation, TensorT
+from amanda._analysis import TensorT
+from amanda._observation import Observation
 from amanda._operator import Operator
 
 # Its namespaces, and the vocabularies they mean: None for that of whatever backend is at hand.
