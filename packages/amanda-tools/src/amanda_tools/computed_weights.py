@@ -57,8 +57,8 @@ class ComputedWeights:
             f"{self._tool.name} leaves alone {', '.join(names[:_NAMED])}{more}: what is given "
             "there as the weight is no parameter, as where the model computes it of others "
             "(weight_norm, spectral_norm, a parametrization, an adapter); make it one ahead, by "
-            "torch.nn.utils.parametrize.remove_parametrizations or by merging the adapter, or "
-            f"leave it out by {self._option}=",
+            "removing the parametrization or merging the adapter, or leave it out by "
+            f"{self._option}=",
             amanda.AmandaWarning,
             stacklevel=3,
         )
