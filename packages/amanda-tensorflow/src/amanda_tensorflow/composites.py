@@ -41,6 +41,11 @@ class Group(NamedTuple):
     uses: tuple[tuple[tuple[str, int], ...], ...]
 
 
+def uses_of(anchor: str | Group, position: int) -> Sequence[tuple[str, int]]:
+    """List the nodes that take an input of a node or group, and at which positions."""
+    return anchor.uses[position] if isinstance(anchor, Group) else ((anchor, position),)
+
+
 class GradientGroup(NamedTuple):
     """A gradient group is the calls that compute the gradient of a composite in one frame.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from amanda.driving import Point
 
 from amanda_tensorflow._internals import attributes
-from amanda_tensorflow.composites import Group
+from amanda_tensorflow.composites import Group, uses_of
 from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.graph.layers import LayerAnchor
 from amanda_tensorflow.graph.wanted import source_of
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from amanda_tensorflow.graph.frames import Frame
     from amanda_tensorflow.graph.layers import Layer
     from amanda_tensorflow.routines.stages import Stage
-
-_FORWARD = frozenset([Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP])
 
 
 def keep_to_custom_gradients(frames: Sequence[Frame], stages: Sequence[Stage]) -> None:
@@ -42,7 +40,7 @@ def keep_to_custom_gradients(frames: Sequence[Frame], stages: Sequence[Stage]) -
     Raises:
         UnsupportedError: a pure routine, or one in place of an operator, would part them.
     """
-    forward = [stage for stage in stages if stage.point in _FORWARD]
+    forward = [stage for stage in stages if stage.is_forward]
     if not forward:
         return
     for index, frame in enumerate(frames):
@@ -123,7 +121,7 @@ class _ForwardPart:
                 if self._readers.get(source_of(self._frame, f"{root}:{position}")):
                     yield position
                 continue
-            uses = anchor.uses[position] if isinstance(anchor, Group) else ((root, position),)
+            uses = uses_of(anchor if isinstance(anchor, Group) else root, position)
             tensor = self._taken(*uses[0])
             readers = self._readers.get(tensor, set())
             if split(tensor)[0] in self._nodes or not readers.issubset(uses):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from amanda.driving import Point
 
-from amanda_tensorflow.composites import Group
+from amanda_tensorflow.composites import Group, uses_of
 from amanda_tensorflow.graph.body import split
 from amanda_tensorflow.graph.called_functions import BRANCHES, FUNCTION_CALLS
 from amanda_tensorflow.graph.node_types import SHAPE_ALONE
@@ -61,13 +61,11 @@ def keep_to_forward_gradients(frames: Sequence[Frame], stages: Sequence[Stage]) 
 
 def _places(stage: Stage, position: int) -> Iterator[Read]:
     """List where a tensor that a stage may replace is taken or given by operators."""
-    anchor = stage.anchor
+    anchor = stage.anchor if isinstance(stage.anchor, Group) else str(stage.anchor)
     if stage.point is not Point.BEFORE_OP:
-        root = anchor.root if isinstance(anchor, Group) else str(anchor)
-        yield root, Point.AFTER_OP, position
+        yield anchor.root if isinstance(anchor, Group) else anchor, Point.AFTER_OP, position
         return
-    uses = anchor.uses[position] if isinstance(anchor, Group) else ((str(anchor), position),)
-    for node, at in uses:
+    for node, at in uses_of(anchor, position):
         yield node, Point.BEFORE_OP, at
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from amanda.driving import Point
 
-from amanda_tensorflow.composites import Group
+from amanda_tensorflow.composites import Group, uses_of
 from amanda_tensorflow.graph.body import split
 
 if TYPE_CHECKING:
@@ -45,15 +45,11 @@ def keep_to_loops_of_version_1(frames: Sequence[Frame], stages: Sequence[Stage])
             parted = [
                 position
                 for position in stage.changed
-                for node, at in _uses(stage.anchor, position)
+                for node, at in uses_of(stage.anchor, position)
                 if (outside := _outside(frame, frame.inputs[node][at]))
                 and outside in _read_by_gradient(frame, node)
             ]
             stage.keep(parted, _WHY)
-
-
-def _uses(anchor: str | Group, position: int) -> Sequence[tuple[str, int]]:
-    return anchor.uses[position] if isinstance(anchor, Group) else ((anchor, position),)
 
 
 def _outside(frame: Frame, tensor: str) -> str | None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amanda.driving import Point
-
 from amanda_tensorflow.composites import Group
 from amanda_tensorflow.notes import notes_of
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     Place = tuple[Any, str]
     """A graph, and the name of an operator in it."""
 
-_FORWARD = frozenset([Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP])
 _WHY = (
     "its gradient is computed by itself for many elements at once, in a loop or a function, and "
     "would be that of the unchanged operator; map by tf.map_fn, take the gradient outside of "
@@ -46,7 +43,7 @@ def keep_to_vectorized_loops(frames: Sequence[Frame], stages: Sequence[Stage]) -
     anywhere = set(_differentiated(frames))
     in_loops = set(_differentiated(filter(_is_in_loop, frames)))
     for stage in stages if anywhere else ():
-        if stage.point in _FORWARD and isinstance(stage.anchor, str | Group):
+        if stage.is_forward and isinstance(stage.anchor, str | Group):
             frame = frames[stage.frame]
             nodes = stage.anchor.parts if isinstance(stage.anchor, Group) else [stage.anchor]
             for name in (frame.operations[node].name for node in nodes):

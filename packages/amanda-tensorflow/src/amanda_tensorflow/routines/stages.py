@@ -34,6 +34,7 @@ _FIXED = (
     "this input is fed, or taken by other operators that hold state, so it cannot be replaced in a "
     "session; replace the operator's outputs, or insert the routine with pure=True"
 )
+_FORWARD = frozenset([Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP])
 _NOTHING = Forward()
 _RESOURCE = "the variable or resource that the operator works on cannot be replaced"
 
@@ -142,6 +143,11 @@ class Stage:
         if self.point is Point.BEFORE_OP:  # given as the routine before has left them
             chosen |= {ask.index for a in actions for ask in a.asked if ask.what == "inputs"}
         return chosen
+
+    @property
+    def is_forward(self) -> bool:
+        """Tell whether they run before, after or in place of an operator."""
+        return self.point in _FORWARD
 
     def fix(self, positions: Sequence[int], why: str = _FIXED) -> None:
         """Have no routine before or after the operator replace the tensors at some positions."""
