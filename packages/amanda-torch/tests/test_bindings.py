@@ -13,7 +13,7 @@ import pytest
 import torch
 from amanda.testing.probes import Observe
 from amanda_torch._internals import set_key_included
-from amanda_torch.bindings import SAME, binding_of
+from amanda_torch.operators.bindings import SAME, binding_of
 from amanda_torch.thread import KEY, KEY_NAME
 from torch.testing._internal.common_methods_invocations import op_db
 

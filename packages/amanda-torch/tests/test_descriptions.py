@@ -7,7 +7,7 @@ import pytest
 import torch
 from amanda import TensorInfo
 from amanda_torch import driver
-from amanda_torch.descriptions import _is_accelerator
+from amanda_torch.tensors.descriptions import _is_accelerator
 
 
 def described(operation, type):

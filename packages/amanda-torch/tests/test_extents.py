@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from amanda_torch.extents import extent_of
+from amanda_torch.tensors.extents import extent_of
 
 BASE = torch.zeros(4, 6, dtype=torch.float32)
 VIEWS = {

@@ -9,7 +9,7 @@ import amanda
 import pytest
 import torch
 from amanda.testing.probes import Record
-from amanda_torch import codes
+from amanda_torch.places import codes
 from torch import Tensor, nn
 from watching import held, ids
 

@@ -8,7 +8,7 @@ import amanda
 import pytest
 import torch
 from amanda.testing.probes import Record
-from amanda_torch.settings import APART
+from amanda_torch.operators.settings import APART
 from torch import Tensor, nn
 from torch.nn import functional
 from watching import ids

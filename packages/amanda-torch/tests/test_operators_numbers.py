@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from amanda.testing.probes import Describe, Record, after, before, under
-from amanda_torch.wrapped import wrapped
+from amanda_torch.operators.wrapped import wrapped
 from leaves import leaf
 from torch import Tensor
 from torch.overrides import TorchFunctionMode

@@ -6,7 +6,7 @@ import amanda
 import pytest
 import torch
 from amanda.testing.probes import Record
-from amanda_torch import dispatch
+from amanda_torch.interception import dispatch
 from torch import nn
 
 

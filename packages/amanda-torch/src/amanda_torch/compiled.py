@@ -20,8 +20,8 @@ from amanda.driving import Held, Source, numbered
 from torch import Tensor
 
 from amanda_torch._internals import compiler_settings, output_graph, tree_leaves
-from amanda_torch.operator_types import canonical_type
-from amanda_torch.values import value
+from amanda_torch.operators.types import canonical_type
+from amanda_torch.tensors.values import value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,21 +15,23 @@ import torch
 from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
-from amanda_torch import descriptions, processes, rows, values
+from amanda_torch import processes
 from amanda_torch._internals import disabled_torch_function, forward_ad, sequence_number
+from amanda_torch.backward import rows
 from amanda_torch.compiled import check_not_held, holding
-from amanda_torch.dispatch import Interception
-from amanda_torch.identity import Identity
-from amanda_torch.mapped_functions import MappedFunctions
-from amanda_torch.operator_types import UNINITIALIZED, canonical_type, is_forward_type
+from amanda_torch.interception.dispatch import Interception
+from amanda_torch.interception.mapped_functions import MappedFunctions
+from amanda_torch.interception.script import run_as_written
+from amanda_torch.operators.types import UNINITIALIZED, canonical_type, is_forward_type
 from amanda_torch.overrides import without_overrides
-from amanda_torch.parameters import is_parameter_itself, read_from
 from amanda_torch.patches import Patches
-from amanda_torch.permanent import StoredParameter
+from amanda_torch.places.identity import Identity
+from amanda_torch.places.purposes import purpose
 from amanda_torch.profiler import TorchProfiler
-from amanda_torch.purposes import purpose
-from amanda_torch.script import run_as_written
-from amanda_torch.substitutes import incompatible
+from amanda_torch.tensors import descriptions, values
+from amanda_torch.tensors.parameters import is_parameter_itself, read_from
+from amanda_torch.tensors.permanent import StoredParameter
+from amanda_torch.tensors.substitutes import incompatible
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
 if TYPE_CHECKING:

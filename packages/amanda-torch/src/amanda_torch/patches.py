@@ -16,7 +16,6 @@ from amanda import driving
 from amanda.driving import in_routine
 from torch.compiler import is_dynamo_compiling
 
-from amanda_torch import keras, module_calls
 from amanda_torch._internals import (
     Ops,
     engine_run_backward,
@@ -25,17 +24,19 @@ from amanda_torch._internals import (
     make_grads,
     ops_module,
 )
-from amanda_torch.autograd_functions import patches_of_functions
-from amanda_torch.backward import warn_of_earlier
-from amanda_torch.checkpoints import patches_of_checkpoints
-from amanda_torch.higher_order import captured, captures, keyset
+from amanda_torch.backward.nodes import warn_of_earlier
+from amanda_torch.interception import module_calls
+from amanda_torch.interception.autograd_functions import patches_of_functions
+from amanda_torch.interception.checkpoints import patches_of_checkpoints
+from amanda_torch.operators.higher_order import captured, captures, keyset
+from amanda_torch.operators.wrapped import NumberWithoutValue
+from amanda_torch.places import keras
 from amanda_torch.thread import unseen, unwatched
-from amanda_torch.wrapped import NumberWithoutValue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from amanda_torch.identity import Identity
+    from amanda_torch.places.identity import Identity
 
     Patch = tuple[Any, str, Any] | driving.OnImport
 

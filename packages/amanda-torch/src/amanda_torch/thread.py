@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from amanda import AmandaError
     from amanda.driving import ByOperator, Engine
 
-    from amanda_torch.context import Context, Site
     from amanda_torch.frames import Way
-    from amanda_torch.signature import Args, Kwargs
+    from amanda_torch.operators.signature import Args, Kwargs
+    from amanda_torch.places.context import Context, Site
 
 # A dispatch key that nothing else uses. While it is included in a thread, operators that have a
 # kernel on it arrive there first; all others fall through at no cost.

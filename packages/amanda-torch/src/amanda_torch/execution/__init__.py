@@ -1,0 +1,1 @@
+"""How an execution is carried out as its plan says."""

@@ -1,0 +1,1 @@
+"""What runs in PyTorch arrives here: operators, functions, and calls of modules."""

@@ -1,0 +1,1 @@
+"""What is known of a tensor: its values, its parameter, and what may stand for it."""

@@ -1,0 +1,93 @@
+"""Parameters are read and written here as operators are given them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from amanda import UnsupportedError
+from amanda.driving import Stored
+
+from amanda_torch.places.keras import parameters_of
+from amanda_torch.tensors.parameters import way_to
+from amanda_torch.unshown import unshown
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from amanda_torch.tensors.views import View
+
+
+class StoredParameter(Stored):
+    """This tells where a parameter has the elements of what an operator is given.
+
+    That is the parameter, a view of it, or a copy of these, maybe cast to another type.
+
+    Args:
+        tensor: what the operator is given.
+        source: the parameter.
+    """
+
+    def __init__(self, tensor: torch.Tensor, source: torch.nn.Parameter) -> None:
+        self._source = weakref.ref(source)
+        self._dtype = tensor.dtype
+        self._way: list[View] | None = []
+        if tensor is not source:
+            with unshown():
+                self._way = way_to(tensor) if tensor.layout is torch.strided else None
+
+    def source(self, model: Any) -> torch.nn.Parameter | None:
+        """Return the parameter, if the model has it."""
+        source = self._source()
+        if not isinstance(model, torch.nn.Module):
+            return None
+        return source if any(held is source for held in parameters_of(model)) else None
+
+    def read(self, model: Any) -> torch.Tensor:
+        """Return a copy of what the operator is given.
+
+        Raises:
+            UnsupportedError: that is a copy whose elements come from no view of the parameter.
+        """
+        source = self._held()
+        if self._way:
+            source = source.flatten()[self._places(source)]
+        return source.to(self._dtype, copy=True)
+
+    def write(self, model: Any, tensor: torch.Tensor) -> None:
+        """Have the parameter hold what the operator is to be given."""
+        source = self._held()
+        if self._way:
+            flat = source.flatten().clone()
+            flat[self._places(source)] = tensor.to(source.dtype)
+            tensor = flat.view(source.shape)
+        source.copy_(tensor)
+
+    def places(self) -> np.ndarray[Any, Any] | None:
+        """Return, for each element that the operator is given, its place in the flat parameter."""
+        source = self._source()
+        if self._way is None or source is None:
+            return None
+        with unshown():
+            return self._numbers(source).numpy()
+
+    def _held(self) -> torch.Tensor:
+        source = self._source()
+        assert source is not None
+        if self._way is None:
+            raise UnsupportedError(
+                "it is given a copy of a parameter, of which it is not known where each element "
+                "comes from"
+            )
+        return source.detach()
+
+    def _places(self, source: torch.Tensor) -> torch.Tensor:
+        """Return, for each element that the operator is given, its place in the parameter."""
+        return self._numbers(source).to(source.device)
+
+    def _numbers(self, source: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(source.numel(), device="cpu").view(source.shape)
+        for view in self._way or ():
+            places = view.of(places)
+        return places
