@@ -31,14 +31,8 @@ from amanda_tensorflow._internals import (
     session_lib,
     tensor_shape,
 )
-from amanda_tensorflow.notes import (
-    custom_gradients,
-    functions,
-    gradients,
-    layers,
-    name_scopes,
-    vectorized,
-)
+from amanda_tensorflow.notes import layers, name_scopes
+from amanda_tensorflow.noting import custom_gradients, functions, gradients, vectorized
 from amanda_tensorflow.routines.actions import having_integer_shapes
 from amanda_tensorflow.running import replicas, session_nodes
 

@@ -17,7 +17,7 @@ from amanda_tensorflow._internals import atomic_function, attributes, context, h
 from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.state import is_reproducible, note_new_streams
 from amanda_tensorflow.notes import attached
-from amanda_tensorflow.notes.gradients import in_jacobian
+from amanda_tensorflow.noting.gradients import in_jacobian
 from amanda_tensorflow.rewriting.arguments import Capture
 from amanda_tensorflow.rewriting.compiled import under_xla
 from amanda_tensorflow.rewriting.definitions import definitions_of, for_graphs, register

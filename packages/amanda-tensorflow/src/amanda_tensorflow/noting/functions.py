@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow._internals import tf_decorator
 from amanda_tensorflow.notes import last_id, notes_of
-from amanda_tensorflow.notes.gradients import in_jacobian
+from amanda_tensorflow.noting.gradients import in_jacobian
 
 if TYPE_CHECKING:
     from collections.abc import Callable

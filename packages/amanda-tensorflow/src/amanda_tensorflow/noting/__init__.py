@@ -1,0 +1,1 @@
+"""These modules take notes of gradients and functions while TensorFlow builds graphs."""
