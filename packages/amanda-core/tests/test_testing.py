@@ -112,7 +112,7 @@ def run_with(driver, report):
     """What pytest prints of the suite when the backend has this driver."""
     command = [sys.executable, "-m", "pytest", "broken_backend.py", "-q", report]
     return subprocess.run(
-        [*command, "-p", "no:cacheprovider"],
+        [*command, "-p", "no:cacheprovider", "--tb=no"],
         cwd=Path(__file__).parent,
         env={**os.environ, "AMANDA_TEST_DRIVER": driver},
         capture_output=True,

@@ -15,7 +15,6 @@ from amanda.testing.probes import Observe
 from amanda_torch._internals import set_key_included
 from amanda_torch.operators.bindings import SAME, binding_of
 from amanda_torch.thread import KEY, KEY_NAME
-from torch.testing._internal.common_methods_invocations import op_db
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +109,9 @@ def run_samples(info: Any) -> None:
     functions = [info.op]
     if info.inplace_variant is not None:
         functions.append(info.inplace_variant)
-    for sample in itertools.islice(info.sample_inputs("cpu", torch.float32), SAMPLES):
+    # Not by its ``sample_inputs``, which looks through the whole stack and seeds before each.
+    samples = info.sample_inputs_func(info, "cpu", torch.float32, requires_grad=False)
+    for sample in itertools.islice(samples, SAMPLES):
         for function in functions:
             given = sample.input
             if function is info.inplace_variant and isinstance(given, torch.Tensor):
@@ -124,6 +125,8 @@ def run_samples(info: Any) -> None:
 @pytest.fixture(scope="module")
 def trial() -> Iterator[Trial]:
     """PyTorch's own samples of these operators."""
+    from torch.testing._internal.common_methods_invocations import op_db  # which takes seconds
+
     with amanda.apply(Observe(["kron"])):
         pass  # Amanda's kernels of other operators are gone, which these would shadow for ever
     trial, library = Trial(), torch.library.Library("aten", "IMPL", KEY_NAME)
