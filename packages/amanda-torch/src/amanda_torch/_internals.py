@@ -68,7 +68,10 @@ multiply: Callable[..., Tensor] = _find("torch.ops.aten.mul.Tensor._op")
 # The active dispatch keys of a thread, of modes and transforms among them, and inference mode.
 ForceDispatchKeys: Any = _find("torch._C._ForceDispatchKeyGuard")
 DispatchKeySet: Any = _find("torch._C.DispatchKeySet")
-DispatchKey: Any = _find("torch._C.DispatchKey", "BackendSelect", "ADInplaceOrView", "Undefined")
+DispatchKey: Any = _find(
+    "torch._C.DispatchKey",
+    *("BackendSelect", "ADInplaceOrView", "CompositeImplicitAutograd", "Undefined"),
+)
 InferenceMode: Any = _find("torch._C._InferenceMode")
 DisableTorchFunction: Any = _find("torch._C.DisableTorchFunction")
 # Whether a profiler runs in a thread, and whether it is told of operators.
@@ -91,6 +94,19 @@ SingleLevelFunction: Any = _find("torch.autograd.function._SingleLevelFunction",
 custom_function_call: Any = _find("torch.autograd.function.custom_function_call")
 # Whether transforms of torch.func are in use.
 transforms_active: Callable[[], bool] = _find("torch._C._are_functorch_transforms_active")
+# What every transform is entered by, in the modules that look it up there, and forward mode.
+transform_entries: tuple[tuple[str, str], ...] = (
+    ("torch._functorch.vmap", "_vmap_increment_nesting"),
+    ("torch._functorch.eager_transforms", "_grad_increment_nesting"),
+    ("torch._functorch.eager_transforms", "_jvp_increment_nesting"),
+    ("torch._functorch.eager_transforms", "_func_increment_nesting"),
+    ("torch.autograd.forward_ad", "enter_dual_level"),
+)
+for _module, _entry in transform_entries:
+    _find(f"{_module}.{_entry}")
+# Whether an operator has a kernel of its own on a dispatch key; running it by that of a key.
+has_kernel: Callable[[str, str], bool] = _find("torch._C._dispatch_has_kernel_for_dispatch_key")
+_find("torch.ops.aten.mul.Tensor._op_dk")
 # A transform entered and left, that of torch.func.grad.
 enter_transform: Callable[[], int] = _find("torch._C._functorch._grad_increment_nesting")
 leave_transform: Callable[[], int] = _find("torch._C._functorch._grad_decrement_nesting")

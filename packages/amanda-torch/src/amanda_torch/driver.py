@@ -89,7 +89,8 @@ class TorchDriver(amanda.Driver):
     def __init__(self) -> None:
         self.identity = Identity()
         self._interception = Interception(self.identity, self.parameter_behind)
-        self._patches = Patches(self.identity, self._interception.refresh)
+        interception = self._interception
+        self._patches = Patches(self.identity, interception.refresh, interception.serve_transforms)
         self._mapped = MappedFunctions(self.identity, self)
         os.register_at_fork(after_in_child=_leave)
 

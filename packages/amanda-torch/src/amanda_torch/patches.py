@@ -28,6 +28,7 @@ from amanda_torch.backward.nodes import warn_of_earlier
 from amanda_torch.interception import module_calls
 from amanda_torch.interception.autograd_functions import patches_of_functions
 from amanda_torch.interception.checkpoints import patches_of_checkpoints
+from amanda_torch.interception.transforms import patches_of_transforms
 from amanda_torch.operators.higher_order import captured, captures, keyset
 from amanda_torch.operators.wrapped import NumberWithoutValue
 from amanda_torch.places import keras
@@ -69,9 +70,16 @@ class Patches(driving.Patches):
     Args:
         identity: knows which operators run.
         operators_changed: called when operators may have been added to the dispatcher.
+        transforms_begin: called when a thread with tools enters a transform of ``torch.func`` or
+            begins to compute tangents.
     """
 
-    def __init__(self, identity: Identity, operators_changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        operators_changed: Callable[[], None],
+        transforms_begin: Callable[[], None],
+    ) -> None:
         def then_changed(function: Callable[..., Any]) -> Callable[..., Any]:
             @functools.wraps(function)
             def changed(*args: Any, **kwargs: Any) -> Any:
@@ -89,6 +97,7 @@ class Patches(driving.Patches):
             (forward_ad, "make_dual", unseen(make_dual)),
             *patches_of_functions(identity),
             *patches_of_checkpoints(identity),
+            *patches_of_transforms(transforms_begin),
             (torch.library.Library, "define", then_changed(torch.library.Library.define)),
             (Ops, "load_library", then_changed(Ops.load_library)),
             (ops_module, "_compute_keyset", keyset),

@@ -10,6 +10,7 @@ from amanda import AmandaError
 from amanda.driving import Execution
 
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.operators.composed import is_derived_here
 from amanda_torch.operators.signature import outputs_of
 from amanda_torch.thread import intercept, local
 from amanda_torch.unshown import unshown
@@ -37,6 +38,8 @@ OPERATOR_ERRORS = (RuntimeError, TypeError, ValueError, LookupError)
 def run_inside(inner: Engine | None, form: Form, args: Args, kwargs: Kwargs) -> Any:
     """Run an operator itself; the tools of ``inner`` see what it is made of."""
     if inner is None:
+        return form.run(*args, **kwargs)
+    if form.is_whole and is_derived_here():
         return form.run(*args, **kwargs)
     thread = local.thread
     outer, thread.engine = thread.engine, inner

@@ -11,6 +11,7 @@ from amanda import UnsupportedError
 
 from amanda_torch._internals import operator_names, overloads_of
 from amanda_torch.interception.kernels import make_kernel
+from amanda_torch.operators.composed import is_derived_here
 from amanda_torch.operators.targets import Target
 from amanda_torch.operators.types import PLUMBING, by_default, namespace_of, type_of
 from amanda_torch.tensors.parameters import COPYING, noting_copies
@@ -53,6 +54,7 @@ class Interception:
         self._overloads: dict[str, list[str]] = {}
         self._types: frozenset[str] = frozenset()
         self._by_default: frozenset[str] = frozenset()
+        self._derives = False
         self._names: list[str] = []
         self._told: dict[str, tuple[str, ...]] = {}
         self._lock = threading.RLock()
@@ -70,6 +72,7 @@ class Interception:
         with self._lock:
             if engine is None:
                 self._engines.pop(owner, None)
+                self._derives = self._derives and bool(self._engines)
                 return
             if engine.wanted is not None and (bad := engine.wanted & PLUMBING):
                 raise UnsupportedError(
@@ -77,7 +80,15 @@ class Interception:
                     "leave it out of ops=[...]"
                 )
             self._engines[owner] = engine
+            self._derives = self._derives or is_derived_here()
             self.refresh()
+
+    def serve_transforms(self) -> None:
+        """Have kernels for all, which tell what PyTorch derives from what the program calls."""
+        with self._lock:
+            if not self._derives:
+                self._derives = True
+                self.refresh()
 
     def refresh(self) -> None:
         """Make and drop kernels so that all wanted types have one, and no others."""
@@ -87,7 +98,7 @@ class Interception:
                 wanted.update(engine.wanted or ())
                 if engine.context_maps:
                     wanted.update(COPYING)
-            every = any(engine.wanted is None for engine in self._engines.values())
+            every = self._derives or any(e.wanted is None for e in self._engines.values())
             if every or self._has_more_of(wanted):
                 self._list_overloads()
             if every:

@@ -11,6 +11,7 @@ from torch import Tensor
 from amanda_torch._internals import count_function_modes, takes_numbers
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.operators.bindings import binding_of
+from amanda_torch.operators.composed import composition, is_whole
 from amanda_torch.operators.resuming import past_us
 from amanda_torch.operators.schema import OperatorSignature
 from amanda_torch.overrides import overridden
@@ -45,13 +46,15 @@ class Form:
         resume: runs it past our kernel, so that what it is made of may arrive at our kernels.
         numeric: whether numbers stand for tensors among the arguments.
         from_python: whether it is called by Python, and not by the dispatcher.
+        is_whole: whether PyTorch transforms and differentiates it as one.
         places: positions of the tensors, where nothing but positional arguments is one, none of a
             subclass; else None.
         pick: takes the tensors from the positional arguments where they have places; else None.
     """
 
     __slots__ = (
-        *("from_python", "key", "numeric", "pick", "places", "resume", "run", "signature", "type"),
+        *("from_python", "is_whole", "key", "numeric", "pick", "places", "resume", "run"),
+        *("signature", "type"),
     )
 
     def __init__(
@@ -64,6 +67,7 @@ class Form:
         numeric: bool = False,
         places: tuple[int, ...] | None = None,
         from_python: bool = False,
+        is_whole: bool = False,
     ) -> None:
         self.type = type
         self.key = key
@@ -71,6 +75,7 @@ class Form:
         self.run = overridden(run) if from_python else run
         self.resume = overridden(resume) if from_python else resume
         self.from_python = from_python
+        self.is_whole = is_whole
         self.numeric = numeric
         self.places = places
         self.pick = None if places is None else _pick(places)
@@ -139,7 +144,8 @@ class Target:
         self._signature = OperatorSignature(operator)
         self._run = operator._op
         self._binding = binding_of(name)
-        self._resume = past_us(name, operator)
+        self._resume = composition(operator, past_us(name, operator))
+        self._is_whole = is_whole(name)
         self._takes_numbers = namespace == "aten" and takes_numbers(packet)
         self._forms: dict[tuple[object, ...], Form] = {}
         self._by_types: dict[tuple[Any, ...], Form] = {}
@@ -172,7 +178,10 @@ class Target:
                 run, resume = self._on_numbers()
             elif places is not None and self._binding is not None:
                 run = self._binding
-            known = Form(self._type, key, self._signature, run, resume, numeric, places)
+            whole = self._is_whole
+            known = Form(
+                self._type, key, self._signature, run, resume, numeric, places, is_whole=whole
+            )
             self._forms[key, places] = known
         return known
 
