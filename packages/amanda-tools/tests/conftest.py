@@ -5,12 +5,12 @@ import io
 import os
 import resource
 import signal
-import subprocess
 import sys
 
 import amanda
 import pytest
 from amanda_tools.command import main
+from forks import Interpreter
 from toy import Toy
 
 
@@ -65,20 +65,28 @@ def toy(monkeypatch):
     amanda.unregister_driver(framework)
 
 
+@pytest.fixture(scope="session")
+def interpreter():
+    """Has what is only ever run as a process of its own run in one that is a fork.
+
+    It has imported the command already, and nothing else.
+    """
+    with contextlib.closing(Interpreter("amanda_tools.command")) as interpreter:
+        yield interpreter
+
+
 @pytest.fixture
-def command(tmp_path):
-    """Runs ``amanda`` in an empty folder; ``command.write`` puts a file there."""
+def command(tmp_path, interpreter):
+    """Runs ``amanda`` in an empty folder; ``command.write`` puts a file there.
+
+    ``command.start`` does not wait for its end.
+    """
 
     def run(*args, **options):
-        return subprocess.run(
-            [sys.executable, "-m", "amanda_tools", *map(str, args)],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            **options,
-        )
+        return interpreter.run("-m", "amanda_tools", *map(str, args), cwd=tmp_path, **options)
+
+    def start(*args):
+        return interpreter.start("-m", "amanda_tools", *map(str, args), cwd=tmp_path)
 
     def write(name, text):
         path = tmp_path / name
@@ -86,6 +94,7 @@ def command(tmp_path):
         path.write_text(text)
         return path
 
+    run.start = start
     run.write = write
     run.folder = tmp_path
     return run
@@ -95,21 +104,23 @@ def command(tmp_path):
 def in_process():
     """Runs ``amanda`` in a folder, in this process, which is faster and left as it was.
 
-    It gives the exit code, and what was written on the standard output and the standard error.
+    It gives the exit code, and what was written on the standard output and the standard error,
+    unless these are other files.
     """
     return _run_in_process
 
 
-def _run_in_process(folder, *arguments):
+def _run_in_process(folder, *arguments, out=None, err=None):
     kept = sys.argv, sys.path[:], set(sys.modules), sys.modules["__main__"], os.getcwd()
-    out, err = io.StringIO(), io.StringIO()
+    out, err = out or io.StringIO(), err or io.StringIO()
     sys.argv = ["amanda", *arguments]
     os.chdir(folder)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             main()
     except SystemExit as exit:
-        return exit.code or 0, out.getvalue(), err.getvalue()
+        written = (file.getvalue() for file in (out, err) if isinstance(file, io.StringIO))
+        return exit.code or 0, *written
     finally:
         sys.argv, sys.path[:] = kept[:2]
         for name in sys.modules.keys() - kept[2]:

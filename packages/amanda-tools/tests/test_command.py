@@ -192,12 +192,13 @@ class TestEnd:
         assert "amanda.RoutineError: Bad: Bad.fail at before_op of operator" in shown
         assert "mine.py" in shown
 
-    def test_a_failed_script_leaves_what_was_recorded(self, command):
+    def test_a_failed_script_leaves_what_was_recorded(self, command, in_process):
         command.write("model.py", MODEL + "1 / 0")
-        result = command("run", *QUIET, "--tool", "profile:out=profile.json", "model.py")
-        assert "what was recorded until then" in result.stderr
+        tools = (*QUIET, "--tool", "profile:out=profile.json")
+        _, _, shown = in_process(command.folder, "run", *tools, "model.py")
+        assert "what was recorded until then" in shown
         rows = list(read_trace(command.folder / "trace.jsonl"))
-        assert f"trace: {len(rows)} executions" in result.stderr
+        assert f"trace: {len(rows)} executions" in shown
         assert {row["type"] for row in rows} >= {"linear", "relu", "sum", "ReluBackward0"}
         assert json.loads((command.folder / "profile.json").read_text())
 
@@ -208,16 +209,10 @@ class TestEnd:
         )
         command.write("endless.py", endless)
         files = ["--tool", "summary:out=summary.json", "--tool", "profile:out=profile.json"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "amanda_tools", "run", *QUIET, *files, "endless.py"],
-            cwd=command.folder,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = command.start("run", *QUIET, *files, "endless.py")
         assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
-        _, shown = process.communicate(timeout=300)
+        _, shown = process.communicate()
         assert process.returncode == -signal.SIGINT
         assert shown.count("KeyboardInterrupt") == 2  # once Python's, once ours
         assert "what was recorded until then" in shown

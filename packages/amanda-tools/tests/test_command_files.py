@@ -147,10 +147,10 @@ class TestEnding:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
     def test_by_a_signal(self, command, number):
         command.write("long.py", program("print('ready', flush=True)\nwhile True: work()\n"))
-        run = start(command, *BOTH, "long.py")
+        run = command.start("run", *BOTH, "long.py")
         assert run.stdout.readline() == "ready\n"
         run.send_signal(number)
-        _, shown = run.communicate(timeout=300)
+        _, shown = run.communicate()
         assert run.returncode == -number
         assert f"trace: {len(rows(command.folder)):,} executions" in shown
         assert len(rows(command.folder)) >= 3
@@ -164,11 +164,11 @@ class TestEnding:
 
     def test_by_ctrl_c_again_and_again_shows_no_frame_of_ours(self, command):
         command.write("long.py", program("print('ready', flush=True)\nwhile True: work()\n"))
-        run = start(command, *BOTH, "long.py")
+        run = command.start("run", *BOTH, "long.py")
         run.stdout.readline()
         for _ in range(3):
             run.send_signal(signal.SIGINT)
-        _, shown = run.communicate(timeout=300)
+        _, shown = run.communicate()
         assert "amanda_tools/" not in shown
         assert run.returncode == -signal.SIGINT, shown
         assert "amanda/" not in shown
@@ -200,13 +200,3 @@ class TestEnding:
         assert command("run", *BOTH, "execs.py").stdout == "other\n"
         rows(command.folder)
         assert json.loads((command.folder / "p.json").read_text()) is not None
-
-
-def start(command, *arguments):
-    return subprocess.Popen(
-        [sys.executable, "-m", "amanda_tools", "run", *arguments],
-        cwd=command.folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )

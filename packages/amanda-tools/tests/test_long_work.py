@@ -252,16 +252,10 @@ class TestCommandsOnFiles:
 
         def run(*arguments):
             files = [f"calls.rank{rank}.json" for rank in range(3)]
-            process = subprocess.Popen(
-                [sys.executable, "-m", "amanda_tools", *arguments, *files],
-                cwd=command.folder,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+            process = command.start(*arguments, *files)
             with open(command.folder / files[2], "w"):  # waits until it is to be read
                 process.send_signal(signal.SIGINT)
-                written = process.communicate(timeout=300)
+                written = process.communicate()
             assert process.returncode == -signal.SIGINT
             return written
 

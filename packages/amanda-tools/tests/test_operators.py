@@ -1,12 +1,11 @@
 """The list of operators: what is in it, and how it is shown."""
 
+import contextlib
 import csv
 import json
-import os
 import pty
 import re
-import subprocess
-import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import amanda
 import pytest
@@ -133,18 +132,12 @@ class TestCommand:
             written = {row["id"]: row for row in csv.DictReader(file)}
         assert json.loads(written[LONG]["input_shapes"]) == [[4, 3], [4, 3], [4]]
 
-    def test_spells_out_what_the_standard_output_cannot_show(self, script):
+    def test_spells_out_what_the_standard_output_cannot_show(self, script, in_process):
         text = TRAIN.replace("a_projection_with_a_name_of_some_length", "naïve")
         (script / "train.py").write_text(text)
-        done = subprocess.run(
-            [sys.executable, "-m", "amanda_tools", "ops", "train.py"],
-            cwd=script,
-            env={**os.environ, "PYTHONIOENCODING": "ascii"},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert "na\\xefve/linear" in done.stdout
+        with (script / "shown").open("w", encoding="ascii") as out:
+            assert in_process(script, "ops", "train.py", out=out)[0] == 0
+        assert "na\\xefve/linear" in (script / "shown").read_text()
 
     def test_of_some_types_alone(self, script, in_process):
         out = in_process(script, "ops", "--ops", "relu", "train.py")[1]
@@ -168,28 +161,23 @@ class TestCommand:
         assert "has to be .json or .csv" in err
 
 
-def on_a_terminal(folder, *arguments):
+def on_a_terminal(in_process, folder, *arguments):
     """What the command writes on a terminal of 80 columns, its output and its reports."""
     parent, child = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "amanda_tools", *arguments],
-        cwd=folder,
-        stdout=child,
-        stderr=child,
-    )
-    os.close(child)
+    with open(child, "w") as terminal, ThreadPoolExecutor() as threads:
+        shown = threads.submit(everything, parent)
+        assert in_process(folder, *arguments, out=terminal, err=terminal)[0] == 0
+        terminal.close()
+        return [plain(line) for line in shown.result().decode().splitlines()]
+
+
+def everything(parent):
+    """What is written to the other side of a terminal until that is closed."""
     parts = []
-    while True:
-        try:
-            part = os.read(parent, 1 << 16)
-        except OSError:  # the other side is closed
-            break
-        if not part:
-            break
-        parts.append(part)
-    assert process.wait() == 0
-    os.close(parent)
-    return [plain(line) for line in b"".join(parts).decode().splitlines()]
+    with open(parent, "rb", buffering=0) as terminal, contextlib.suppress(OSError):
+        while part := terminal.read(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
 
 
 def plain(line):
@@ -197,9 +185,9 @@ def plain(line):
 
 
 @pytest.mark.parametrize("arguments", [["ops"], ["run", "--tool", "flops", "--tool", "profile"]])
-def test_tables_fit_a_terminal(tmp_path, arguments):
+def test_tables_fit_a_terminal(tmp_path, in_process, arguments):
     (tmp_path / "train.py").write_text(TRAIN)
-    shown = on_a_terminal(tmp_path, *arguments, "train.py")
+    shown = on_a_terminal(in_process, tmp_path, *arguments, "train.py")
     assert "trained" in shown
     tables = [line for line in shown if not line.startswith(("flops:", "no formula", "profile:"))]
     tables = [line for line in tables if "train.py:" not in line]  # where the slowest are
