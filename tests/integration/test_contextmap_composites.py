@@ -108,8 +108,8 @@ class Around(amanda.Tool):
         self.outputs = [tensor.numpy() for tensor in outputs]
 
 
-def run(call, arguments, *tools, batch=True):
-    """What a call gives, and its gradients; in a graph that does not know the size of a batch."""
+def step_of(call, arguments, batch=True):
+    """A call and its gradients as a graph, one that does not know the size of a batch."""
     specs = [
         tf.TensorSpec([None if batch and a.ndim > 1 else len(a), *a.shape[1:]]) for a in arguments
     ]
@@ -122,9 +122,32 @@ def run(call, arguments, *tools, batch=True):
             loss = tf.reduce_sum(result * result)
         return result, tape.gradient(loss, arguments)
 
+    return step
+
+
+def run(step, arguments, *tools):
+    """What a call gives, and its gradients."""
     with amanda.apply(*tools):
         result, gradients = step(*map(tf.constant, arguments))
     return result.numpy(), [gradient.numpy() for gradient in gradients]
+
+
+class Whole:
+    """One of them, as a graph that is traced without tools, and what that gives."""
+
+    def __init__(self, name, batch):
+        self.type, self.call, self.arguments = WHOLES[name]
+        self.batch = batch
+        self.step = self.traced_anew()
+        self.plain = run(self.step, self.arguments)
+
+    def traced_anew(self):
+        """Another graph, traced where it runs first."""
+        return step_of(self.call, self.arguments, self.batch)
+
+    def under(self, tool):
+        """What the graph gives under a tool."""
+        return run(self.step, self.arguments, tool)
 
 
 def completed(type, roles, inputs):
@@ -143,53 +166,61 @@ def as_written():
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
-@pytest.mark.parametrize("batch", [True, False])
-@pytest.mark.parametrize(("type", "call", "arguments"), WHOLES.values(), ids=WHOLES)
+@pytest.fixture(scope="module", params=WHOLES)
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module", params=[True, False])
+def whole(request, name):
+    return Whole(name, batch=request.param)
+
+
 class TestWholes:
-    def test_are_what_onnx_computes(self, type, call, arguments, batch):
-        tool = Around(type)
-        run(call, arguments, tool, batch=batch)
-        assert tool.types.count(type) == 1
-        roles, inputs = completed(type, tool.roles, tool.inputs)
-        (expected,) = reference(type, roles, inputs, tool.attrs)
+    def test_are_what_onnx_computes(self, whole):
+        tool = Around(whole.type)
+        whole.under(tool)
+        assert tool.types.count(whole.type) == 1
+        roles, inputs = completed(whole.type, tool.roles, tool.inputs)
+        (expected,) = reference(whole.type, roles, inputs, tool.attrs)
         np.testing.assert_allclose(tool.outputs[0], expected, rtol=1e-4, atol=1e-5)
 
     @pytest.mark.usefixtures("as_written")
-    def test_are_untouched_by_a_tool_that_looks(self, type, call, arguments, batch):
-        plain = run(call, arguments, batch=batch)
-        looked = run(call, arguments, Around(type), batch=batch)
+    def test_are_untouched_by_a_tool_that_looks(self, whole):
+        plain = run(whole.traced_anew(), whole.arguments)
+        looked = run(whole.traced_anew(), whole.arguments, Around(whole.type))
         np.testing.assert_array_equal(looked[0], plain[0])
         for found, expected in zip(looked[1], plain[1], strict=True):
             np.testing.assert_array_equal(found, expected)
 
-    def test_take_what_is_put_before_and_give_what_is_put_after(self, type, call, arguments, batch):
+    def test_take_what_is_put_before_and_give_what_is_put_after(self, whole):
         tool = Around(
-            type,
+            whole.type,
             insert_before_op=lambda x, *others: [x * 0.5, *others],
             insert_after_op=lambda y: y * 3,
         )
-        result, gradients = run(call, arguments, tool, batch=batch)
-        first, *others = arguments
-        plain, slopes = run(call, [first * 0.5, *others], batch=batch)
+        result, gradients = whole.under(tool)
+        first, *others = whole.arguments
+        plain, slopes = run(whole.step, [first * 0.5, *others])
         np.testing.assert_allclose(result, 3 * plain, rtol=1e-4, atol=1e-5)
         for found, expected in zip(gradients, slopes, strict=True):  # of the square: 3 times
             np.testing.assert_allclose(found, 3 * expected, rtol=1e-3, atol=1e-4)
 
-    def test_are_replaced_and_keep_their_gradient(self, type, call, arguments, batch):
-        plain, slopes = run(call, arguments, batch=batch)
-        tool = Around(type, replace_op=lambda *_: tool.given * 2)
-        probe = Around(type)
-        run(call, arguments, probe, batch=batch)
+    def test_are_replaced_and_keep_their_gradient(self, whole):
+        plain, slopes = whole.plain
+        tool = Around(whole.type, replace_op=lambda *_: tool.given * 2)
+        probe = Around(whole.type)
+        whole.under(probe)
         tool.given = tf.constant(probe.outputs[0])
-        result, gradients = run(call, arguments, tool, batch=batch)
+        result, gradients = whole.under(tool)
         np.testing.assert_allclose(result, 2 * plain, rtol=1e-4, atol=1e-5)
         for found, expected in zip(gradients, slopes, strict=True):
             np.testing.assert_allclose(found, 2 * expected, rtol=1e-3, atol=1e-4)
 
-    def test_have_the_gradient_of_the_whole(self, type, call, arguments, batch):
-        _, (slope, *others) = run(call, arguments, batch=batch)
-        tool = Around(type, gradient=lambda gradient: gradient * 2)
-        _, (doubled, *rest) = run(call, arguments, tool, batch=batch)
+    def test_have_the_gradient_of_the_whole(self, whole):
+        _, (slope, *others) = whole.plain
+        tool = Around(whole.type, gradient=lambda gradient: gradient * 2)
+        _, (doubled, *rest) = whole.under(tool)
         np.testing.assert_allclose(doubled, 2 * slope, rtol=1e-4, atol=1e-5)
         for found, expected in zip(rest, others, strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -213,6 +244,6 @@ OTHERS = {
 @pytest.mark.parametrize(("type", "call", "arguments"), OTHERS.values(), ids=OTHERS)
 def test_what_computes_something_else_is_seen_in_its_parts(type, call, arguments):
     tool = Around(type)
-    run(call, arguments, tool)
+    run(step_of(call, arguments), arguments, tool)
     assert type not in tool.types
     assert len(tool.types) > 1
