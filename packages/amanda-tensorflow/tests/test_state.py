@@ -9,7 +9,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from amanda.testing.probes import FORWARD, Record
+from amanda.testing.probes import FORWARD, Insert, Record
 
 v1 = tf.compat.v1
 
@@ -287,6 +287,34 @@ def test_so_do_those_of_branches(program, where, control_flow):
         return [], [program()]
 
     assert plain_then_watched(fetches, where) == plain_then_watched(fetches)
+
+
+def behind(node, nodes):
+    """List what a node of a graph that was run waits for, one after another."""
+    waiting, found = [node], []
+    while waiting:
+        found.append(waiting.pop())
+        waiting += (name.lstrip("^").partition(":")[0] for name in nodes[found[-1]])
+    return found
+
+
+def looks(*tensors) -> None:
+    """Return nothing, which a driver knows beforehand."""
+
+
+def test_routines_after_what_holds_state_wait_for_those_before_it():
+    metadata = v1.RunMetadata()
+    options = v1.RunOptions(output_partition_graphs=True)
+    with tf.Graph().as_default():
+        labels = tf.constant([[1], [2]], tf.int64)  # which cannot be replaced for one of two
+        a, _ = (tf.random.log_uniform_candidate_sampler(labels, 1, 3, True, 9, s) for s in (1, 2))
+        tool = Insert(FORWARD, ["Const", "LogUniformCandidateSampler"], looks)
+        with v1.Session() as session, amanda.apply(tool):
+            session.run(a[0], options=options, run_metadata=metadata)
+    ran = [node for graph in metadata.partition_graphs for node in graph.node]
+    routines = [n.name for n in ran if "PyFunc" in n.op and "Sampler" in n.name]
+    before, after = sorted(routines, key=lambda name: "after" in name)
+    assert before in behind(after, {node.name: node.input for node in ran})
 
 
 @pytest.mark.parametrize(

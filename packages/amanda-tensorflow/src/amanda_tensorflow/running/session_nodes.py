@@ -96,6 +96,10 @@ class CopiedNodes:
                 producer, index = split(tensor)
                 if producer not in self.names or tensor in self._root.fed:
                     outside[tensor] = graph.get_operation_by_name(producer).outputs[index]
+            if name not in copied:
+                # It never runs, and what led through it would be no way once it is exchanged.
+                set_inputs(node, data_inputs(node), set())
+                continue
             outer = [control for control in control_inputs(node) if control not in copied]
             if outer:
                 set_inputs(node, data_inputs(node), set(control_inputs(node)).difference(outer))
