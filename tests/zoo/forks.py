@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 class Interpreter:
@@ -32,14 +32,18 @@ class Interpreter:
 
     Args:
         modules: the names of the modules, in the order in which they are imported.
+        path: folders that it finds modules in besides.
     """
 
-    def __init__(self, *modules: str) -> None:
+    def __init__(self, *modules: str, path: Sequence[str] = ()) -> None:
+        found = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
         self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(number), *modules], pass_fds=[number]
+                [sys.executable, __file__, str(number), *modules],
+                env={**os.environ, "PYTHONHASHSEED": "random", **found},
+                pass_fds=[number],
             )
 
     def start(

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
-import subprocess
-import sys
-import textwrap
 from typing import TYPE_CHECKING
 
 import amanda
@@ -20,6 +15,8 @@ from watching import ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from forks import Interpreter
 
 X = torch.randn(2, 3)
 
@@ -369,19 +366,13 @@ def test_a_part_called_by_itself_is_the_same_as_within_the_model() -> None:
 
 # Two processes
 
-PROGRAM = """
-    import json
-    import sys
 
-    import amanda
-    import torch
-    from test_identity import Block, Recurrent, X
+def run_of_all_kinds(tell: Callable[[str], object]) -> None:
+    """Train, and run what keeps its own order; tell the ids of all that runs."""
     from test_identity_outside import Encoder
-    from amanda.testing.probes import Record
 
-    tool = Record()
-    with amanda.apply(tool):
-        model = torch.nn.Sequential(Block(), Block(), torch.nn.LSTM(3, 3))
+    with amanda.apply(tool := Record()):
+        model = nn.Sequential(Block(), Block(), nn.LSTM(3, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
             optimizer.zero_grad()
@@ -391,23 +382,15 @@ PROGRAM = """
         encoder = Encoder()
         encoder.generate(X, 3)
         encoder.encode(X)
-    print(json.dumps(tool.ran))
-"""
+    for id in tool.ran:
+        tell(id)
 
 
-def test_ids_are_the_same_in_another_process() -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(PROGRAM)],
-            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in ("1", "2")
-    ]
-    one, other = (json.loads(process.communicate()[0]) for process in processes)
-    assert "1.fc/linear" in one
-    assert one == other
+def test_ids_are_the_same_in_another_process(interpreter: Interpreter) -> None:
+    here, program = [], f"import test_identity; test_identity.{run_of_all_kinds.__name__}(print)"
+    run_of_all_kinds(here.append)
+    assert "1.fc/linear" in here
+    assert interpreter.run("-c", program, check=True).stdout.splitlines() == here
 
 
 def test_places_of_one_type_are_told_apart_in_whatever_order_they_are_passed() -> None:

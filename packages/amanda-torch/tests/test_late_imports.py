@@ -4,9 +4,6 @@ All of it runs in one process of its own, where nothing has imported them yet.
 """
 
 import json
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
@@ -55,15 +52,8 @@ PROGRAM = """
 
 
 @pytest.fixture(scope="module")
-def found():
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def found(interpreter):
+    return json.loads(interpreter.run("-c", textwrap.dedent(PROGRAM), check=True).stdout)
 
 
 def test_nothing_of_it_was_imported_before(found):

@@ -1,12 +1,8 @@
 """Where in the program's code an operator is."""
 
 import gc
-import inspect
 import linecache
-import subprocess
-import sys
 import weakref
-from pathlib import Path
 
 import amanda
 import pytest
@@ -93,28 +89,19 @@ def in_a_loop(x):
     return x
 
 
-def test_it_is_the_same_in_another_process():
-    program = f"""
-        import sys
-        sys.path.insert(0, {str(Path(HERE).parent)!r})
-        import amanda, test_sources as t
-        from amanda.testing.probes import Watch
-        net = t.Net()
-        with amanda.apply(Watch(lambda ctx: print(*ctx.op.source))):
-            net(t.X)
-    """
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", inspect.cleandoc(program)],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for _ in range(2)
-    }
-    (output,) = outputs
-    assert len(output.splitlines()) == 5
-    assert all(line.startswith(HERE) for line in output.splitlines())
+def test_it_is_the_same_in_another_process(interpreter):
+    here = []
+    tell_sources_of_net(here.append)
+    program = "import test_sources; test_sources.tell_sources_of_net(print)"
+    assert interpreter.run("-c", program, check=True).stdout.splitlines() == here
+    assert len(here) == 5
+    assert all(line.startswith(HERE) for line in here)
+
+
+def tell_sources_of_net(tell):
+    net = Net()
+    with amanda.apply(Watch(lambda ctx: tell("{} {}".format(*ctx.op.source)))):
+        net(X)
 
 
 def test_it_keeps_no_frame_alive():

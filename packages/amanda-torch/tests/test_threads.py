@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed
 import torch.distributed.fsdp
-import torch.multiprocessing
 from amanda.testing.probes import Record, after
 from plain_models import perceptron
 from torch import Tensor, nn
@@ -20,6 +19,8 @@ from watching import GradientWatch, everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from forks import Interpreter
 
 X = torch.randn(4, 3)
 
@@ -244,10 +245,16 @@ def train_distributed(rank: int, folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def distributed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def distributed(
+    tmp_path_factory: pytest.TempPathFactory, interpreter: Interpreter
+) -> list[dict[str, Any]]:
     """What each of the two processes saved."""
     folder = tmp_path_factory.mktemp("distributed")
-    torch.multiprocessing.spawn(train_distributed, (str(folder),), nprocs=2)
+    program = "import test_threads; test_threads.train_distributed({}, {!r})"
+    processes = [interpreter.start("-c", program.format(rank, str(folder))) for rank in (0, 1)]
+    for process in processes:
+        _, errors = process.communicate()
+        assert process.returncode == 0, errors
     return [torch.load(folder / str(rank)) for rank in (0, 1)]
 
 

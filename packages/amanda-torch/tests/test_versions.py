@@ -222,7 +222,7 @@ def test_forward_mode_and_a_write_in_place():
 # A version that lacks something
 
 
-def test_a_version_that_lacks_a_name_is_refused_by_this_name():
+def test_a_version_that_lacks_a_name_is_refused_by_this_name(interpreter):
     program = """
         import amanda, torch
         del torch._C._is_alias_of
@@ -235,9 +235,7 @@ def test_a_version_that_lacks_a_name_is_refused_by_this_name():
             print(error)
         print(torch.ones(2).sum().item())
     """
-    printed = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    ).stdout
+    printed = interpreter.run("-c", textwrap.dedent(program), check=True).stdout
     assert f"does not work with torch {torch.__version__}" in printed
     assert "has no torch._C._is_alias_of" in printed
     assert "python -m pip install 'amanda-torch[tested]'" in printed
