@@ -8,6 +8,7 @@ from math import prod
 import amanda
 import pytest
 import torch
+import torch._dynamo  # compilers and optimizers import it, whose objects slow down every collection
 import torch.nn.functional as F  # noqa: N812
 from amanda_tools.flops import Flops, OperatorFlops, formula
 from amanda_tools.flops.registry import tables

@@ -18,7 +18,8 @@ from torch.utils.flop_counter import (
     sdpa_flop_count,
 )
 
-UNTIMED = settings(deadline=None)
+# Each example opens a scope around many operators, and is counted twice by PyTorch.
+UNTIMED = settings(deadline=None, max_examples=40)
 
 
 def tensor(*shape, **options):
@@ -194,8 +195,9 @@ class TestProducts:
         ends = torch.tensor([8, 8, 24], dtype=torch.int32)
         assert counted(lambda: F.grouped_mm(left, right, offs=ends)) == (2 * 16 * 24 * 8, 0)
 
-    @UNTIMED
-    @given(st.sampled_from(["ij,jk->ik", "ij,j->i", "bij,bjk,k->bi", "i,i->", "ii,ij->j"]))
+    @pytest.mark.parametrize(
+        "equation", ["ij,jk->ik", "ij,j->i", "bij,bjk,k->bi", "i,i->", "ii,ij->j"]
+    )
     def test_by_einsum_are_those_inside_of_it(self, equation):
         operands = [tensor(*(3 for _ in s)) for s in equation.partition("->")[0].split(",")]
         assert counted(lambda: torch.einsum(equation, operands)) == by_torch(
@@ -329,7 +331,7 @@ class TestRecurrentLayers:
     @UNTIMED
     @given(
         kind=st.sampled_from([nn.LSTM, nn.GRU, nn.RNN]),
-        steps=st.integers(1, 4),
+        steps=st.integers(1, 3),
         batch=st.integers(1, 3),
         layers=st.integers(1, 2),
         bidirectional=st.booleans(),

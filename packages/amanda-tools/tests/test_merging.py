@@ -1,10 +1,8 @@
 """What several processes found, as one: rows, numbers over ranks, and files."""
 
+import contextlib
 import csv
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 
 import amanda
@@ -20,6 +18,7 @@ from amanda_tools import (
     gathered,
     merge_files,
 )
+from forks import Interpreter
 
 
 @dataclass
@@ -207,20 +206,15 @@ def test_processes_of_a_group_report_at_the_first_one_and_write_a_file_each(tmp_
     """As ``torchrun`` starts them, with both ways to share a model, and no group by the end."""
     (tmp_path / "train.py").write_text(TRAIN)
     keeper = store_of_torchrun()
-    command = [sys.executable, "-m", "amanda_tools", "run", "--tool", "flops:out=f.json"]
+    command = ["-m", "amanda_tools", "run", "--tool", "flops:out=f.json", "train.py"]
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(keeper.port)}
     shared |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [*command, "train.py"],
-            cwd=tmp_path,
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in (0, 1)
-    ]
-    first, second = (process.communicate(timeout=300)[1] for process in processes)
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
+    with contextlib.closing(Interpreter("amanda_tools.command", "torch.distributed.fsdp")) as forks:
+        processes = [
+            forks.start(*command, cwd=tmp_path, environment={**shared, **rank}) for rank in ranks
+        ]
+        first, second = (process.communicate()[1] for process in processes)
     assert [process.returncode for process in processes] == [0, 0], first + second
     assert second == ""
     # Rank 0 has 2 samples for each model, rank 1 has 4: 2 x 8 x 16 + 2 x 16 x 4 FLOPs for each.

@@ -243,7 +243,7 @@ class TestChromeTrace:
     @settings(deadline=None)
     @given(executions)
     def test_nests_whatever_runs_in_whatever_order(self, tmp_path_factory, runs):
-        path = tmp_path_factory.mktemp("profile") / "profile.json"
+        path = tmp_path_factory.getbasetemp() / "profile.json"
         toy = Toy()
 
         def run(runs):

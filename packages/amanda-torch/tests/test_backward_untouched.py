@@ -99,7 +99,7 @@ def run(program: list[tuple[Step, int, int]]) -> tuple[list[Tensor], list[Tensor
 
 
 @tools
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(program=programs)
 def test_of_any_program(tools: Callable[[], tuple[amanda.Tool, ...]], program: Any) -> None:
     try:
