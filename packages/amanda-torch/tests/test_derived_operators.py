@@ -1,5 +1,7 @@
 """What PyTorch computes of an operator for a transform or a tangent is none of the program's."""
 
+import copy
+
 import amanda
 import pytest
 import torch
@@ -60,6 +62,30 @@ def test_the_programs_own_operators_beside_it_are():
     torch.testing.assert_close(value, X.sin() * 2 * X.cos())
     # straight through: the derivative of cos, and of the product at the substitute
     torch.testing.assert_close(tangent, (X + 2) * (X.cos() * 2 * X.cos() - X.sin() * X.sin()))
+
+
+@pytest.mark.parametrize("inserting", [nothing, same], ids=["looks", "substitutes"])
+def test_what_torch_itself_does_with_a_tangent_of_a_tangent_is_not_seen(inserting):
+    weight = torch.randn(2, 4)
+
+    def run():
+        def inner(tangent):
+            return jvp(lambda x: functional.linear(x, weight).sin(), (X,), (tangent,))[1]
+
+        return jvp(inner, (X,), (X + 2,))
+
+    tool = Insert(("insert_before_op", "insert_after_op"), None, inserting)
+    torch.testing.assert_close(under(tool, run), run())
+    assert recorded(run, "as_strided") == []
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_has_no_tangent_is_given_none(training):
+    norm = torch.nn.BatchNorm1d(4).train(training)
+    norm.running_var.fill_(4)
+    expected = dual(copy.deepcopy(norm))
+    tools = Insert(("insert_before_op", "insert_on_grad_inputs"), "batch_norm", same)
+    torch.testing.assert_close(under(tools, lambda: dual(copy.deepcopy(norm))), expected)
 
 
 def attention(x: Tensor) -> Tensor:

@@ -166,6 +166,9 @@ keeping_version: Any = _find("torch.autograd._unsafe_preserve_version_counter")
 set_forward_mode: Any = _find("torch.autograd.forward_ad._set_fwd_grad_enabled")
 forward_ad: Any = _find("torch.autograd.forward_ad", "_current_level")
 make_dual: Any = _find("torch.autograd.forward_ad.make_dual")
+# A tensor and its tangent, of a level; and a block in which the transforms of torch.func are off.
+unpack_dual: Callable[..., tuple[Tensor, Tensor | None]] = _find("torch._VF._unpack_dual")
+without_transforms: Any = _find("torch._C._DisableFuncTorch")
 # Operators on a tool's variable give plain tensors.
 disabled_torch_function: Any = _find("torch._C._disabled_torch_function_impl")
 

@@ -95,6 +95,7 @@ class Patches(driving.Patches):
             (torch.autograd, "_engine_run_backward", _run_backward),
             (torch.autograd, "_make_grads", unseen(make_grads)),
             (forward_ad, "make_dual", unseen(make_dual)),
+            (forward_ad, "unpack_dual", unseen(forward_ad.unpack_dual)),
             *patches_of_functions(identity),
             *patches_of_checkpoints(identity),
             *patches_of_transforms(transforms_begin),

@@ -16,8 +16,10 @@ from amanda_torch._internals import (
     is_wrapped,
     keeping_version,
     transforms_active,
+    unpack_dual,
     unwrap_if_dead,
     unwrapped,
+    without_transforms,
 )
 from amanda_torch.overrides import keeping_classes
 from amanda_torch.unshown import unshown
@@ -123,7 +125,18 @@ def carries_gradient(tensor: Tensor) -> bool:
     """Tell whether a gradient flows through a tensor, in either mode."""
     if tensor.requires_grad or (is_wrapped(tensor) and in_graph(tensor).requires_grad):
         return True
-    return records_tangents() and (tensor.is_floating_point() or tensor.is_complex())
+    if not records_tangents() or not (tensor.is_floating_point() or tensor.is_complex()):
+        return False
+    return is_wrapped(tensor) or _has_tangent(tensor)
+
+
+def _has_tangent(tensor: Tensor) -> bool:
+    """Tell whether a tensor that no transform has wrapped has a tangent.
+
+    One that has none is not to be given a zero: some operators take none for all that they take.
+    """
+    with unshown(), without_transforms():
+        return unpack_dual(tensor, level=forward_ad._current_level)[1] is not None
 
 
 is_below_autograd: Callable[[], bool] = functools.partial(is_key_excluded, AUTOGRAD)
