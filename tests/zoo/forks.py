@@ -8,6 +8,7 @@ what is imported when) needs such a process.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -33,16 +34,23 @@ class Interpreter:
     Args:
         modules: the names of the modules, in the order in which they are imported.
         path: folders that it finds modules in besides.
+        environment: variables besides those of this process, for these modules and all programs.
     """
 
-    def __init__(self, *modules: str, path: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *modules: str,
+        path: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         found = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
+        self._environment = {**found, **(environment or {})}
         self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(number), *modules],
-                env={**os.environ, "PYTHONHASHSEED": "random", **found},
+                env={**os.environ, "PYTHONHASHSEED": "random", **self._environment},
                 pass_fds=[number],
             )
 
@@ -57,8 +65,8 @@ class Interpreter:
         """Have a program run.
 
         Args:
-            arguments: what would stand behind ``python``: ``-c`` and a program, or ``-m`` and a
-                module, and what is given to it.
+            arguments: what would stand behind ``python``: ``-c`` and a program, ``-m`` and a
+                module, or a file, and what is given to it.
             cwd: the folder it runs in.
             input: what it reads from the standard input.
             output: where the standard output and the standard error go, if not to the ``Program``.
@@ -67,7 +75,8 @@ class Interpreter:
         reading, writing = os.pipe()
         told, telling = os.pipe()
         errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (the program's to close)
-        request = [arguments, str(cwd or os.getcwd()), {**os.environ, **(environment or {})}]
+        variables = {**os.environ, **self._environment, **(environment or {})}
+        request = [arguments, str(cwd or os.getcwd()), variables]
         with tempfile.TemporaryFile("w+") as given:
             given.write(input)
             given.seek(0)
@@ -163,10 +172,16 @@ def _take(standard: list[int], environment: Mapping[str, str]) -> None:
     sys.stderr = sys.__stderr__ = stream(2, "w", 1, errors="backslashreplace")
 
 
-def _run(kind: str, program: str, *arguments: str) -> None:
+def _run(kind: str, *arguments: str) -> None:
     """Do what Python does with these arguments."""
+    if kind not in ("-c", "-m"):
+        sys.path[0] = os.path.dirname(os.path.abspath(kind))
+        sys.argv = [kind, *arguments]
+        runpy.run_path(kind, run_name="__main__")
+        return
+    program, *given = arguments
     sys.path[0] = "" if kind == "-c" else os.getcwd()
-    sys.argv = [kind, *arguments]
+    sys.argv = [kind, *given]
     if kind == "-m":
         runpy.run_module(program, run_name="__main__", alter_sys=True)
     else:
@@ -174,10 +189,28 @@ def _run(kind: str, program: str, *arguments: str) -> None:
         exec(compile(program, "<string>", "exec"), vars(main))
 
 
+def _end(code: list[int]) -> None:
+    """End with a code, if one is given, ahead of taking all modules apart, which takes long."""
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _EXIT(code[0])
+
+
+_EXIT = os._exit  # which programs may replace
+
+
 if __name__ == "__main__":
+    codes: list[int] = []
+    atexit.register(_end, codes)  # before all others, so that it is called after them
     for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that no fork looks through it, at its end either
-    if (found := _serve(int(sys.argv[1]))) is not None:
-        _run(*found)  # and end as a program does
+    try:
+        if (found := _serve(int(sys.argv[1]))) is not None:
+            _run(*found)
+        codes.append(0)
+    except SystemExit as exit:
+        codes.extend([exit.code or 0] if isinstance(exit.code, int | None) else [])
+        raise
