@@ -24,6 +24,11 @@ def run(backend, program, *arguments):
     return interpreter(backend).run(*words, cwd=HERE, check=True).stdout
 
 
+def command(backend, *arguments, **options):
+    """Run ``amanda`` in a process that has imported a backend, and give that process."""
+    return interpreter(backend).run("-m", "amanda_tools", *map(str, arguments), **options)
+
+
 def run_from_the_start(backend, program, *arguments):
     """Run a program that lies here in a process that has imported nothing before."""
     command = [sys.executable, str(HERE / program), *map(str, arguments)]

@@ -1,8 +1,6 @@
 """The command, with a program that TensorFlow runs eagerly."""
 
-import subprocess
-import sys
-
+import keras_process
 import pytest
 
 EAGER = """
@@ -19,13 +17,7 @@ tf.matmul(tf.ones([2, 2]), tf.ones([2, 2]))
 def test_it_says_why_the_tools_saw_nothing(tmp_path, options):
     script = tmp_path / "eager.py"
     script.write_text(EAGER)
-    done = subprocess.run(
-        [sys.executable, "-m", "amanda_tools", "run", *options, script],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
+    done = keras_process.command("tensorflow", "run", *options, script, check=True)
     shown = " ".join(done.stderr.split())
     assert "no operator ran under the tools; tools see TensorFlow's graphs" in shown
     assert "call them in a tf.function" in shown
