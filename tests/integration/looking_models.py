@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-import tensorflow as tf
 import torch
 from torch import nn
 
@@ -76,6 +75,8 @@ class OnKeras:
 
 class InASession:
     def __init__(self):
+        import tensorflow as tf  # not where Keras runs on PyTorch
+
         v1 = tf.compat.v1
         with tf.Graph().as_default():
             self.x = v1.placeholder(tf.float32, (None, 3))

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import plain_paths as plain
 import pytest
-import tensorflow as tf
 import torch
 from amanda_tools.effective_path import EffectivePath
 from torch import nn
@@ -65,6 +64,8 @@ def on_keras():
 
 def in_a_session():
     """With the normalization spelled out."""
+    import tensorflow as tf  # not where Keras runs on PyTorch
+
     with tf.Graph().as_default():
         v1 = tf.compat.v1
         x = v1.placeholder(tf.float32, (None, 6, 6, 2))
