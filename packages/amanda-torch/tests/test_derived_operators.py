@@ -8,6 +8,7 @@ import torch
 from amanda.testing.probes import Insert, Record, after, before, nothing, recorded, same, under
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.autograd.functional import jacobian
 from torch.func import grad, hessian, jacfwd, jvp, vmap
 from torch.nn import functional
 
@@ -27,6 +28,7 @@ TANGENTS = {
     "jacfwd": lambda: jacfwd(torch.sin)(X[0]).diagonal(),
     "vmap of jvp": lambda: vmap(lambda x: jvp(torch.sin, (x,), (x + 2,)))(X),
     "hessian": lambda: hessian(lambda x: x.sin().sum())(X[0]).diagonal(),
+    "vectorized": lambda: jacobian(torch.sin, X[0], vectorize=True, strategy="forward-mode"),
 }
 
 

@@ -131,12 +131,15 @@ def carries_gradient(tensor: Tensor) -> bool:
 
 
 def _has_tangent(tensor: Tensor) -> bool:
-    """Tell whether a tensor that no transform has wrapped has a tangent.
+    """Tell whether a tensor that no transform of ``torch.func`` has wrapped has a tangent.
 
     One that has none is not to be given a zero: some operators take none for all that they take.
     """
-    with unshown(), without_transforms():
-        return unpack_dual(tensor, level=forward_ad._current_level)[1] is not None
+    try:
+        with unshown(), without_transforms():
+            return unpack_dual(tensor, level=forward_ad._current_level)[1] is not None
+    except RuntimeError:  # of a batch of torch.autograd.functional's, say, nobody can tell
+        return True
 
 
 is_below_autograd: Callable[[], bool] = functools.partial(is_key_excluded, AUTOGRAD)
