@@ -66,6 +66,7 @@ def built(spelled_out=False):
     model.compile(keras.optimizers.SGD(0.001, momentum=0.9), "mse")
     random = np.random.default_rng(1)
     model.set_weights([0.3 * random.standard_normal(w.shape) for w in model.get_weights()])
+    model.optimizer.build(model.trainable_variables)  # else TensorFlow traces the step twice
     return model
 
 
