@@ -2,8 +2,6 @@
 
 import gc
 import logging
-import subprocess
-import sys
 
 import amanda
 import numpy as np
@@ -486,11 +484,10 @@ with amanda.apply(after("MatMul", lambda y: runs.append(y.numpy().item()) or y *
 
 
 @pytest.fixture(scope="module")
-def replicas():
+def replicas(interpreter):
     """What is printed in a process with two logical devices, by the kind of program."""
-    done = subprocess.run([sys.executable, "-c", REPLICAS], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    printed = interpreter.run("-c", REPLICAS, check=True).stdout
+    return dict(line.split(maxsplit=1) for line in printed.splitlines())
 
 
 def test_replicas_of_an_eager_strategy_run_under_the_tools_of_who_starts_them(replicas):

@@ -1,8 +1,6 @@
 """Graphs that were built before the driver was imported: names tell, as far as they can."""
 
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -123,7 +121,7 @@ LOOPS = {
 
 
 @pytest.fixture(scope="module")
-def found():
+def found(interpreter):
     """What came of each in a process in which they were built before the driver was imported."""
     builds = [
         BUILD.format(
@@ -133,9 +131,8 @@ def found():
         for name, body in bodies.items()
     ]
     program = PROGRAM.format(builds="".join(builds), tests=str(Path(__file__).parent))
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout.partition("found:")[2])
+    printed = interpreter.run("-c", program, check=True).stdout
+    return json.loads(printed.partition("found:")[2])
 
 
 @pytest.mark.parametrize("build", BUILDS)

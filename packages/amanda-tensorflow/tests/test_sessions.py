@@ -2,8 +2,6 @@
 
 import collections
 import os
-import subprocess
-import sys
 import textwrap
 
 import amanda
@@ -325,10 +323,8 @@ V1_PROGRAM = """
 """
 
 
-def test_a_program_of_version_1_that_never_runs_eagerly():
-    program = textwrap.dedent(V1_PROGRAM)
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+def test_a_program_of_version_1_that_never_runs_eagerly(interpreter):
+    interpreter.run("-c", textwrap.dedent(V1_PROGRAM), check=True)
 
 
 def test_a_variable_of_version_1_gets_its_first_value_under_tools_that_look_at_everything():

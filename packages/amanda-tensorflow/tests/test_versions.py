@@ -3,8 +3,6 @@
 They are run with the oldest and the newest supported version too.
 """
 
-import subprocess
-import sys
 import textwrap
 
 import amanda
@@ -153,7 +151,7 @@ def test_state_of_a_tool_that_a_pure_routine_reads():
         np.testing.assert_allclose(f(tf.constant(X)), 5 * X @ W)
 
 
-def test_a_version_that_lacks_a_name_is_refused_by_this_name():
+def test_a_version_that_lacks_a_name_is_refused_by_this_name(interpreter):
     program = """
         import amanda
         import tensorflow as tf
@@ -173,9 +171,7 @@ def test_a_version_that_lacks_a_name_is_refused_by_this_name():
             y = x * x
         print(tape.gradient(y, x).numpy())
     """
-    printed = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    ).stdout
+    printed = interpreter.run("-c", textwrap.dedent(program), check=True).stdout
     assert f"does not work with tensorflow {tf.__version__}" in printed
     assert "has no tensorflow.python.eager.imperative_grad.imperative_grad" in printed
     assert "python -m pip install 'amanda-tensorflow[tested]'" in printed
