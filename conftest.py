@@ -46,8 +46,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """Set aside what was imported, and what it left."""
-    gc.collect()
-    gc.freeze()
+    _set_aside()
     if torch := sys.modules.get("torch"):
         _seed_without_stacks(torch)
 
@@ -60,6 +59,22 @@ def _seed_without_stacks(torch: types.ModuleType) -> None:
     """
     for device in (torch.cuda, torch.xpu, torch.mtia):
         device.traceback = types.SimpleNamespace(format_stack=list)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Set aside what tests imported, if that is much: compilers are imported when they are used."""
+    if len(sys.modules) > _seen[-1] + 100:
+        _set_aside()
+
+
+_seen = [0]  # how many modules there were at each time
+
+
+def _set_aside() -> None:
+    gc.collect()
+    gc.freeze()
+    _seen.append(len(sys.modules))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import threading
@@ -112,20 +113,21 @@ def held() -> Counter[str]:
     """How much of ours is alive: objects by their classes, and the elements of all their tables."""
     found: Counter[str] = Counter()
     reached: dict[int, object] = {}
+    # asked of millions, and kept no longer than this takes, since classes go too
+    ours = functools.cache(lambda kind: _is_ours(kind.__module__))
+    table = functools.cache(lambda kind: issubclass(kind, TABLES))
     modules = [vars(module) for name, module in sys.modules.items() if _is_ours(name)]
-    waiting = [*modules, *(it for it in gc.get_objects() if _is_ours(type(it).__module__))]
+    waiting = [*modules, *(it for it in gc.get_objects() if ours(type(it)))]
     while waiting:
         it = waiting.pop()
         if id(it) in reached:
             continue
         reached[id(it)] = it
         found[type(it).__name__] += 1
-        if isinstance(it, TABLES):
+        if table(type(it)):
             found["elements"] += len(it)
         inner = [vars(it)] if isinstance(it, threading.local) else gc.get_referents(it)
-        waiting += [
-            part for part in inner if isinstance(part, TABLES) or _is_ours(type(part).__module__)
-        ]
+        waiting += [part for part in inner if table(type(part)) or ours(type(part))]
     return found
 
 
