@@ -6,6 +6,9 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 PATIENCE = 100  # seconds; for a slow machine
+# What is seen of a selection; asked of the page at once, for each question takes milliseconds.
+SEEN = """((selector) => [...document.querySelectorAll(selector)].filter((each) =>
+    each.checkVisibility({ opacityProperty: true, visibilityProperty: true })))"""
 
 
 class Visit:
@@ -19,8 +22,7 @@ class Visit:
 
     def all(self, selector):
         """The elements that can be seen."""
-        found = self.browser.find_elements(By.CSS_SELECTOR, selector)
-        return [element for element in found if element.is_displayed()]
+        return self.script(f"{SEEN}(arguments[0])", selector)
 
     def one(self, selector):
         """The only element."""
@@ -29,7 +31,11 @@ class Visit:
 
     def texts(self, selector):
         """The texts of elements."""
-        return [element.text for element in self.all(selector)]
+        return self.script(f"{SEEN}(arguments[0]).map((each) => each.innerText.trim())", selector)
+
+    def said(self, selector):
+        """The elements with their texts."""
+        return zip(self.all(selector), self.texts(selector), strict=True)
 
     def script(self, text, *arguments):
         """What a script gives."""
@@ -42,10 +48,8 @@ class Visit:
     def column(self, section, title):
         """The cells of a column."""
         at = self.texts(f"{section} thead th").index(title)
-        return [
-            row.find_elements(By.CSS_SELECTOR, "th, td")[at].text
-            for row in self.all(f"{section} tbody tr")
-        ]
+        cell = "(row) => row.querySelectorAll('th, td')[arguments[1]].innerText.trim()"
+        return self.script(f"{SEEN}(arguments[0]).map({cell})", f"{section} tbody tr", at)
 
     def focused(self):
         """The element that the keyboard talks to."""
@@ -63,8 +67,9 @@ class Visit:
     def frames(self, panel=1):
         """The frames of a flame graph by their names, of which the last of each counts."""
         self.settle("#flame")
-        found = self.all(f"#flame .panel:nth-child({panel}) [aria-roledescription='rect mark']")
-        return {frame.get_attribute("aria-label"): frame for frame in found}
+        frames = f"#flame .panel:nth-child({panel}) [aria-roledescription='rect mark']"
+        labelled = "(each) => [each.getAttribute('aria-label'), each]"
+        return dict(self.script(f"{SEEN}(arguments[0]).map({labelled})", frames))
 
     def frame(self, name):
         """The frame of a name in the first flame graph."""
@@ -105,17 +110,17 @@ class Visit:
 
     def heading(self, section, title):
         """Click a heading; its cell."""
-        for button in self.all(f"{section} thead button"):
-            if button.text == title:
+        for button, text in self.said(f"{section} thead button"):
+            if text == title:
                 button.click()
                 break
         else:
             raise AssertionError(f"{title} is not among the headings")
-        return next(th for th in self.all(f"{section} thead th") if th.text == title)
+        return next(th for th, text in self.said(f"{section} thead th") if text == title)
 
     def button(self, section, text):
         """The button of a section that says so."""
-        return next(b for b in self.all(f"{section} button") if b.text.startswith(text))
+        return next(b for b, said in self.said(f"{section} button") if said.startswith(text))
 
     def search(self, section, text):
         """Search, and wait until that is done; its count."""
