@@ -35,6 +35,7 @@ class Interpreter:
         modules: the names of the modules, in the order in which they are imported.
         path: folders that it finds modules in besides.
         environment: variables besides those of this process, for these modules and all programs.
+        options: of ``python``.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Interpreter:
         *modules: str,
         path: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         found = {"PYTHONPATH": os.pathsep.join(path)} if path else {}
         self._environment = {**found, **(environment or {})}
@@ -49,7 +51,7 @@ class Interpreter:
         with theirs:
             number = theirs.fileno()
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(number), *modules],
+                [sys.executable, *options, __file__, str(number), *modules],
                 env={**os.environ, "PYTHONHASHSEED": "random", **self._environment},
                 pass_fds=[number],
             )

@@ -1,12 +1,11 @@
 """How drivers are found, in processes of their own with frameworks and drivers made up for it."""
 
-import os
-import subprocess
-import sys
+import contextlib
 import textwrap
 
 import pytest
 from amanda.testing.packages import install
+from forks import Interpreter
 
 DRIVER = """
 import {framework}
@@ -29,9 +28,9 @@ driver = Made()
 class Site:
     """A folder on the path of a Python process, with frameworks and drivers in it."""
 
-    def __init__(self, path, core):
+    def __init__(self, path, interpreter):
         self._path = path
-        self._core = core
+        self._interpreter = interpreter
 
     def module(self, name, source=""):
         (self._path / f"{name}.py").write_text(textwrap.dedent(source))
@@ -48,20 +47,24 @@ class Site:
 
     def run(self, program):
         """What a program prints, line by line."""
-        done = subprocess.run(
-            # -S: without the packages installed here, so that what is in the folder is all there is
-            [sys.executable, "-S", "-W", "always", "-c", textwrap.dedent(program)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(self._path), self._core])},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
+        here = f"import sys; sys.path.insert(1, {str(self._path)!r})\n"
+        done = self._interpreter.run("-c", here + textwrap.dedent(program), check=True)
         return (done.stdout + done.stderr).splitlines()
 
 
+@pytest.fixture(scope="module")
+def interpreter(core_alone):
+    """Python with what core needs of the standard library imported, and nothing of core itself."""
+    needed = ("contextlib", "dataclasses", "importlib.metadata", "inspect", "threading", "weakref")
+    # -S: without the packages installed here, so that what is in a folder is all there is
+    options = ("-S", "-W", "always")
+    with contextlib.closing(Interpreter(*needed, path=[core_alone], options=options)) as one:
+        yield one
+
+
 @pytest.fixture
-def site(tmp_path, core_alone):
-    return Site(tmp_path, core_alone)
+def site(tmp_path, interpreter):
+    return Site(tmp_path, interpreter)
 
 
 def test_a_driver_is_loaded_when_its_framework_is_imported_already(site):

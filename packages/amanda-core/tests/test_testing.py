@@ -1,14 +1,13 @@
 """The conformance suite tells drivers that do not do what they must: no test of it passes when the
 routine that it is about did not run."""
 
-import os
+import contextlib
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from amanda.testing import Conformance, InPlace, Loops
+from forks import Interpreter
 
 SUITES = [InPlace, *Conformance.__bases__]
 
@@ -72,6 +71,12 @@ DEAF = IDLE | {
 }
 
 
+@pytest.fixture(scope="module")
+def interpreter():
+    with contextlib.closing(Interpreter("hypothesis", "numpy", "pytest")) as interpreter:
+        yield interpreter
+
+
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.__name__)
 def test_every_class_says_by_what_statement_of_the_semantics_it_holds(suite):
     semantics = (Path(__file__).parents[3] / "docs" / "semantics.md").read_text()
@@ -90,8 +95,8 @@ def test_no_class_hides_what_another_one_has():
     assert len(names) == len(set(names))
 
 
-def test_what_a_framework_lacks_is_skipped_for_its_reason():
-    done = run_with("lacking", "-rs")
+def test_what_a_framework_lacks_is_skipped_for_its_reason(interpreter):
+    done = run_with(interpreter, "lacking", "-rs")
     tests = [name for name in vars(Loops) if name.startswith("test_")]
     skipped = re.findall(r"^SKIPPED \[(\d+)\] .*: Loops: it runs no loops$", done, re.MULTILINE)
     assert sum(map(int, skipped)) >= len(tests)
@@ -99,8 +104,8 @@ def test_what_a_framework_lacks_is_skipped_for_its_reason():
 
 
 @pytest.mark.parametrize(("driver", "allowed"), [("idle", IDLE), ("deaf", DEAF)])
-def test_only_what_needs_no_routine_passes_without_one(driver, allowed):
-    done = run_with(driver, "-rp")
+def test_only_what_needs_no_routine_passes_without_one(interpreter, driver, allowed):
+    done = run_with(interpreter, driver, "-rp")
     passed = set(re.findall(r"^PASSED \S+::(test_.*)$", done, re.MULTILINE))
     assert passed, done
     bare = {name.partition("[")[0] for name in passed - allowed}
@@ -108,13 +113,10 @@ def test_only_what_needs_no_routine_passes_without_one(driver, allowed):
     assert re.search(r"\d+ failed", done)
 
 
-def run_with(driver, report):
+def run_with(interpreter, driver, report):
     """What pytest prints of the suite when the backend has this driver."""
-    command = [sys.executable, "-m", "pytest", "broken_backend.py", "-q", report]
-    return subprocess.run(
-        [*command, "-p", "no:cacheprovider", "--tb=no"],
-        cwd=Path(__file__).parent,
-        env={**os.environ, "AMANDA_TEST_DRIVER": driver},
-        capture_output=True,
-        text=True,
+    command = ["-m", "pytest", "broken_backend.py", "-q", report, "-p", "no:cacheprovider"]
+    environment = {"AMANDA_TEST_DRIVER": driver}
+    return interpreter.run(
+        *command, "--tb=no", cwd=Path(__file__).parent, environment=environment
     ).stdout
