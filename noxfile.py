@@ -84,8 +84,7 @@ CASES = {
         )
     ],
     "tensorflow": [
-        f"packages/amanda-tensorflow/tests/test_{name}.py"
-        for name in ("conformance_functions", "conformance_sessions", "versions")
+        f"packages/amanda-tensorflow/tests/test_{name}.py" for name in ("conformance", "versions")
     ],
 }
 ENVIRONMENT = {
@@ -202,8 +201,7 @@ def tensorflow(session: nox.Session) -> None:
     install(session, packages=("core", "tensorflow"), frameworks=("tensorflow",))
     pytest(session, "packages/amanda-tensorflow/tests")
     if not session.posargs:
-        path = "packages/amanda-tensorflow/tests/test_compiled.py"
-        run_pytest(session, *PROCESSES, path, **WITHOUT_ONEDNN)
+        pytest(session, "packages/amanda-tensorflow/tests/test_compiled.py", **WITHOUT_ONEDNN)
 
 
 @nox.session

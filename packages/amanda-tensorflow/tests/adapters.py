@@ -367,7 +367,7 @@ class StepAdapter(TensorFlowAdapter):
         return StepModel(program, parameters)
 
     def nested(self, parameters):
-        gc.collect()  # so are layers of Keras
+        gc.collect()  # lost layers of Keras are cycles, and have their ids until then
         return StepModel(Nested(Net), parameters)
 
 
@@ -375,11 +375,10 @@ class SessionAdapter(TensorFlowAdapter):
     none_for_unneeded_inputs = True
 
     def build(self, program, parameters):
-        gc.collect()  # a lost graph is a cycle, and has its ids until then
         return SessionModel(program, parameters, use_resource=True)
 
     def nested(self, parameters):
-        gc.collect()
+        gc.collect()  # a lost graph is a cycle, and has its ids until then
         return NestedInASession(Nested(modules()), parameters, use_resource=True)
 
 
@@ -387,7 +386,6 @@ class ReferenceVariablesAdapter(TensorFlowAdapter):
     none_for_unneeded_inputs = True
 
     def build(self, program, parameters):
-        gc.collect()
         return SessionModel(program, parameters, use_resource=False)
 
     def nested(self, parameters):
