@@ -194,9 +194,10 @@ def _run(kind: str, *arguments: str) -> None:
 def _end(code: list[int]) -> None:
     """End with a code, if one is given, ahead of taking all modules apart, which takes long."""
     if code:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        _EXIT(code[0])
+        with contextlib.suppress(Exception):  # of what the program put there; Python sees to it
+            sys.stdout.flush()
+            sys.stderr.flush()
+            _EXIT(code[0])
 
 
 _EXIT = os._exit  # which programs may replace
@@ -214,5 +215,6 @@ if __name__ == "__main__":
             _run(*found)
         codes.append(0)
     except SystemExit as exit:
-        codes.extend([exit.code or 0] if isinstance(exit.code, int | None) else [])
+        if exit.code is None or (isinstance(exit.code, int) and exit.code in range(256)):
+            codes.append(int(exit.code or 0))
         raise

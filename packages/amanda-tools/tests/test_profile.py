@@ -240,7 +240,7 @@ class TestChromeTrace:
                 toy.forward("a/conv", 10)
             assert trees(path)["forward"] == [("a", ["conv"])] * count
 
-    @settings(deadline=None)
+    @settings(deadline=None, max_examples=50)
     @given(executions)
     def test_nests_whatever_runs_in_whatever_order(self, tmp_path_factory, runs):
         path = tmp_path_factory.getbasetemp() / "profile.json"
