@@ -151,10 +151,11 @@ def test_flops_with_fused_attention_equal_those_of_the_flop_counter(name: str) -
     assert_same_flops(lambda: FUSED[name]("sdpa"))
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_inference_takes_the_flops_of_the_forward_pass_alone(name: str) -> None:
+@pytest.fixture(scope="module", params=MODELS)
+def inference(request: pytest.FixtureRequest) -> tuple[nn.Module, Callable[[], None], Flops]:
+    """A model, what has it infer, and what was found of that."""
     torch.manual_seed(0)
-    model, loss = MODELS[name]()
+    model, loss = MODELS[request.param]()
     model.eval()
 
     def infer() -> None:
@@ -165,8 +166,21 @@ def test_inference_takes_the_flops_of_the_forward_pass_alone(name: str) -> None:
     flops = Flops()
     with amanda.apply(flops):
         infer()
+    return model, infer, flops
 
+
+def test_inference_takes_the_flops_of_the_forward_pass_alone(
+    inference: tuple[nn.Module, Callable[[], None], Flops],
+) -> None:
+    _, infer, flops = inference
     assert (flops.total().forward, flops.total().backward) == (count(infer), 0)
+
+
+def test_parameters_are_those_of_the_model(
+    inference: tuple[nn.Module, Callable[[], None], Flops],
+) -> None:
+    model, _, flops = inference
+    assert flops.total().params == sum(p.numel() for p in model.parameters())
 
 
 def test_a_generation_loop_costs_what_the_flop_counter_says() -> None:
@@ -181,13 +195,3 @@ def test_a_generation_loop_costs_what_the_flop_counter_says() -> None:
         generate()
 
     assert flops.total().forward == count(generate)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_parameters_are_those_of_the_model(name: str) -> None:
-    model, loss = MODELS[name]()
-    flops = Flops()
-    with amanda.apply(flops), torch.no_grad():
-        loss()
-
-    assert flops.total().params == sum(p.numel() for p in model.parameters())

@@ -1,6 +1,7 @@
 """What "Looking into a language model" shows, held to hooks of PyTorch that are placed by hand."""
 
 import contextlib
+import functools
 import re
 
 import amanda
@@ -50,6 +51,12 @@ def names(page):
 @pytest.fixture(scope="module")
 def model(names):
     return names["model"]
+
+
+@pytest.fixture(scope="module")
+def plain(model):
+    """What each of the runs gives without tools."""
+    return functools.cache(lambda run: run(model))
 
 
 @contextlib.contextmanager
@@ -149,7 +156,7 @@ def test_a_part_is_left_out_as_by_a_hook(names, model, run):
 
 @in_every_run
 @pytest.mark.parametrize("id", ["transformer.h.1.mlp.c_fc/view#2", BLOCK])
-def test_patches_are_those_of_a_hook(names, model, run, id):
+def test_patches_are_those_of_a_hook(names, model, plain, run, id):
     """What is put is made of what the model returned for other prompts, at the last token."""
     other = names["Capture"](id)
     with amanda.apply(other), torch.no_grad():
@@ -166,11 +173,11 @@ def test_patches_are_those_of_a_hook(names, model, run, id):
     with amanda.apply(names["Patch"](id, -1, value)):
         found = run(model)
     assert_same(found, expected)
-    assert_other(found, run(model))
+    assert_other(found, plain(run))
 
 
 @in_every_run
-def test_steering_is_that_of_a_hook(names, model, run):
+def test_steering_is_that_of_a_hook(names, model, plain, run):
     """By hand, the positions of the tokens in a pass are told from how many have been before."""
     vector, rows = torch.randn(64), {3: 1, 9: 3}
     lengths, passes = MASK.sum(1, keepdim=True), []
@@ -192,7 +199,7 @@ def test_steering_is_that_of_a_hook(names, model, run):
     with amanda.apply(names["Steer"](BLOCK, vector, first)):
         found = run(model)
     assert_same(found, expected)
-    assert_other(found, run(model))
+    assert_other(found, plain(run))
 
 
 def test_a_step_of_a_generation_is_changed_alone(names, model):
