@@ -343,34 +343,34 @@ class TestXLA:
 
 
 class TestLargeArrays:
-    def test_a_mask_of_64_megabytes_is_captured(self):
-        mask = np.ones((4096, 4096), np.float32)
+    def test_a_mask_of_four_megabytes_is_captured(self):
+        mask = np.ones((1024, 1024), np.float32)
         mask[0] = 0
-        w = tf.Variable(tf.ones((4096, 4096)))
+        w = tf.Variable(tf.ones((1024, 1024)))
         f = tf.function(lambda x: tf.matmul(x, w))
         tool = before("MatMul", lambda w: w * mask, inputs=[1], pure=True)
         with amanda.apply(tool):
-            result = f(tf.ones((1, 4096)))
+            result = f(tf.ones((1, 1024)))
             names = [n for n in context.context().list_function_names() if "amanda" in n]
             sizes = [context.context().get_function_def(name).ByteSize() for name in names]
-        np.testing.assert_array_equal(result, np.full((1, 4096), 4095))
+        np.testing.assert_array_equal(result, np.full((1, 1024), 1023))
         assert names
         assert max(sizes) < 100_000
 
     def test_in_a_session_too(self):
-        mask = np.zeros((4096, 4096), np.float32)
+        mask = np.zeros((1024, 1024), np.float32)
         with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
-            x = tf.compat.v1.placeholder(tf.float32, (1, 4096))
-            y = tf.matmul(x, tf.ones((4096, 4096)))
+            x = tf.compat.v1.placeholder(tf.float32, (1, 1024))
+            y = tf.matmul(x, tf.ones((1024, 1024)))
             tool = before("MatMul", lambda w: w * mask, inputs=[1], pure=True)
             with amanda.apply(tool):
-                assert not session.run(y, {x: np.ones((1, 4096))}).any()
+                assert not session.run(y, {x: np.ones((1, 1024))}).any()
             definitions = [function.definition for function in graph._functions.values()]
             assert max(d.ByteSize() for d in definitions) < 100_000
 
 
 class TestScopes:
-    def test_a_thousand_scopes_leave_nothing(self):
+    def test_a_hundred_scopes_leave_nothing(self):
         f = tf.function(lambda x: tf.matmul(x, W))
         tool = scale("MatMul", 2)
 
@@ -381,7 +381,7 @@ class TestScopes:
         run()
         gc.collect()  # functions of other tests
         before = len(context.context().list_function_names())
-        for _ in range(1000):
+        for _ in range(100):
             run()
         assert len(context.context().list_function_names()) == before
 
@@ -391,9 +391,10 @@ class TestScopes:
         for factor in range(40):
             with amanda.apply(scale("MatMul", float(factor), pure=True)):
                 np.testing.assert_allclose(f(tf.constant(X)), factor * X @ W)
-            gc.collect()
-            counts.append(len(context.context().list_function_names()))
-        assert counts[-1] == counts[20]
+            if factor in (20, 39):
+                gc.collect()
+                counts.append(len(context.context().list_function_names()))
+        assert counts[0] == counts[1]
 
     def test_a_function_traced_before_the_scope_and_one_traced_inside(self):
         before = tf.function(lambda x: tf.matmul(x, W))
