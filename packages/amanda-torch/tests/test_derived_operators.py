@@ -81,6 +81,12 @@ def test_what_torch_itself_does_with_a_tangent_of_a_tangent_is_not_seen(insertin
     assert recorded(run, "as_strided") == []
 
 
+@pytest.mark.parametrize("run", TANGENTS.values(), ids=TANGENTS)
+def test_a_gradient_that_no_backward_pass_brings_is_not_watched(run):
+    asking = Insert("insert_on_grad_inputs", "sin", nothing, with_inputs=[0], with_outputs=[0])
+    torch.testing.assert_close(under(asking, run), run(), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("training", [False, True])
 def test_what_has_no_tangent_is_given_none(training):
     norm = torch.nn.BatchNorm1d(4).train(training)

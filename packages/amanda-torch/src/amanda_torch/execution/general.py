@@ -21,7 +21,12 @@ from amanda_torch.execution.routines import Routines, constant, unrecorded
 from amanda_torch.frames import not_a_call_site
 from amanda_torch.operators.higher_order import refuse_substitution, warn_of_gradient
 from amanda_torch.overrides import keeping_classes, with_overrides
-from amanda_torch.tensors.straight import carries_gradient, is_below_autograd, records_tangents
+from amanda_torch.tensors.straight import (
+    carries_gradient,
+    has_graph,
+    is_below_autograd,
+    records_tangents,
+)
 from amanda_torch.tensors.substitutes import incompatible, stops_gradient
 from amanda_torch.tracing import is_tracing
 from amanda_torch.unshown import unshown
@@ -100,7 +105,7 @@ class General:
 
         known_before = Forward(given=inputs) if self._before_asks else NOTHING
         substituted = self._before.run(inputs, operator, known_before)
-        watch = self._watch(plan, call) if tracked else UNWATCHED
+        watch = self._watch(plan, call) if tracked and self._has_backward(inputs) else UNWATCHED
         forward = self._forward(call, inputs, substituted, watch.kept)
         given = watch.enter(destinations.give(substituted))
 
@@ -180,6 +185,12 @@ class General:
             return self._nowhere
         redone, rewritten = tracked and self._redone, tracked and self._rewritten
         return Destinations(signature, inputs, call.args, call.kwargs, redone, rewritten)
+
+    def _has_backward(self, inputs: Sequence[Tensor]) -> bool:
+        """Tell whether a backward pass may come, of what has a gradient in either mode."""
+        if not records_tangents() or self._plan.whole is not None:
+            return True
+        return any(map(has_graph, inputs))
 
     def _watch(self, plan: Plan, call: Call) -> Unwatched:
         """Return what is to see the operator's gradient."""

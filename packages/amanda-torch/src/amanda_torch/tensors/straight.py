@@ -121,9 +121,14 @@ def in_graph(tensor: Tensor) -> Tensor:
     return tensor
 
 
+def has_graph(tensor: Tensor) -> bool:
+    """Tell whether a backward pass may come through a tensor."""
+    return tensor.requires_grad or (is_wrapped(tensor) and in_graph(tensor).requires_grad)
+
+
 def carries_gradient(tensor: Tensor) -> bool:
     """Tell whether a gradient flows through a tensor, in either mode."""
-    if tensor.requires_grad or (is_wrapped(tensor) and in_graph(tensor).requires_grad):
+    if has_graph(tensor):
         return True
     if not records_tangents() or not (tensor.is_floating_point() or tensor.is_complex()):
         return False
