@@ -14,7 +14,7 @@ from amanda._errors import AmandaWarning
 from amanda._globs import meant, selects
 from amanda._subscription import Subscription, View
 from amanda._tool import Tool
-from amanda._vocabulary import is_understood, speaks_natively
+from amanda._vocabulary import context_map, is_understood, speaks_natively
 
 
 @dataclass(slots=True, eq=False)
@@ -45,7 +45,8 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
     beside others that did run is named only if it is another spelling of one that ran, or if
     the tool was restricted to it, for tools list types that a model may have. A glob is one of a
     model at hand, and named in any case; so is a type that backward operators alone have, of a
-    tool that looks for it among forward ones.
+    tool that looks for it among forward ones, and one that no operator of the backends at hand has
+    in the vocabulary that the tool speaks.
     """
     found: dict[str, dict[tuple[str, str | None], list[str]]] = {}
     for tool in tools:
@@ -53,10 +54,13 @@ def warn_of_unmatched(tools: Iterable[Tool], scope: Scope, drivers: Collection[D
             continue
         backward = _of_backward(tool, scope, drivers)
         types = _types(tool, scope, drivers)
+        unknown = _unknown(tool, drivers)
         unmatched = {
+            f"types that nothing here has in {tool.vocabulary!r}, which the tool speaks (gradients "
+            "are seen with backward=True alone, a backend's own types without namespace=)": unknown,
             "types of backward operators, which are seen with backward=True alone": backward,
             "types of operators that never ran in this scope": {
-                type: near for type, near in types.items() if type not in backward
+                type: near for type, near in types.items() if type not in {*backward, *unknown}
             },
             "scopes of a model in which nothing that is wanted ran": _globs(tool, scope.places),
             "modules that were never called in this scope": _modules(tool, scope),
@@ -151,6 +155,23 @@ def _of_backward(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[st
             if type in known or driver.is_backward_type(type):
                 found.add(type)
     return dict.fromkeys(sorted(found - ran))
+
+
+def _unknown(tool: Tool, drivers: Iterable[Driver]) -> dict[str, str | None]:
+    """Find the types by which a tool selects nothing, in another vocabulary than the backends'.
+
+    Beside others that an operator may have they are candidates, as in every list.
+    """
+    understanding = [driver for driver in drivers if is_understood(tool, driver)]
+    if tool.lists_candidates or any(speaks_natively(tool, driver) for driver in understanding):
+        return {}
+    maps = [(context_map(d.vocabulary, tool.vocabulary or ""), d) for d in understanding]
+    found: set[str] = set()
+    for subscription in _of_operators(tool):
+        selections = [each.select(subscription, driver) for each, driver in maps]
+        if selections and all(s.forward == frozenset() and not s.near for s in selections):
+            found |= subscription.types() or set()
+    return dict.fromkeys(sorted(found))
 
 
 @functools.lru_cache(maxsize=1024)
