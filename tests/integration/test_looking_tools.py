@@ -152,6 +152,16 @@ class TestGradients:
         assert row.operators == 2
         np.testing.assert_allclose(row.norm, float(net.weight.grad.norm()), rtol=1e-5)
 
+    def test_of_parameters_that_the_loss_goes_over(self):
+        net, tool = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 4)), Gradients()
+        with amanda.apply(tool):
+            loss = net(torch.from_numpy(X)).square().sum()
+            for parameter in net.parameters():
+                loss = loss + parameter.square().sum()
+            loss.backward()
+        expected = [float(parameter.grad.norm()) for parameter in net.parameters()]
+        np.testing.assert_allclose([row.norm for row in tool.rows()], expected, rtol=1e-5)
+
     def test_of_a_matrix_that_is_cut_up(self):
         attention, tool = nn.MultiheadAttention(4, 2), Gradients()
         with amanda.apply(tool):

@@ -134,6 +134,70 @@ def test_a_helper_called_in_a_loop_is_one_place() -> None:
     assert ids(network) == [["linear", "relu"] * 3]
 
 
+# One place with several parameters
+
+
+def test_a_place_is_another_operator_for_each_parameter() -> None:
+    weights: list[Tensor] = [nn.Parameter(torch.randn(3, 3)) for _ in range(2)]
+
+    def network() -> None:
+        for weight in weights:
+            (X @ weight.T).relu()
+
+    with torch.no_grad():
+        (without_gradients,) = ids(network)
+    (found,) = ids(network)
+    weights += [nn.Parameter(torch.randn(3, 3)), torch.eye(3)]
+    (more,) = ids(network)
+    assert found == ["numpy_T", "matmul", "relu", "numpy_T#2", "matmul#2", "relu"]
+    assert without_gradients == found
+    assert more == [*found, "numpy_T#3", "matmul#3", "relu", "numpy_T#4", "matmul#4", "relu"]
+
+
+def test_a_method_that_goes_over_the_parameters_has_an_operator_for_each() -> None:
+    class Penalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def penalty(self) -> Tensor:
+            return torch.stack([p.square().sum() for p in self.fc.parameters()]).sum()
+
+    model = Penalized()
+    first, second = ids(model.penalty, model.penalty)
+    assert first == ["square", "sum", "square#2", "sum", "stack", "sum#2"]
+    assert second == first
+
+
+def test_casts_of_parameters_are_told_apart_as_these_are() -> None:
+    weights = [nn.Parameter(torch.randn(3, 3)) for _ in range(2)]
+
+    def network() -> None:
+        for weight in weights:
+            X.double() @ weight.double()
+
+    (found,) = ids(network)
+    assert found == ["to", "to#2", "matmul", "to", "to#3", "matmul#2"]
+
+
+def test_an_update_of_an_optimizer_is_one_operator_for_all_parameters() -> None:
+    parameters = [nn.Parameter(torch.zeros(n)) for n in (2, 3)]
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    optimizer = torch.optim.SGD(parameters, lr=0.5, foreach=False)
+    record = Record(ops=["add_"])
+    with amanda.apply(record):
+        optimizer.step()
+    assert record.analyzed == ["SGD/add_"]
+
+
+def test_the_operators_of_a_parameter_go_with_it() -> None:
+    def square() -> None:
+        nn.Parameter(torch.empty(2)).square()
+
+    assert ids(square) == ids(square) == [["square"]]
+
+
 # One place with several settings
 
 
@@ -285,7 +349,7 @@ def test_training_and_evaluation_are_one() -> None:
 def test_tensors_of_other_shapes_and_types_are_no_settings() -> None:
     tool = Record("add")
     with amanda.apply(tool):
-        for x in (X, X.double(), CUBE, nn.Parameter(X)):
+        for x in (X, X.double(), CUBE, X.clone().requires_grad_()):
             x + x
     assert tool.analyzed == ["add"]
 

@@ -87,7 +87,7 @@ class TorchDriver(amanda.Driver):
     xp = array_api_compat.torch
 
     def __init__(self) -> None:
-        self.identity = Identity()
+        self.identity = Identity(self.parameter_behind)
         self._interception = Interception(self.identity, self.parameter_behind)
         interception = self._interception
         self._patches = Patches(self.identity, interception.refresh, interception.serve_transforms)

@@ -1,4 +1,4 @@
-"""Outside of modules, one place that is given other settings is another operator.
+"""Outside of modules, one place that is given other settings or parameters is another operator.
 
 There no call of a model counts turns, and what a loop does with ``x.softmax(d)`` for several
 ``d``, or C++ with ``x[0, 1:, ::2]``, has one address. An analysis is to see the settings that its
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import ValueUnavailableError
+from torch.utils.weak import WeakTensorKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,27 +44,42 @@ def setting(value: Any) -> object:
 
 
 class Place:
-    """A place lies outside of modules, and has its operators by their settings.
+    """A place lies outside of modules, and has its operators by their settings and parameters.
+
+    Attributes:
+        only: the operator that it has whatever it is given, if it is an update of an optimizer,
+            which has other numbers in each step and is still the same.
 
     Args:
         unsettled: keeps for operators the names of those settings that differ among executions.
     """
 
-    __slots__ = ("_apart", "_differing", "_found", "_only", "_unsettled")
+    __slots__ = ("_apart", "_differing", "_found", "_taking", "_unsettled", "only")
 
     def __init__(self, unsettled: ByOperator[frozenset[str]]) -> None:
         self._unsettled = unsettled
         self._found: dict[Settings, Operator] = {}
         self._apart: list[Settings] = []  # by which operators are told apart now
         self._differing: frozenset[int] = frozenset()
-        self._only: Operator | None = None
+        # By a parameter, the place for those of its operators that take it.
+        self._taking: WeakTensorKeyDictionary | None = None
+        self.only: Operator | None = None
+
+    def taking(self, parameter: torch.Tensor) -> Place:
+        """Return the place for those operators that take a parameter, as long as that lives."""
+        if self._taking is None:
+            self._taking = WeakTensorKeyDictionary()
+        place: Place | None = self._taking.get(parameter)
+        if place is None:
+            place = self._taking[parameter] = Place(self._unsettled)
+        return place
 
     def get(self, settings: Settings) -> Operator | None:
         """Return the operator with these settings, None if it has not been met."""
         found = self._found.get(settings)
         if found is None and self._differing:
             found = self._found.get(self._masked(settings))
-        return self._only if found is None else found
+        return found
 
     def add(
         self, settings: Settings, names: Sequence[str], new: Callable[[], Operator]
@@ -79,9 +95,6 @@ class Place:
         if found is not None:  # another thread has come first
             return found
         operator = new()
-        if operator.opt_in:  # an update has other numbers in each step, and is still the same
-            self._only = operator
-            return operator
         if len(self._apart) >= APART:
             values = zip(*self._apart, self._masked(settings), strict=True)
             self._differing |= {i for i, one in enumerate(values) if len(set(one)) > 1}

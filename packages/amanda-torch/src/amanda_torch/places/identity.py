@@ -37,6 +37,7 @@ from amanda_torch.places.contexts import Contexts
 from amanda_torch.places.ownership import is_torch_internal, optimizer
 from amanda_torch.places.paths import innermost_module, is_module
 from amanda_torch.places.sources import source_of
+from amanda_torch.tensors.parameters import may_lead_to_parameter
 from amanda_torch.thread import CONTEXT
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 # without bound.
 _TURNS = 4096
 
+_NO_SETTINGS: tuple[Settings, Sequence[str]] = (), ()
+
 # Where in a calling context the call of the module itself is.
 _CALL = "the call", ()
 
@@ -67,9 +70,13 @@ class Identity:
 
     Attributes:
         contexts: the calling contexts of modules.
+
+    Args:
+        parameter_behind: see :meth:`amanda.Driver.parameter_behind`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parameter_behind: Callable[[Any], Any]) -> None:
+        self._parameter_behind = parameter_behind
         self.contexts = Contexts()
         self._codes = self.contexts.codes
         # Names of the settings that differ from one execution of an operator to the next.
@@ -88,8 +95,8 @@ class Identity:
 
         Args:
             target: what is called, which tells the form.
-            args: the arguments; those that are no tensors tell operators apart outside of modules,
-                where no turns are counted.
+            args: the arguments; parameters, and those that are no tensors, tell operators apart
+                outside of modules, where no turns are counted.
             kwargs: the same, by name.
             frame: what calls it.
             thread: the current thread's state.
@@ -208,27 +215,36 @@ class Identity:
                 operators.append(new())
             return operators[turn]
 
-    def _by_settings(
+    def _by_what_is_given(
         self,
         form: Form,
         way: Way,
         frame: FrameType,
-        outside: Context,
+        context: Context,
         settings: Settings,
         names: Sequence[str],
+        parameters: Sequence[torch.Tensor],
     ) -> Operator:
-        """Return the operator at a place outside of modules."""
+        """Return the operator at a place outside of modules, by settings and parameters."""
         address = form.key, way
-        place = outside.places.get(address)
+        place = context.places.get(address)
         if place is None:
             with self.contexts.lock:
-                outside.pin(frame, self._codes)
-                place = outside.places.setdefault(address, Place(self._differing))
-        operator = place.get(settings)
+                context.pin(frame, self._codes)
+                place = context.places.setdefault(address, Place(self._differing))
+        if place.only is not None:
+            return place.only
+        inner = place
+        for parameter in parameters:
+            with self.contexts.lock:
+                inner = inner.taking(parameter)
+        operator = inner.get(settings)
         if operator is None:
             with self.contexts.lock:
-                new = functools.partial(_new_operator, outside, form.type, frame)
-                operator = place.add(settings, names, new)
+                new = functools.partial(_new_operator, context, form.type, frame)
+                operator = inner.add(settings, names, new)
+            if operator.opt_in:
+                place.only = operator
         return operator
 
     def _turn_outside(
@@ -237,10 +253,15 @@ class Identity:
         """Return the operator that is executed outside of modules."""
         context, way = self._outside(frame, thread)
         visits = thread.visits
-        if visits is None and context is thread.outside:
-            given = form.signature.settings(args, kwargs, form.numeric)
-            if given is not None:
-                return Turn(self._by_settings(form, way, frame, context, *given), form)
+        if visits is None:
+            given = None
+            if context is thread.outside:
+                given = form.signature.settings(args, kwargs, form.numeric)
+            parameters = self._parameters((*args, *kwargs.values()) if kwargs else args)
+            if given is not None or parameters:
+                settings, names = given or _NO_SETTINGS
+                told = settings, names, parameters
+                return Turn(self._by_what_is_given(form, way, frame, context, *told), form)
         site = self._site(context, (form.key, way), frame)
         turn = 0
         if visits is not None:
@@ -248,6 +269,12 @@ class Identity:
             visits[site] = turn + 1
         new = functools.partial(_new_operator, context, form.type, frame)
         return Turn(self._at_turn(turn, site, new), form)
+
+    def _parameters(self, given: Sequence[Any]) -> list[torch.Tensor]:
+        """List the parameters behind arguments; none in lists, which updates of many are given."""
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        behind = [self._parameter_behind(it) for it in tensors if may_lead_to_parameter(it)]
+        return [parameter for parameter in behind if parameter is not None]
 
     # The module that code runs in
 

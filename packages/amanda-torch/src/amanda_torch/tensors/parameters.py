@@ -44,6 +44,16 @@ def is_parameter_itself(found: object) -> bool:
     return isinstance(found, torch.nn.Parameter)
 
 
+def may_lead_to_parameter(tensor: torch.Tensor) -> bool:
+    """Tell at a glance whether a tensor may be a parameter, or a read, cast or view of one."""
+    return (
+        type(tensor) is not torch.Tensor
+        or tensor.grad_fn is not None
+        or tensor._is_view()
+        or bool(_copies)
+    )
+
+
 def read_from(found: torch.Tensor | Node) -> Any:
     """Return what a tensor, or the result of an autograd node, was read, cast or viewed of."""
     node: Node | None
