@@ -75,6 +75,7 @@ KERNEL, KERNEL_3D = variable(3, 2, 4, 6), variable(2, 3, 1, 4, 6)
 GROUPED = variable(3, 3, 2, 6)
 DEPTHWISE, TRANSPOSED = variable(3, 3, 4, 2), variable(3, 3, 6, 4)
 MATRIX, MATRIX_OI = variable(4, 5), variable(5, 4)
+INT8 = tf.Variable(np.arange(-128, 112, 12, np.int8).reshape(5, 4))
 
 
 def conv(filters=KERNEL, strides=(1, 1, 1, 1), padding="SAME", **options):
@@ -192,6 +193,16 @@ CALLS = {
         numbers(3, 3),
     ),
     "BatchMatMulV2": ("MatMul", lambda x: tf.matmul(x, x, transpose_b=True), X),
+    "BatchMatMulV3 by a variable": (
+        "Gemm",
+        lambda x: RAW.BatchMatMulV3(x=x, y=MATRIX, Tout=tf.float32),
+        M,
+    ),
+    "BatchMatMulV3 of integers": (
+        "MatMulInteger",
+        lambda x: tf.matmul(x, INT8, transpose_b=True, output_type=tf.int32),
+        INTEGERS.astype(np.int8),
+    ),
     "BatchMatMulV2 by a variable": (
         "Gemm",
         lambda x: RAW.BatchMatMulV2(x=x, y=MATRIX, adj_x=False, adj_y=False),

@@ -102,6 +102,13 @@ CALLS = {
     "matmul by a parameter": ("Gemm", lambda: M @ weight(4, 5)),
     "mm by a parameter": ("Gemm", lambda: torch.mm(M, weight(4, 5))),
     "mm": ("MatMul", lambda: torch.mm(M, M.T.contiguous())),
+    "_int_mm": (
+        "MatMulInteger",
+        lambda: torch._int_mm(
+            torch.arange(-128, 128, dtype=torch.int8).view(32, 8).repeat(1, 2),
+            torch.arange(128, dtype=torch.int8).view(16, 8),
+        ),
+    ),
     "matmul": ("MatMul", lambda: torch.matmul(X3, numbers(7, 3))),
     "matmul with a vector": ("MatMul", lambda: torch.matmul(M, V)),
     "bmm": ("MatMul", lambda: torch.bmm(X1, numbers(2, 9, 3))),

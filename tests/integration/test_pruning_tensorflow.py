@@ -180,3 +180,13 @@ def test_a_table_that_shares_a_weight_is_not_pruned_unnoticed():
     with pytest.raises(amanda.UnsupportedError, match="another operator is given it otherwise"):
         tool.make_permanent([table])
     np.testing.assert_array_equal(table, DENSE)
+
+
+def test_weights_of_a_quantized_model_are_pruned():
+    weight = tf.Variable([[3, -1], [-128, 2], [0, 127]], dtype=tf.int8)
+    product = tf.function(lambda x: tf.matmul(x, weight, output_type=tf.int32))
+    tool, x = pruning.MagnitudePruning(0.5), tf.eye(3, dtype=tf.int8)
+    with amanda.apply(tool):
+        assert product(x).numpy().tolist() == [[3, 0], [-128, 0], [0, 127]]
+    tool.make_permanent([weight])
+    assert weight.numpy().tolist() == [[3, 0], [-128, 0], [0, 127]]

@@ -32,11 +32,13 @@ class Whole(NamedTuple):
 Factors = dict[str, Factor]
 
 _RECURRENT = {"X": Factor(), "W": Factor(channel=-2), "R": Factor(channel=-2)}
+_MATRICES = {"A": Factor(channel=-2, summed=-1), "B": Factor(channel=-1, summed=-2)}
 PRODUCTS: dict[str, Factors] = {
     "Conv": {"X": Factor(), "W": Factor(channel=0)},
     "ConvTranspose": {"X": Factor(), "W": Factor(channel=1)},
     "Gemm": {"A": Factor(channel=0, summed=-1), "B": Factor(channel=0)},
-    "MatMul": {"A": Factor(channel=-2, summed=-1), "B": Factor(channel=-1, summed=-2)},
+    "MatMul": _MATRICES,
+    "MatMulInteger": _MATRICES,
     "Einsum": {"Inputs": Factor()},
     "Attention": {"Q": Factor(summed=-1), "K": Factor(summed=-1), "V": Factor(summed=-2)},
     "LSTM": _RECURRENT,

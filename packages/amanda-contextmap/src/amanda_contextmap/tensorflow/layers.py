@@ -29,30 +29,39 @@ def _product(a: str, b: str, transposed_a: str, transposed_b: str) -> tuple[Rule
     transposed already.
     """
 
+    def keeping(op: Native) -> bool:
+        """Tell whether the product has the type of its operands."""
+        return {op.dtype(b), op.get("Tout", op.dtype(b))} == {op.dtype(a)}
+
     def linear(op: Native) -> bool:
-        return op.is_parameter(b) and op.rank(b) == 2 and not op.value(transposed_a)
+        return keeping(op) and op.is_parameter(b) and op.rank(b) == 2 and not op.value(transposed_a)
 
     def real(op: Native) -> bool:
-        return "complex" not in op.dtype(a)
+        return keeping(op) and "complex" not in op.dtype(a)
+
+    def widening(op: Native) -> bool:
+        """Tell whether it sums up products of integers of 8 bits, as quantized models do."""
+        return op.get("Tout") == "int32" and {op.dtype(a), op.dtype(b)} <= {"int8", "uint8"}
 
     def as_flagged(flag: str, turned: bool) -> Callable[[Native], Layout | None]:
         return lambda op: MATRIX if bool(op.value(flag)) is turned else None
 
-    roles = f"A={a} B={b}"
+    roles, ignores = f"A={a} B={b}", "Ta Tb"  # types are those of the operands
+    untransposed: dict[str, Any] = {
+        "A": as_flagged(transposed_a, True),
+        "B": as_flagged(transposed_b, True),
+    }
     return (
+        rule("MatMulInteger", roles, when=widening, layouts=untransposed, ignores=ignores),
         rule(
             "Gemm",
             roles,
             when=linear,
             layouts={"B": as_flagged(transposed_b, False)},  # (in, out) seen as (out, in)
+            ignores=ignores,
             **_GEMM,
         ),
-        rule(
-            "MatMul",
-            roles,
-            when=real,
-            layouts={"A": as_flagged(transposed_a, True), "B": as_flagged(transposed_b, True)},
-        ),
+        rule("MatMul", roles, when=real, layouts=untransposed, ignores=ignores),
     )
 
 

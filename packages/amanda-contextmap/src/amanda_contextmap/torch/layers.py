@@ -45,6 +45,7 @@ _LINEAR: dict[str, Rule | tuple[Rule, ...]] = {
     "matmul": _product("self", "other"),
     "linalg_matmul": _product("self", "other"),
     "mm": _product("self", "mat2"),
+    "_int_mm": rule("MatMulInteger", "A=self B=mat2"),
     "bmm": rule("MatMul", "A=self B=mat2", when=_no_cast),
     "mv": rule("MatMul", "A=self B=vec"),
     "dot": rule("MatMul", "A=self B=tensor"),

@@ -69,8 +69,12 @@ class _Layout(NamedTuple):
         return cls([out, into, *rest], 1)
 
     def outputs_first(self, array: Array) -> Array:
-        """Return the operator's input as (outputs, inputs, ...)."""
-        turned = array.transpose(self.order)
+        """Return the operator's input as (outputs, inputs, ...).
+
+        Integers are widened: the least of 8 bits, -128, has no magnitude among them.
+        """
+        wide = array.astype(np.int64) if array.dtype.kind == "i" else array
+        turned = wide.transpose(self.order)
         outputs, rest = turned.shape[: self.outputs], turned.shape[self.outputs :]
         matrix: Array = turned.reshape(prod(outputs), *rest)
         return matrix
