@@ -282,3 +282,11 @@ class TestCampaign:
         with (tmp_path / "trials.csv").open(newline="") as file:
             lines = list(csv.DictReader(file))
         assert [line["outcome"] for line in lines] == [row.outcome for row in found.rows()]
+
+
+def test_faults_of_a_weight_that_a_table_shares_are_not_made_permanent_unnoticed():
+    table, tool = nn.Embedding(4, 3), Faults("weights", count=2, bits="sign")
+    with torch.no_grad(), amanda.apply(tool):
+        table(torch.tensor([0, 1])) @ table.weight.T
+    with pytest.raises(amanda.UnsupportedError, match="another operator is given it otherwise"):
+        tool.make_permanent(table)

@@ -17,7 +17,7 @@ from amanda_contextmap import products
 from amanda_tools.bits import NUMBERS, flipped, positions
 from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
-from amanda_tools.hidden import refuse_hidden
+from amanda_tools.hidden import refuse_hidden, show_lookups
 from amanda_tools.options import refuse_unused
 from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
@@ -170,6 +170,8 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         types = ops or list(products())  # what computes in a model: papers report faults of these
         register(self._analyze, ops=types, scopes=scopes)
         refuse_hidden(self, types, scopes)
+        if target == "weights":
+            show_lookups(self)
 
     def rows(self) -> list[Fault]:
         """Return the faults that were injected, the first 10,000 of them."""

@@ -1,11 +1,11 @@
-"""Some operators compute several steps as one, and so hide what a tool would change."""
+"""Some operators hide what a tool would change, and others share it unnoticed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import amanda
-from amanda_contextmap import wholes
+from amanda_contextmap import lookups, wholes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -37,3 +37,12 @@ def refuse_hidden(
             )
 
     tool.add_inst_for_op(refuse, ops=ways_out.keys() - set(types), scopes=scopes)
+
+
+def show_lookups(tool: amanda.Tool) -> None:
+    """Have ``make_permanent`` know of embeddings that share a weight that a tool changes.
+
+    Args:
+        tool: a tool that speaks ONNX, and does not change what is looked up.
+    """
+    tool.add_inst_for_op(lambda ctx: None, ops=lookups())

@@ -29,7 +29,11 @@ from amanda_torch.places.identity import Identity
 from amanda_torch.places.purposes import purpose
 from amanda_torch.profiler import TorchProfiler
 from amanda_torch.tensors import descriptions, values
-from amanda_torch.tensors.parameters import is_parameter_itself, read_from
+from amanda_torch.tensors.parameters import (
+    is_parameter_itself,
+    may_lead_to_parameter,
+    read_from,
+)
 from amanda_torch.tensors.permanent import StoredParameter
 from amanda_torch.tensors.substitutes import incompatible
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
@@ -87,7 +91,7 @@ class TorchDriver(amanda.Driver):
     xp = array_api_compat.torch
 
     def __init__(self) -> None:
-        self.identity = Identity(self.parameter_behind)
+        self.identity = Identity(self._parameter_given)
         self._interception = Interception(self.identity, self.parameter_behind)
         interception = self._interception
         self._patches = Patches(self.identity, interception.refresh, interception.serve_transforms)
@@ -170,6 +174,10 @@ class TorchDriver(amanda.Driver):
     def is_parameter_itself(self, found: Any) -> bool:
         """Tell whether something is an ``nn.Parameter``."""
         return is_parameter_itself(found)
+
+    def _parameter_given(self, tensor: torch.Tensor) -> Any:
+        """Return the parameter behind a tensor, which few of those that operators take have."""
+        return self.parameter_behind(tensor) if may_lead_to_parameter(tensor) else None
 
     def read_from(self, found: Any) -> Any:
         """Return what a tensor or an autograd node was read, cast or viewed of, as one of both."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import amanda
 import numpy as np
-from amanda_contextmap import lookups, products
+from amanda_contextmap import products
 
 from amanda_tools.computed_weights import ComputedWeights
-from amanda_tools.hidden import refuse_hidden
+from amanda_tools.hidden import refuse_hidden, show_lookups
 from amanda_tools.numbering import Numbering, part_of
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.layers import PrunedLayer, Sparsity, share
@@ -166,8 +166,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self._axes_of_outputs = types = _axes_of_outputs()
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         refuse_hidden(self, types, scopes)
-        # make_permanent is to know of embeddings that share what it prunes
-        self.add_inst_for_op(lambda ctx: None, ops=lookups())
+        show_lookups(self)
         if frozen:
             self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
 

@@ -7,10 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 import amanda
-from amanda_contextmap import lookups
 
 from amanda_tools.computed_weights import ComputedWeights
-from amanda_tools.hidden import refuse_hidden
+from amanda_tools.hidden import refuse_hidden, show_lookups
 from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
 from amanda_tools.quantization.copies import copied
@@ -63,8 +62,7 @@ class Quantizing(SavingScales, amanda.Tool):
         types = checked_types(ops)
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
-        # make_permanent is to know of embeddings that share what is quantized
-        self.add_inst_for_op(lambda ctx: None, ops=lookups())
+        show_lookups(self)
         refuse_hidden(self, types, scopes, "ignored", self._ignored)
 
     def on_exit(self) -> None:

@@ -37,7 +37,6 @@ from amanda_torch.places.contexts import Contexts
 from amanda_torch.places.ownership import is_torch_internal, optimizer
 from amanda_torch.places.paths import innermost_module, is_module
 from amanda_torch.places.sources import source_of
-from amanda_torch.tensors.parameters import may_lead_to_parameter
 from amanda_torch.thread import CONTEXT
 
 if TYPE_CHECKING:
@@ -72,10 +71,10 @@ class Identity:
         contexts: the calling contexts of modules.
 
     Args:
-        parameter_behind: see :meth:`amanda.Driver.parameter_behind`.
+        parameter_behind: returns the parameter that a tensor is, or a read, cast or view of.
     """
 
-    def __init__(self, parameter_behind: Callable[[Any], Any]) -> None:
+    def __init__(self, parameter_behind: Callable[[torch.Tensor], Any]) -> None:
         self._parameter_behind = parameter_behind
         self.contexts = Contexts()
         self._codes = self.contexts.codes
@@ -273,7 +272,7 @@ class Identity:
     def _parameters(self, given: Sequence[Any]) -> list[torch.Tensor]:
         """List the parameters behind arguments; none in lists, which updates of many are given."""
         tensors = [value for value in given if isinstance(value, torch.Tensor)]
-        behind = [self._parameter_behind(it) for it in tensors if may_lead_to_parameter(it)]
+        behind = map(self._parameter_behind, tensors)
         return [parameter for parameter in behind if parameter is not None]
 
     # The module that code runs in
