@@ -29,6 +29,9 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         _draw_from(1)
 
 
+gc.disable()  # what packages' conftest.py import is collected before all test modules
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Have the garbage collector pass over what test modules import.
@@ -37,7 +40,6 @@ def pytest_collection() -> Generator[None, object, object]:
     those that tests ask for included, would walk them again, which took most of the time; so would
     those while they are imported, which took a quarter of that.
     """
-    gc.disable()
     try:
         return (yield)
     finally:

@@ -206,10 +206,12 @@ _EXIT = os._exit  # which programs may replace
 if __name__ == "__main__":
     codes: list[int] = []
     atexit.register(_end, codes)  # before all others, so that it is called after them
+    gc.disable()  # it would look through what is imported time and again
     for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # so that no fork looks through it, at its end either
+    gc.enable()
     try:
         if (found := _serve(int(sys.argv[1]))) is not None:
             _run(*found)

@@ -215,7 +215,9 @@ def _ids_in_another_process(file: str, *names: str, hash_seed: str) -> dict[str,
         "spec = importlib.util.spec_from_file_location('adapter_module', sys.argv[1])\n"
         "module = importlib.util.module_from_spec(spec)\n"
         "sys.modules['adapter_module'] = module\n"
+        "gc.disable()\n"  # it would look through the framework time and again
         "spec.loader.exec_module(module)\n"
+        "gc.enable()\n"
         "ids = {}\n"
         "for name in sys.argv[2:]:\n"
         "    ids[name] = ids_of_a_perceptron(getattr(module, name)())\n"
