@@ -104,6 +104,8 @@ transform_entries: tuple[tuple[str, str], ...] = (
 )
 for _module, _entry in transform_entries:
     _find(f"{_module}.{_entry}")
+# What computes the tangent of a custom Function, by its jvp.
+BackwardCFunction: Any = _find("torch.autograd.function.BackwardCFunction", "apply_jvp")
 # Whether an operator has a kernel of its own on a dispatch key; running it by that of a key.
 has_kernel: Callable[[str, str], bool] = _find("torch._C._dispatch_has_kernel_for_dispatch_key")
 _find("torch.ops.aten.mul.Tensor._op_dk")

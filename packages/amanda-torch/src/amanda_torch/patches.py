@@ -17,6 +17,7 @@ from amanda.driving import in_routine
 from torch.compiler import is_dynamo_compiling
 
 from amanda_torch._internals import (
+    BackwardCFunction,
     Ops,
     engine_run_backward,
     forward_ad,
@@ -95,6 +96,7 @@ class Patches(driving.Patches):
             (torch.autograd, "_engine_run_backward", _run_backward),
             (torch.autograd, "_make_grads", unseen(make_grads)),
             (forward_ad, "make_dual", unseen(make_dual)),
+            (BackwardCFunction, "apply_jvp", unseen(BackwardCFunction.apply_jvp)),
             (forward_ad, "unpack_dual", unseen(forward_ad.unpack_dual)),
             *patches_of_functions(identity),
             *patches_of_checkpoints(identity),
