@@ -46,12 +46,12 @@ def is_parameter_itself(found: object) -> bool:
 
 def may_lead_to_parameter(tensor: torch.Tensor) -> bool:
     """Tell at a glance whether a tensor may be a parameter, or a read, cast or view of one."""
-    return (
-        type(tensor) is not torch.Tensor
-        or tensor.grad_fn is not None
-        or tensor._is_view()
-        or bool(_copies)
-    )
+    if type(tensor) is not torch.Tensor:
+        return True
+    node = tensor.grad_fn
+    if node is None:
+        return tensor._is_view() or bool(_copies)
+    return _READING.fullmatch(node.name()) is not None
 
 
 def read_from(found: torch.Tensor | Node) -> Any:
