@@ -6,6 +6,8 @@ import amanda
 import pytest
 import torch
 from amanda.testing.probes import Insert, Record, after, before, nothing, recorded, same, under
+from amanda_torch._internals import has_kernel
+from amanda_torch.thread import KEY_NAME
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.autograd.functional import jacobian
@@ -149,3 +151,28 @@ def test_a_scope_that_is_opened_within_a_transform():
 
     jvp(function, (X,), (X + 2,))
     assert tool.types == ["cos"]
+
+
+def test_scopes_that_use_transforms_one_after_the_other_share_their_kernels(monkeypatch):
+    made = []
+    implement = torch.library.Library.impl
+
+    def noting(library, name, *args, **options):
+        made.append(name)
+        return implement(library, name, *args, **options)
+
+    def step():
+        with amanda.apply(Record("sin")):
+            vmap(torch.sin)(X)
+
+    step()
+    monkeypatch.setattr(torch.library.Library, "impl", noting)
+    step()
+    assert made == []
+
+
+def test_what_nobody_wants_has_no_kernel_once_a_scope_used_no_transform():
+    for transforms, has_one in ((True, True), (False, True), (False, False)):
+        with amanda.apply(Record("sin")):
+            vmap(torch.sin)(X) if transforms else torch.sin(X)
+            assert has_kernel("aten::cosh", KEY_NAME) is has_one

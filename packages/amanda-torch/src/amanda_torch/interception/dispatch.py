@@ -54,7 +54,11 @@ class Interception:
         self._overloads: dict[str, list[str]] = {}
         self._types: frozenset[str] = frozenset()
         self._by_default: frozenset[str] = frozenset()
+        # Whether there are kernels for all since transforms are in use; what was wanted in scopes
+        # that used some the last time, which keep these kernels; and whether one was used in this.
         self._derives = False
+        self._transformed: set[frozenset[str] | None] = set()
+        self._transforms = False
         self._names: list[str] = []
         self._told: dict[str, tuple[str, ...]] = {}
         self._lock = threading.RLock()
@@ -71,8 +75,7 @@ class Interception:
         owner = local.thread.owner
         with self._lock:
             if engine is None:
-                self._engines.pop(owner, None)
-                self._derives = self._derives and bool(self._engines)
+                self._leave(owner)
                 return
             if engine.wanted is not None and (bad := engine.wanted & PLUMBING):
                 raise UnsupportedError(
@@ -80,12 +83,26 @@ class Interception:
                     "leave it out of ops=[...]"
                 )
             self._engines[owner] = engine
-            self._derives = self._derives or is_derived_here()
+            known = engine.wanted in self._transformed
+            self._derives = self._derives or known or is_derived_here()
             self.refresh()
 
+    def _leave(self, owner: tuple[int, int]) -> None:
+        engine = self._engines.pop(owner, None)
+        if engine is not None and not self._transforms:
+            self._transformed.discard(engine.wanted)
+        if not self._engines:
+            self._derives = self._transforms = False
+
     def serve_transforms(self) -> None:
-        """Have kernels for all, which tell what PyTorch derives from what the program calls."""
+        """Have kernels for all, which tell what PyTorch derives from what the program calls.
+
+        To make them takes longer than a step of a small model. They stay for the next scope whose
+        tools want the same, as long as such scopes use transforms.
+        """
         with self._lock:
+            self._transforms = True
+            self._transformed.update(engine.wanted for engine in self._engines.values())
             if not self._derives:
                 self._derives = True
                 self.refresh()
