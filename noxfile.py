@@ -172,7 +172,8 @@ def types(session: nox.Session) -> None:
     """The types of every package."""
     frameworks = tuple(FRAMEWORKS)
     install(session, "mypy", "onnx", packages=tuple(PACKAGES), frameworks=frameworks)
-    session.run("mypy", "--strict", *(f"{path}/src" for path in PACKAGES.values()))
+    sources = [f"{path}/src" for path in PACKAGES.values()]
+    session.run("mypy", "--strict", "--num-workers", "2", *sources)
 
 
 @nox.session
