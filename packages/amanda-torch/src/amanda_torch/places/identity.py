@@ -21,26 +21,18 @@ import torch
 from amanda.driving import ByOperator
 
 from amanda_torch._internals import count_function_modes
-from amanda_torch.frames import (
-    DEEPEST,
-    ENDS,
-    RESUMES,
-    ROLES,
-    SKIPPED,
-    call_sites,
-    continued,
-    first_argument,
-)
+from amanda_torch.frames import call_sites
 from amanda_torch.operators.settings import Place, attributes
 from amanda_torch.places.context import Context, Passage, Site, Turn
 from amanda_torch.places.contexts import Contexts
+from amanda_torch.places.outside import Outside
 from amanda_torch.places.ownership import is_torch_internal, optimizer
-from amanda_torch.places.paths import innermost_module, is_module
+from amanda_torch.places.paths import innermost_module
 from amanda_torch.places.sources import source_of
 from amanda_torch.thread import CONTEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import FrameType
 
     from amanda import Operator
@@ -78,6 +70,7 @@ class Identity:
         self._parameter_behind = parameter_behind
         self.contexts = Contexts()
         self._codes = self.contexts.codes
+        self._outside = Outside(self.contexts)
         # Names of the settings that differ from one execution of an operator to the next.
         self._differing: ByOperator[frozenset[str]] = ByOperator()
 
@@ -153,7 +146,7 @@ class Identity:
         """Return the module a frame runs in, and the call sites that lead from it to the frame."""
         self._codes.learn(frame)
         if thread.entered is None:
-            return self._outside(frame, thread)
+            return self._outside.reached(frame, thread)
         return self.context(thread.entered, thread), call_sites(frame, thread.origin)
 
     def settled(self, attrs: dict[str, Any], operator: Operator) -> Mapping[str, Any]:
@@ -250,7 +243,7 @@ class Identity:
         self, form: Form, args: Args, kwargs: Kwargs, frame: FrameType, thread: ThreadState
     ) -> Turn:
         """Return the operator that is executed outside of modules."""
-        context, way = self._outside(frame, thread)
+        context, way = self._outside.reached(frame, thread)
         visits = thread.visits
         if visits is None:
             given = None
@@ -307,7 +300,7 @@ class Identity:
 
         ``model.generate()`` calls parts of the model, which are to be named as parts of it.
         """
-        for owner in reversed(list(self._owners(frame, thread))):
+        for owner in reversed(list(self._outside.owners(frame, thread))):
             if owner is not module:
                 context = self.contexts.part_of(innermost_module(owner), module)
                 if context is not None:
@@ -315,79 +308,6 @@ class Identity:
         outside = thread.outside
         assert outside is not None
         return self.contexts.model(module, frame, outside)
-
-    def _outside(self, frame: FrameType, thread: ThreadState) -> tuple[Context, Way]:
-        """Return where code outside of module calls runs: in what a module is given to, if in any.
-
-        ``model.generate()`` is such code. The way ends there, or where the scope was opened.
-        """
-        outside = thread.outside
-        assert outside is not None
-        owner: tuple[_Module, FrameType, Way] | None = None
-        way: Way = ()
-        deep = 0
-        for caller, role in _frames_outside(frame, thread):
-            if role is RESUMES:
-                if owner is None or thread.resumed is not outside:
-                    assert thread.resumed is not None
-                    return thread.resumed, continued(way, thread.origin)
-                break
-            candidate = self._given(outside, caller)  # by which the code is learned
-            if deep < DEEPEST:
-                code = id(caller.f_code)
-                way = way, ROLES.get(code, code), caller.f_lasti
-                deep += 1
-            if candidate is not None:
-                owner = candidate, caller, way
-        if owner is None:
-            return outside, way
-        module, method, way = owner
-        return self.contexts.model(module, method, outside), way
-
-    def _owners(self, frame: FrameType, thread: ThreadState) -> Iterator[_Module]:
-        """List the modules that functions around a call from outside of modules are given first."""
-        outside = thread.outside
-        assert outside is not None
-        for caller, role in _frames_outside(frame, thread):
-            if role is RESUMES:
-                resumed = thread.resumed
-                owner = None if resumed is None or resumed.module is None else resumed.module()
-            else:
-                owner = self._given(outside, caller)
-            if owner is not None:
-                yield owner
-
-    def _given(self, outside: Context, frame: FrameType) -> _Module | None:
-        """Return the module that a function is given first, as methods are."""
-        takes = outside.methods.get(id(self._codes.first(frame.f_code)))
-        if takes is None:
-            self._codes.learn(frame)
-            code = self._codes.first(frame.f_code)
-            outside.pinned[id(code)] = code
-            takes = outside.methods[id(code)] = is_module(first_argument(frame))
-        if not takes:
-            return None
-        candidate = first_argument(frame)
-        return candidate if is_module(candidate) else None
-
-
-def _frames_outside(
-    frame: FrameType | None, thread: ThreadState
-) -> Iterator[tuple[FrameType, str | int | None]]:
-    """List the call sites outside of modules, innermost first, up to where the scope was opened.
-
-    Each comes with its role; the last one may be what recomputes a checkpoint.
-    """
-    while frame is not None:
-        code = frame.f_code
-        role = ROLES.get(id(code))
-        if role is ENDS:
-            return
-        if role is not SKIPPED:
-            yield frame, role
-        if role is RESUMES or code is thread.floor:
-            return
-        frame = frame.f_back
 
 
 def _new_operator(context: Context, type: str, frame: FrameType) -> Operator:
