@@ -2,8 +2,7 @@
 
 import numpy as np
 from amanda import Driver, Operator, TensorInfo, Tool
-from amanda._audience import Active
-from amanda._unmatched import Scope
+from amanda._threads.active import Active, Scope
 from amanda.driving import Engine, Execution
 
 

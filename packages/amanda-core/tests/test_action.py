@@ -2,7 +2,7 @@
 
 import pytest
 from amanda import ActionError, Operator, RoutineError, Tool
-from amanda._indices import checked_indices
+from amanda._contexts.indices import checked_indices
 from amanda.driving import Action, Point
 from hypothesis import given, settings
 from hypothesis import strategies as st

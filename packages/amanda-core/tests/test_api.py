@@ -81,9 +81,10 @@ def test_the_other_modules_are_private():
 
 def test_frameworks_are_named_where_drivers_are_installed_and_as_published_alone():
     frameworks = re.compile("torch|tensorflow|keras|jax|onnx", re.IGNORECASE)
-    sources = Path(amanda.__file__).parent.glob("*.py")
+    rooms = Path(amanda.__file__).parent.glob("**/*.py")
+    sources = [source for source in rooms if source.parent.name != "testing"]
     naming = {source.name for source in sources if frameworks.search(source.read_text("utf-8"))}
-    assert naming == {"_published.py", "_discovery.py"}
+    assert naming == {"published.py", "discovery.py"}
 
 
 def test_errors_are_named_as_users_import_them():

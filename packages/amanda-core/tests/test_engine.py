@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import amanda
 import pytest
 from amanda import Tool
-from amanda._unmatched import Scope
+from amanda._threads.active import Scope
 from amanda.driving import ByOperator, Selection
 from amanda.testing.packages import install
 from fake_backend import FakeDriver, Noting, engine, execution, operator

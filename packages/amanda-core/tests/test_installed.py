@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 from amanda import AmandaWarning
-from amanda._discovery import warn_once
+from amanda._drivers.discovery import warn_once
 from amanda.driving import entry_points_of
 from amanda.testing.packages import install
 

@@ -2,8 +2,8 @@
 
 import amanda
 import pytest
-from amanda._selection import select
-from amanda._vocabulary import check_sees
+from amanda._drivers.vocabulary import check_sees
+from amanda._plans.selection import select
 from amanda.testing.modules import AtModules
 from fake_backend import FakeDriver, Noting, engine, execution, operator
 

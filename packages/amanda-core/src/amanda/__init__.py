@@ -6,10 +6,10 @@ instrumentation routines before, after or instead of it; :func:`apply` makes too
 
 from amanda import driver as driver  # names that were published as modules
 from amanda import tool as tool
-from amanda._context import OpContext
-from amanda._discovery import register_driver, unregister_driver
-from amanda._driver import Driver, Parameter, TensorInfo
-from amanda._engine import clear_cache
+from amanda._contexts.context import OpContext
+from amanda._drivers.discovery import register_driver, unregister_driver
+from amanda._drivers.driver import Driver
+from amanda._drivers.tensors import Parameter, TensorInfo
 from amanda._errors import (
     ActionError,
     AmandaError,
@@ -22,10 +22,9 @@ from amanda._errors import (
     UnsupportedError,
     ValueUnavailableError,
 )
-from amanda._operator import Operator
-from amanda._places import Source
-from amanda._scope import (
-    apply,
+from amanda._operators.operator import Operator, Source
+from amanda._scopes.scope import apply
+from amanda._threads.switches import (
     cache_disabled,
     cache_enabled,
     disabled,
@@ -33,7 +32,8 @@ from amanda._scope import (
     is_cache_enabled,
     is_enabled,
 )
-from amanda._tool import Tool
+from amanda._tools.forgetting import clear_cache
+from amanda._tools.tool import Tool
 
 __version__ = "0.1.0"
 

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from amanda._operator import Operator
+    from amanda._operators.operator import Operator
 
 
 class AmandaError(Exception):

@@ -1,5 +1,5 @@
 """:class:`amanda.driving.Driver` was published here first; the name goes on working."""
 
-from amanda._driver import Driver
+from amanda._drivers.driver import Driver
 
 __all__ = ["Driver"]

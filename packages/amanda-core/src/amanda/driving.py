@@ -81,12 +81,11 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 :func:`frameworks` that have one, and what any package announces (:func:`entry_points_of`).
 """
 
-from amanda._action import Action, Point, name_of
-from amanda._analysis import Analysis, Layouts
-from amanda._call import Call, StagedCall
-from amanda._compiled import Alike, Held
-from amanda._context_map import Composite, ContextMap, Translation
-from amanda._discovery import (
+from amanda._contexts.action import Action
+from amanda._contexts.analysis import Analysis, Layouts
+from amanda._contexts.forward import NOTHING, Ask, Forward
+from amanda._drivers.compiled import Alike, Held
+from amanda._drivers.discovery import (
     Announcement,
     announced,
     entry_points_of,
@@ -96,32 +95,33 @@ from amanda._discovery import (
     register_driver,
     unregister_driver,
 )
-from amanda._driver import Driver, Parameter, TensorInfo
-from amanda._engine import Engine
-from amanda._forward import NOTHING, Ask, Forward
-from amanda._interception import ActiveEngine, OnImport, Patches
-from amanda._operator import ByOperator, Execution, Operator
-from amanda._permanent import Stored
-from amanda._places import (
+from amanda._drivers.driver import Driver
+from amanda._drivers.profiling import Kernel, Profiler
+from amanda._drivers.tensors import Parameter, Stored, TensorInfo
+from amanda._drivers.vocabulary import context_map
+from amanda._execution.call import Call, StagedCall
+from amanda._execution.interception import ActiveEngine, OnImport, Patches
+from amanda._execution.places import (
     Ids,
     Operators,
-    Source,
     calling_instructions,
     calling_source,
     is_program,
     numbered,
     places_of,
 )
-from amanda._plan import Plan
-from amanda._private_names import PrivateNames, versions_tested
-from amanda._producers import InputProducers, Producer, Producers
-from amanda._profiling import Kernel, Profiler
-from amanda._routine import in_routine
-from amanda._selection import Selection
-from amanda._subscription import Subscription, View
-from amanda._trees import leaves, tensors_in, with_tensors_in
-from amanda._unmatched import alike
-from amanda._vocabulary import context_map
+from amanda._execution.private_names import PrivateNames, versions_tested
+from amanda._operators.operator import ByOperator, Execution, Operator, Source
+from amanda._operators.points import Point, View
+from amanda._operators.producers import InputProducers, Producer, Producers
+from amanda._operators.spelling import alike
+from amanda._operators.trees import leaves, tensors_in, with_tensors_in
+from amanda._plans.context_map import Composite, ContextMap, Translation
+from amanda._plans.engine import Engine
+from amanda._plans.plan import Plan
+from amanda._plans.selection import Selection
+from amanda._threads.routine import in_routine, name_of
+from amanda._tools.subscription import Subscription
 
 __all__ = ["Action", "Call", "Driver", "Engine", "Execution", "Plan", "Point", "StagedCall", "View"]
 __all__ += ["ActiveEngine", "ByOperator", "Ids", "OnImport", "Operator", "Operators", "Patches"]

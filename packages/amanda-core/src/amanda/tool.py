@@ -1,6 +1,6 @@
 """``amanda.tool.apply`` is :func:`amanda.apply`, as in the published system."""
 
-from amanda._scope import apply, in_order
-from amanda._tool import Tool
+from amanda._scopes.scope import apply, in_order
+from amanda._tools.tool import Tool
 
 __all__ = ["Tool", "apply", "in_order"]

@@ -1,0 +1,1 @@
+"""What an analysis routine sees of an operator, and what it inserts."""

@@ -1,0 +1,148 @@
+"""What an analysis routine inserts is checked here, and taken by the analysis."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from amanda._contexts.action import Action
+from amanda._contexts.analysis import Analysis
+from amanda._contexts.forward import Ask
+from amanda._contexts.indices import Indices, checked_indices
+from amanda._errors import ActionError, UnsupportedError
+from amanda._operators.operator import Execution
+from amanda._operators.points import POINTS, Point, View
+from amanda._threads.routine import name_of, runs_later
+
+Routine: TypeAlias = Callable[..., Any]
+
+
+def insert(
+    analysis: Analysis,
+    point: Point,
+    routine: Routine,
+    indices: Indices,
+    kwargs: Mapping[str, Any],
+    pure: bool,
+    differentiable: bool = False,
+    asked: Mapping[str, Indices] = MappingProxyType({}),
+    original: bool = False,
+) -> None:
+    """Check what an analysis routine inserts, and have the analysis take it.
+
+    What is ``asked`` for of the forward side are indices too, by the kind of what they choose.
+    """
+    tool = analysis.tool
+    try:
+        chosen, asks = _checked(analysis, point, routine, indices, kwargs, asked)
+    except (ActionError, UnsupportedError) as error:
+        operator = analysis.execution.operator
+        where = f"{tool.name}: {name_of(routine)} at {point.value} of {operator.named}"
+        raise type(error)(f"{where}: {error}") from None
+    analysis.insert(
+        Action(point, routine, tool, chosen, kwargs, pure, differentiable, asks, original)
+    )
+
+
+def _checked(
+    analysis: Analysis,
+    point: Point,
+    routine: Routine,
+    indices: Indices,
+    kwargs: Mapping[str, Any],
+    asked: Mapping[str, Indices],
+) -> tuple[tuple[int, ...] | None, tuple[Ask, ...]]:
+    """Return the indices of the tensors that are chosen, None for all, and what is asked for.
+
+    Raises:
+        ActionError: an index, or an option of the routine, is none.
+        UnsupportedError: routines are not inserted at this point in such an analysis.
+    """
+    if not callable(routine):
+        raise ActionError("the routine is not callable")
+    if runs_later(routine):
+        raise ActionError(
+            "the routine is a generator or a coroutine, of which a call runs nothing; insert an "
+            "ordinary function"
+        )
+    if point not in POINTS[analysis.view]:
+        allowed = ", ".join(p.value for p in POINTS[analysis.view])
+        inserting = next(view for view, points in POINTS.items() if point in points)
+        raise UnsupportedError(
+            f"an analysis of {analysis.view.value} inserts at {allowed}; register the analysis "
+            f"routine with {_REGISTRATION[inserting]}"
+        )
+    option = _CHOOSES.get(point, "inputs")
+    chosen = checked_indices(indices, *_choices(analysis.execution, option), option)
+    _check_options(routine, kwargs, (option, *_OPTIONS))
+    asks: list[Ask] = []
+    for kind, wanted in asked.items():
+        count, names = _choices(analysis.execution, kind)
+        every = checked_indices(wanted, count, names, f"with_{kind}")
+        if every is None and count is None:
+            raise ActionError(f"with_{kind} has to list indices, {_NOT_YET}")
+        every = tuple(range(count or 0)) if every is None else every
+        asks += (Ask(kind, index) for index in every)  # type: ignore[arg-type]
+    return chosen, tuple(asks)
+
+
+def _check_options(routine: Routine, options: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Check that a routine takes the keyword arguments that an insertion passes on to it.
+
+    One whose signature Python cannot tell takes anything. What it does not take may be a
+    misspelling of the ``known`` options of the insertion itself.
+    """
+    if not options:
+        return
+    import difflib  # which takes long
+
+    try:
+        signature = inspect.signature(routine)
+    except (TypeError, ValueError):
+        return
+    for option in options:
+        try:
+            signature.bind_partial(**{option: None})
+        except TypeError:
+            if option in known:
+                raise ActionError(
+                    f"there is no {option!r} at this point, and the routine takes none"
+                ) from None
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ActionError(f"the routine takes no {option!r}{hint}") from None
+
+
+# What the indices of an insertion choose from, as its parameter is called; of the others: inputs.
+_CHOOSES = {
+    Point.AFTER_OP: "outputs",
+    Point.ON_GRAD_OUTPUTS: "outputs",
+    Point.BEFORE_BACKWARD_OP: "grad_outputs",
+    Point.REPLACE_BACKWARD_OP: "grad_outputs",
+    Point.AFTER_BACKWARD_OP: "grad_inputs",
+}
+_OPTIONS = ("pure", "differentiable", "original", "with_inputs", "with_given", "with_outputs")
+
+_REGISTRATION = {
+    View.FORWARD: "add_inst_for_op",
+    View.BACKWARD: "add_inst_for_op(backward=True)",
+    View.GRADIENT: "add_inst_for_gradient",
+    View.MODULE: "add_inst_for_module",
+}
+_NOT_YET = (
+    "since there are no outputs before it runs; or register the analysis routine with "
+    "require_outputs=True"
+)
+
+
+def _choices(execution: Execution, kind: str) -> tuple[int | None, Sequence[str]]:
+    """Return how many tensors of a kind there are, None while that is unknown, and their names."""
+    grads = execution.grad_inputs  # that a function tells are those of a gradient as a whole
+    tensors, names = {
+        "outputs": (execution.grad_outputs or execution.outputs, execution.output_names),
+        "grad_outputs": (execution.grad_outputs, ()),
+        "grad_inputs": (execution.inputs if callable(grads) else grads, ()),
+    }.get(kind, (execution.inputs, execution.input_names))
+    return None if tensors is None else len(tensors), names

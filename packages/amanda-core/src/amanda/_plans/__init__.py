@@ -1,0 +1,1 @@
+"""What is decided: who looks at an operator, and what is done there."""

@@ -1,0 +1,1 @@
+"""What a program opens and leaves: scopes of tools."""

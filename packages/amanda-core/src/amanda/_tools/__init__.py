@@ -1,0 +1,1 @@
+"""What a tool is, and what is done with it."""
