@@ -3,7 +3,7 @@
 import amanda
 import pytest
 from amanda import Tool
-from amanda._operators.globs import may_select_within, meant, selects
+from amanda._operators.names import may_select_within, meant, selects
 from fake_backend import engine, execution, operator
 from test_engine import Noting
 from test_selection import backend, warned  # noqa: F401

@@ -24,7 +24,7 @@ from amanda._errors import (
 )
 from amanda._operators.operator import Operator, Source
 from amanda._scopes.scope import apply
-from amanda._threads.switches import (
+from amanda._threads.active import (
     cache_disabled,
     cache_enabled,
     disabled,

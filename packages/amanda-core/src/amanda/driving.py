@@ -84,7 +84,6 @@ The rest tells what is installed: :func:`announced` drivers, those loaded (:func
 from amanda._contexts.action import Action
 from amanda._contexts.analysis import Analysis, Layouts
 from amanda._contexts.forward import NOTHING, Ask, Forward
-from amanda._drivers.compiled import Alike, Held
 from amanda._drivers.discovery import (
     Announcement,
     announced,
@@ -96,7 +95,7 @@ from amanda._drivers.discovery import (
     unregister_driver,
 )
 from amanda._drivers.driver import Driver
-from amanda._drivers.profiling import Kernel, Profiler
+from amanda._drivers.lent import Alike, Held, Kernel, Profiler
 from amanda._drivers.tensors import Parameter, Stored, TensorInfo
 from amanda._drivers.vocabulary import context_map
 from amanda._execution.call import Call, StagedCall
@@ -111,10 +110,10 @@ from amanda._execution.places import (
     places_of,
 )
 from amanda._execution.private_names import PrivateNames, versions_tested
+from amanda._operators.names import alike
 from amanda._operators.operator import ByOperator, Execution, Operator, Source
 from amanda._operators.points import Point, View
 from amanda._operators.producers import InputProducers, Producer, Producers
-from amanda._operators.spelling import alike
 from amanda._operators.trees import leaves, tensors_in, with_tensors_in
 from amanda._plans.context_map import Composite, ContextMap, Translation
 from amanda._plans.engine import Engine

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from amanda._contexts.action import Action
-    from amanda._drivers.compiled import Alike, Held
-    from amanda._drivers.profiling import Profiler
+    from amanda._drivers.lent import Alike, Held, Profiler
     from amanda._drivers.tensors import Parameter, Stored, TensorInfo
     from amanda._execution.interception import ActiveEngine
     from amanda._operators.operator import Execution, Operator

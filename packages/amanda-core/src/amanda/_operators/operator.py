@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from amanda._operators.globs import selects
+from amanda._operators.names import selects
 
 _T = TypeVar("_T")
 _serials = itertools.count()

@@ -29,9 +29,7 @@ class Audience:
         context_maps: those to the vocabularies that tools speak and the backend does not.
 
     Args:
-        driver: the backend's.
         subscriptions: those of the tools, in the order in which they decide.
-        active: the tools.
     """
 
     def __init__(

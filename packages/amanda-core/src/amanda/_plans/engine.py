@@ -118,14 +118,13 @@ class Engine(Audience):
 
     def backward_plan(self, execution: Execution) -> Plan:
         """Return the plan for a backward operator, which is analyzed at its first execution."""
-        plan = self.plan(execution.runs)
-        return self._asked(View.BACKWARD, execution) if plan is None else plan
+        return self.plan(execution.runs) or self._asked(View.BACKWARD, execution)
 
     def gradient_plan(self, execution: Execution) -> Plan:
         """Return the plan for the gradient of an operator as a whole, analyzed at its first
         backward."""
-        plan = self.known_gradient_plan(execution.operator)
-        return self._asked(View.GRADIENT, execution) if plan is None else plan
+        known = self.known_gradient_plan(execution.operator)
+        return known or self._asked(View.GRADIENT, execution)
 
     def complete(self, plan: Plan, execution: Execution) -> Plan:
         """Have the pending analyses of a plan decide, now that what they wait for is known.
@@ -316,5 +315,5 @@ class Engine(Audience):
         shown = analysis if translation is None else translation.analysis(analysis)
         context._ask(subscription.callback, shown)
         if subscription.view is View.FORWARD:
-            note(tool.uses, subscription, self.driver, execution, parameters, analysis.actions)
+            note(subscription, analysis)
         return tuple(analysis.actions)

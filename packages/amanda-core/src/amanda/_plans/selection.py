@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from amanda._drivers.driver import Driver
-from amanda._operators.globs import may_select_within, selects
+from amanda._operators.names import may_select_within, selects
 from amanda._operators.operator import Operator
 from amanda._operators.points import View
 from amanda._tools.subscription import Subscription

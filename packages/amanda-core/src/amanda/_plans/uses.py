@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amanda._contexts.action import Action
+from amanda._contexts.analysis import Analysis
 from amanda._contexts.forward import Forward
 from amanda._drivers.driver import Driver
 from amanda._drivers.tensors import Stored
 from amanda._errors import UnsupportedError
-from amanda._operators.operator import ByOperator, Execution, Operator
+from amanda._operators.operator import Operator
 from amanda._operators.points import Point
 from amanda._threads.routine import name_of
 from amanda._tools.permanent import Computed
@@ -79,19 +80,13 @@ class Use:
         return any(place is not None and id(place.source(model)) in sources for place in places)
 
 
-def note(
-    uses: ByOperator[Use],
-    subscription: Subscription,
-    driver: Driver,
-    execution: Execution,
-    parameters: Sequence[bool],
-    actions: Sequence[Action],
-) -> None:
+def note(subscription: Subscription, analysis: Analysis) -> None:
     """Keep what a tool decided about an operator, if that or its parameters may matter."""
+    uses, driver, execution = analysis.tool.uses, analysis.driver, analysis.execution
     operator = execution.operator
-    changing = [action for action in actions if not action.observes]
+    changing = [action for action in analysis.actions if not action.observes]
     if operator.serial not in uses:
-        found = enumerate(zip(execution.inputs, parameters, strict=True))
+        found = enumerate(zip(execution.inputs, analysis.parameters, strict=True))
         stored = {
             i: driver.stored(tensor)
             for i, (tensor, is_one) in found
@@ -99,6 +94,5 @@ def note(
         }
         if not changing and not stored:
             return
-        use = Use(operator.snapshot(), driver, len(execution.inputs), stored)
-        uses.keep(operator, use)
+        uses.keep(operator, Use(operator.snapshot(), driver, len(execution.inputs), stored))
     uses[operator.serial].decided[subscription] = changing

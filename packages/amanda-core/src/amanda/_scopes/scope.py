@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from amanda._contexts.context import OpContext
 from amanda._drivers.discovery import framework_watch, known_drivers
@@ -16,9 +16,8 @@ from amanda._operators.operator import ByOperator
 from amanda._operators.points import View
 from amanda._plans.engine import Engine
 from amanda._scopes.unmatched import warn_of_unmatched
-from amanda._threads.active import Active, Scope
+from amanda._threads.active import Active, Scope, State, refresh, switched
 from amanda._threads.block import Block
-from amanda._threads.switches import State, refresh, switched
 from amanda._tools.tool import Tool
 
 
@@ -56,12 +55,12 @@ def _applied(tools: Sequence[Tool]) -> Iterator[None]:
     process = os.getpid()
     scope = Scope()
     contexts: ByOperator[OpContext] = ByOperator()  # in use where it is outermost, or becomes that
-    owners: Mapping[Tool, Scope] = {}
+    own: list[Tool] = []  # those that it makes active, which no scope around it does
 
     def change(before: State) -> State:
-        nonlocal owners
         order = in_order(tools, before.tools)
         owners = {tool: before.active.owners.get(tool, scope) for tool in order}
+        own[:] = [tool for tool in order if owners[tool] is scope]
         active = Active(owners, scope, before.active.contexts if before.tools else contexts)
         engine_of = functools.cache(lambda driver: _engine(driver, order, active))
         return State(tuple(order), active, engine_of, before.enabled, before.caching)
@@ -71,7 +70,7 @@ def _applied(tools: Sequence[Tool]) -> Iterator[None]:
     def enter() -> None:
         for driver in [known for known in known_drivers() if known not in entered]:
             entered.add(driver)
-            for tool in (tool for tool, owner in owners.items() if owner is scope):
+            for tool in own:
                 tool.on_enter(driver)
 
     def imported() -> None:
@@ -85,16 +84,14 @@ def _applied(tools: Sequence[Tool]) -> Iterator[None]:
                 yield
         except BaseException as error:
             if not isinstance(error, (SystemExit, GeneratorExit)):
-                for tool, owner in owners.items():
-                    if owner is scope:
-                        tool.cut_short += (type(error).__name__,)
+                for tool in own:
+                    tool.cut_short += (type(error).__name__,)
             raise
         finally:
             scope.open = False
-            for tool, owner in owners.items():
-                if owner is scope and os.getpid() == process:  # a forked one leaves that to it
-                    leaving.callback(tool.on_exit)
-    warn_of_unmatched((t for t, owner in owners.items() if owner is scope), scope, known_drivers())
+            for tool in own if os.getpid() == process else ():  # a forked one leaves that to it
+                leaving.callback(tool.on_exit)
+    warn_of_unmatched(own, scope, known_drivers())
 
 
 def _engine(driver: Driver, tools: Iterable[Tool], active: Active) -> Engine | None:

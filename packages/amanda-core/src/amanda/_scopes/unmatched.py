@@ -10,9 +10,8 @@ from fnmatch import fnmatchcase
 from amanda._drivers.driver import Driver
 from amanda._drivers.vocabulary import context_map, is_understood, speaks_natively
 from amanda._errors import AmandaWarning
-from amanda._operators.globs import meant, selects
+from amanda._operators.names import alike, in_another_style, meant, selects
 from amanda._operators.points import View
-from amanda._operators.spelling import alike, in_another_style
 from amanda._threads.active import Scope
 from amanda._tools.subscription import Subscription
 from amanda._tools.tool import Tool

@@ -9,8 +9,8 @@ from amanda._drivers.driver import Driver
 from amanda._drivers.tensors import Stored
 from amanda._errors import AmandaError, UnsupportedError
 from amanda._operators.operator import Operator
+from amanda._threads.active import disabled
 from amanda._threads.routine import name_of
-from amanda._threads.switches import disabled
 
 if TYPE_CHECKING:
     from amanda._plans.uses import Use

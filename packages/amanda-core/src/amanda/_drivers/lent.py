@@ -1,9 +1,11 @@
-"""What a framework's own profiler records is told here by the operators that it belongs to."""
+"""A driver may lend to tools its framework's own profiler, and what compares compiled code."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from amanda._operators.operator import Operator
 
 if TYPE_CHECKING:
     from amanda._contexts.context import OpContext
@@ -43,3 +45,29 @@ class Profiler(Protocol):
 
     def stop(self) -> Sequence[Kernel]:
         """Stop recording, and return what was recorded of the operators that are watched."""
+
+
+class Held(NamedTuple):
+    """This tells how one run of compiled code compares with its operators, run one by one.
+
+    Attributes:
+        operator: the first operator whose result differs; the last one of all if none does.
+        operators: how many there are.
+        differs: whether one does.
+        direction: ``forward``, or ``backward`` where what differs are gradients.
+        dtype: of the tensors that were compared last.
+        expected: such a tensor as its operators give it one by one, as a NumPy array.
+        found: the same as the compiled code gives it.
+    """
+
+    operator: Operator
+    operators: int
+    differs: bool
+    direction: str
+    dtype: str
+    expected: Any
+    found: Any
+
+
+Alike = Callable[[Any, Any, str], bool]
+"""Whether an array is the one that is expected, given that, itself, and its type of data."""
