@@ -3,7 +3,7 @@
 import numpy as np
 from amanda import Driver, Operator, TensorInfo, Tool
 from amanda._threads.active import Active, Scope
-from amanda.driving import Engine, Execution
+from amanda.driving import ByOperator, Engine, Execution
 
 
 class FakeDriver(Driver):
@@ -51,5 +51,5 @@ def engine(*tools, driver=None, scope=None):
     """The engine for tools that a scope has made active."""
     scope = scope or Scope()
     subscriptions = [s for tool in tools for s in tool.subscriptions]
-    active = Active(dict.fromkeys(tools, scope), scope)
+    active = Active(dict.fromkeys(tools, scope), scope, ByOperator())
     return Engine(driver or FakeDriver(), subscriptions, active)

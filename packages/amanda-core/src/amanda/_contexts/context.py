@@ -48,6 +48,7 @@ class OpContext(PublishedMethods[TensorT]):
     """
 
     # fmt: off
+
     @overload
     def insert_before_op(
         self, routine: Routine, inputs: Indices = None, *,
@@ -72,23 +73,15 @@ class OpContext(PublishedMethods[TensorT]):
         with_inputs: Indices = (), with_given: Indices = (),
         pure: bool = False, differentiable: bool = False, *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def insert_before_op(  # type: ignore[misc]
-        self,
-        routine: Routine,
-        inputs: Indices = None,
-        *,
-        with_inputs: Indices = (),
-        with_given: Indices = (),
-        pure: bool = False,
-        differentiable: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, inputs: Indices = None, *,
+        with_inputs: Indices = (), with_given: Indices = (),
+        pure: bool = False, differentiable: bool = False, **kwargs: Any,
     ) -> None:
         """Run ``routine(*inputs, *asked, **kwargs)`` before each execution, to replace inputs."""
         asked = {"inputs": with_inputs, "given": with_given}
         insert(self._now, Point.BEFORE_OP, routine, inputs, kwargs, pure, differentiable, asked)
 
-    # fmt: off
     @overload
     def insert_after_op(
         self, routine: Routine, outputs: Indices = None, *,
@@ -113,23 +106,15 @@ class OpContext(PublishedMethods[TensorT]):
         with_inputs: Indices = (), with_given: Indices = (),
         pure: bool = False, differentiable: bool = False, *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def insert_after_op(  # type: ignore[misc]
-        self,
-        routine: Routine,
-        outputs: Indices = None,
-        *,
-        with_inputs: Indices = (),
-        with_given: Indices = (),
-        pure: bool = False,
-        differentiable: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, outputs: Indices = None, *,
+        with_inputs: Indices = (), with_given: Indices = (),
+        pure: bool = False, differentiable: bool = False, **kwargs: Any,
     ) -> None:
         """Run ``routine(*outputs, *asked, **kwargs)`` after each execution, to replace outputs."""
         asked = {"inputs": with_inputs, "given": with_given}
         insert(self._now, Point.AFTER_OP, routine, outputs, kwargs, pure, differentiable, asked)
 
-    # fmt: off
     @overload
     def replace_op(
         self, routine: Routine, inputs: Indices = None, *,
@@ -153,16 +138,9 @@ class OpContext(PublishedMethods[TensorT]):
         original: bool = False, pure: bool = False, differentiable: bool = False,
         *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def replace_op(  # type: ignore[misc]
-        self,
-        routine: Routine,
-        inputs: Indices = None,
-        *,
-        original: bool = False,
-        pure: bool = False,
-        differentiable: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, inputs: Indices = None, *,
+        original: bool = False, pure: bool = False, differentiable: bool = False, **kwargs: Any,
     ) -> None:
         """Run ``routine(*inputs, **kwargs)`` instead of the operator; it returns the outputs.
 
@@ -175,7 +153,6 @@ class OpContext(PublishedMethods[TensorT]):
         point = Point.REPLACE_OP
         insert(self._now, point, routine, inputs, kwargs, pure, differentiable, original=original)
 
-    # fmt: off
     @overload
     def insert_before_backward_op(
         self, routine: Routine, grad_outputs: Indices = None, *,
@@ -196,14 +173,12 @@ class OpContext(PublishedMethods[TensorT]):
         self, routine: Three[P], grad_outputs: Indices = None,
         pure: bool = False, *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def insert_before_backward_op(  # type: ignore[misc]
         self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_outputs, **kwargs)`` before each run of the backward operator."""
         insert(self._now, Point.BEFORE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
 
-    # fmt: off
     @overload
     def insert_after_backward_op(
         self, routine: Routine, grad_inputs: Indices = None, *,
@@ -224,14 +199,12 @@ class OpContext(PublishedMethods[TensorT]):
         self, routine: Three[P], grad_inputs: Indices = None,
         pure: bool = False, *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def insert_after_backward_op(  # type: ignore[misc]
         self, routine: Routine, grad_inputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Run ``routine(*grad_inputs, **kwargs)`` after each run of the backward operator."""
         insert(self._now, Point.AFTER_BACKWARD_OP, routine, grad_inputs, kwargs, pure)
 
-    # fmt: off
     @overload
     def replace_backward_op(
         self, routine: Routine, grad_outputs: Indices = None, *,
@@ -252,14 +225,12 @@ class OpContext(PublishedMethods[TensorT]):
         self, routine: Three[P], grad_outputs: Indices = None,
         pure: bool = False, *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def replace_backward_op(  # type: ignore[misc]
         self, routine: Routine, grad_outputs: Indices = None, *, pure: bool = False, **kwargs: Any
     ) -> None:
         """Have ``routine(*grad_outputs, **kwargs)`` give what the backward operator returns."""
         insert(self._now, Point.REPLACE_BACKWARD_OP, routine, grad_outputs, kwargs, pure)
 
-    # fmt: off
     @overload
     def insert_on_grad_outputs(
         self, routine: Routine, outputs: Indices = None, *,
@@ -284,23 +255,15 @@ class OpContext(PublishedMethods[TensorT]):
         with_inputs: Indices = (), with_given: Indices = (), with_outputs: Indices = (),
         pure: bool = False, *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def insert_on_grad_outputs(  # type: ignore[misc]
-        self,
-        routine: Routine,
-        outputs: Indices = None,
-        *,
-        with_inputs: Indices = (),
-        with_given: Indices = (),
-        with_outputs: Indices = (),
-        pure: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, outputs: Indices = None, *,
+        with_inputs: Indices = (), with_given: Indices = (), with_outputs: Indices = (),
+        pure: bool = False, **kwargs: Any,
     ) -> None:
         """Run ``routine(*grads, *asked, **kwargs)`` on the gradients of the operator's outputs."""
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}
         insert(self._now, Point.ON_GRAD_OUTPUTS, routine, outputs, kwargs, pure, asked=asked)
 
-    # fmt: off
     @overload
     def insert_on_grad_inputs(
         self, routine: Routine, inputs: Indices = None, *,
@@ -325,17 +288,10 @@ class OpContext(PublishedMethods[TensorT]):
         with_inputs: Indices = (), with_given: Indices = (), with_outputs: Indices = (),
         pure: bool = False, *args: P.args, **kwargs: P.kwargs,
     ) -> None: ...
-    # fmt: on
     def insert_on_grad_inputs(  # type: ignore[misc]
-        self,
-        routine: Routine,
-        inputs: Indices = None,
-        *,
-        with_inputs: Indices = (),
-        with_given: Indices = (),
-        with_outputs: Indices = (),
-        pure: bool = False,
-        **kwargs: Any,
+        self, routine: Routine, inputs: Indices = None, *,
+        with_inputs: Indices = (), with_given: Indices = (), with_outputs: Indices = (),
+        pure: bool = False, **kwargs: Any,
     ) -> None:
         """Run ``routine(*grads, *asked, **kwargs)`` on the operator's gradients of its inputs."""
         asked = {"inputs": with_inputs, "given": with_given, "outputs": with_outputs}

@@ -1,8 +1,4 @@
-"""A driver makes one framework's execution mode obey the tools.
-
-A driver reports to an :class:`amanda.driving.Engine` what runs, and carries out the plans that it
-answers with. How drivers are found is said in :mod:`amanda.driving`.
-"""
+"""A driver makes one framework's execution mode obey the tools."""
 
 from __future__ import annotations
 
@@ -166,18 +162,10 @@ class Driver(abc.ABC):
         return contextlib.nullcontext()
 
     def synchronize(self, device: str) -> None:  # noqa: B027
-        """Wait until a device has done all that it was given, if it runs beside the host.
-
-        Args:
-            device: as :meth:`describe` names it.
-        """
+        """Wait until a device that runs beside the host, as :meth:`describe` names it, is done."""
 
     def allocated(self, device: str) -> int | None:
-        """Tell how many bytes of an accelerator's memory tensors use; None for the host.
-
-        Args:
-            device: as :meth:`describe` names it.
-        """
+        """Tell how many bytes of an accelerator's memory tensors use; None for the host."""
         return None
 
     def gather(self, value: Any, timeout: float = 60) -> Sequence[Any] | None:

@@ -29,10 +29,9 @@ def calling_source(modules: Iterable[str]) -> Source | None:
             are not the program's, as those of Amanda and Python are not.
     """
     places = places_of(modules)
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_program(frame.f_code.co_filename, places):
-        frame = frame.f_back
-    return None if frame is None else Source(frame.f_code.co_filename, frame.f_lineno)
+    frame = _frames_to_program(sys._getframe(1), places)[-1]
+    file = frame.f_code.co_filename
+    return Source(file, frame.f_lineno) if is_program(file, places) else None
 
 
 def places_of(modules: Iterable[str]) -> tuple[str, ...]:
@@ -64,13 +63,17 @@ def calling_instructions(modules: Iterable[str]) -> tuple[tuple[CodeType, int], 
 
     The program's own is the last one, at the line that :func:`calling_source` tells.
     """
-    places = places_of(modules)
-    frame: FrameType = sys._getframe(1)
-    found = [(frame.f_code, frame.f_lasti)]
+    frames = _frames_to_program(sys._getframe(1), places_of(modules))
+    return tuple((frame.f_code, frame.f_lasti) for frame in frames)
+
+
+def _frames_to_program(frame: FrameType, places: tuple[str, ...]) -> list[FrameType]:
+    """List the frames that lead from the program's own, which is last, to one; all if none is."""
+    found = [frame]
     while frame.f_back is not None and not is_program(frame.f_code.co_filename, places):
         frame = frame.f_back
-        found.append((frame.f_code, frame.f_lasti))
-    return tuple(found)
+        found.append(frame)
+    return found
 
 
 class Ids:

@@ -36,7 +36,7 @@ def _cell_of(file: str) -> str | None:
     return None if cell is None else str(cell[1])
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, repr=False, kw_only=True)
 class Operator:
     """An operator is static, made by a driver the first time it meets that place in the model.
 

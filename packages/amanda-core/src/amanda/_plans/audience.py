@@ -116,14 +116,9 @@ class Audience:
         """Tell whether any of the tools is still active."""
         return self.active.scope.open or any(scope.open for scope in self._scopes)
 
-    def _saw(self, vocabulary: str, where: str, *types: str) -> None:
+    def _saw(self, vocabulary: str, where: str, *types: str, backward: bool = False) -> None:
         """Note, for each scope, what ran there and in which scope of the model."""
         for scope in self._scopes:
-            scope.seen.setdefault(vocabulary, set()).update(types)
-            scope.places.add(where)
-
-    def _saw_backward(self, where: str, *types: str) -> None:
-        """Note the same of a backward operator, of which the backend alone has types."""
-        for scope in self._scopes:
-            scope.gradients.setdefault(self.driver.vocabulary, set()).update(types)
+            seen = scope.gradients if backward else scope.seen
+            seen.setdefault(vocabulary, set()).update(types)
             scope.places.add(where)

@@ -184,13 +184,19 @@ class Engine(Audience):
         for engine in self._parts.values():
             engine.set_caching(caching)
 
-    def forget(self, tools: Iterable[Tool] | None = None) -> None:
-        """Forget what the given tools decided (all tools for None), so that they are asked anew."""
-        gone = None if tools is None else set(tools)
+    def forget(self, tool: Tool | None = None) -> None:
+        """Forget what a tool and those that depend on it decided, or all that was decided.
+
+        They are asked anew.
+        """
+        gone = {*self.active.owners} if tool is None else {tool}
+        for other in self.active.owners:  # dependencies come first
+            if not gone.isdisjoint(other.direct_dependencies()):
+                gone.add(other)
         with self._lock:
             for record in list(self.records.values()):
                 for subscription in list(record.decided):
-                    if gone is None or subscription.tool in gone:
+                    if subscription.tool in gone:
                         del record.decided[subscription]
             self._drop_plans()
 
@@ -211,7 +217,7 @@ class Engine(Audience):
             looking = self._looking(view, operator)
             if view is View.BACKWARD:
                 named = self.driver.backward_names(about.type)
-                self._saw_backward(operator.scope, *named)
+                self._saw(self.driver.vocabulary, operator.scope, *named, backward=True)
                 names = {operator.type, *named}
                 looking = [s for s in looking if s.types is None or not s.types.isdisjoint(names)]
             known = self._record(about).decided if self.caching else {}

@@ -12,14 +12,14 @@ from amanda._errors import ActionError
 from amanda._operators.operator import Operator
 from amanda._operators.points import POINTS, Point, View
 from amanda._operators.producers import InputProducers
-from amanda._plans.context_map import Translation
 from amanda._plans.selection import Selection
 from amanda._threads.routine import name_of
 from amanda._tools.subscription import Subscription
 from amanda._tools.tool import Tool
 
-if TYPE_CHECKING:  # which makes plans
-    from amanda._plans.engine import Engine
+if TYPE_CHECKING:
+    from amanda._plans.context_map import Translation  # which most programs need not import
+    from amanda._plans.engine import Engine  # which makes plans
 
 # What each subscription decided, in the order in which they decide.
 Decisions: TypeAlias = Mapping[Selection, tuple[Action, ...]]
@@ -81,7 +81,7 @@ class Plan:
         self.is_noop = not (run or self.pending or watched)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Record:
     """A record is what an engine knows of an operator, or backward operator, as long as that lives.
 

@@ -20,7 +20,7 @@ from amanda._tools.subscription import Subscription
 from amanda._tools.tool import Tool
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Use:
     """A use is what a tool saw of an operator's parameters, and what it makes of them.
 

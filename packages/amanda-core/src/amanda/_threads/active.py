@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amanda._drivers.discovery import known_drivers, leave_out, loaded_drivers
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from amanda._tools.tool import Tool
 
 
-@dataclass(slots=True, eq=False)
 class Scope:
     """A scope is one ``with amanda.apply(...)`` block; it is ``open`` until it is left.
 
@@ -32,16 +31,16 @@ class Scope:
     were called.
     """
 
-    open: bool = True
-    seen: dict[str, set[str]] = field(default_factory=dict)
-    gradients: dict[str, set[str]] = field(default_factory=dict)
-    places: set[str] = field(default_factory=set)
-    paths: set[str] = field(default_factory=set)
-    classes: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.open = True
+        self.seen: dict[str, set[str]] = {}
+        self.gradients: dict[str, set[str]] = {}
+        self.places: set[str] = set()
+        self.paths: set[str] = set()
+        self.classes: set[str] = set()
 
 
-@dataclass(slots=True, eq=False)
-class Active:
+class Active(NamedTuple):
     """These tools are active, with what their routines share.
 
     Attributes:
@@ -50,9 +49,9 @@ class Active:
         contexts: those of operators, shared by the engines of a scope and those within it.
     """
 
-    owners: Mapping[Tool, Scope] = field(default_factory=dict)
-    scope: Scope = field(default_factory=Scope)
-    contexts: ByOperator[OpContext] = field(default_factory=ByOperator)
+    owners: Mapping[Tool, Scope]
+    scope: Scope
+    contexts: ByOperator[OpContext]
 
 
 class State(NamedTuple):
@@ -66,7 +65,7 @@ class State(NamedTuple):
     """
 
     tools: tuple[Tool, ...] = ()
-    active: Active = Active()
+    active: Active = Active({}, Scope(), ByOperator())
     engine_of: Callable[[Driver], Engine | None] = lambda driver: None
     enabled: bool = True
     caching: bool = True
@@ -79,7 +78,7 @@ class State(NamedTuple):
         return engine if self.enabled else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False, repr=False)
 class _Layer:
     """A layer is a block that was entered: how it changes the state, and the state before it."""
 
@@ -149,7 +148,7 @@ def _put_on(change: Callable[[State], State]) -> _Layer:
 
 def _set_aside() -> Callable[[], None]:
     """Have no tool active, and return what undoes that."""
-    layer = _put_on(lambda state: State(active=Active(state.active.owners)))
+    layer = _put_on(lambda state: State(active=state.active))
     drivers = list(known_drivers())
     suspended: dict[Driver, Any] = {}
 

@@ -11,7 +11,7 @@ from amanda._errors import AmandaError
 from amanda._operators.operator import ByOperator
 from amanda._operators.points import View
 from amanda._threads.routine import runs_later
-from amanda._tools.forgetting import invalidate
+from amanda._tools.forgetting import engines
 from amanda._tools.permanent import make_permanent, run_on_parameters
 from amanda._tools.subscription import Analyze, Subscription
 
@@ -233,7 +233,8 @@ class Tool:
 
     def invalidate(self) -> None:
         """Have this tool's analysis routines run again, at the next execution of each operator."""
-        invalidate(self)
+        for engine in list(engines):
+            engine.forget(self)
 
     def restrict(self, ops: Iterable[str]) -> None:
         """Have it look at operators of these types alone, of those that it wants."""
@@ -266,13 +267,7 @@ class Tool:
         """Run the routines that :meth:`make_permanent` would, and leave the model as it is.
 
         A tool whose routines are given parameters alone looks at those of a model in this way
-        between its executions, each as the operator is given it.
-
-        Args:
-            model: as there.
-
-        Raises:
-            UnsupportedError: as there.
+        between its executions, each as the operator is given it. What is refused is as there.
         """
         run_on_parameters(self, model)
 
