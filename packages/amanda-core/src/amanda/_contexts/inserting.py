@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -34,32 +34,23 @@ def insert(
 
     What is ``asked`` for of the forward side are indices too, by the kind of what they choose.
     """
-    tool = analysis.tool
+    tool, execution = analysis.tool, analysis.execution
+    option = _CHOOSES.get(point, "inputs")
     try:
-        chosen, asks = _checked(analysis, point, routine, indices, kwargs, asked)
+        _check_routine(routine, point, analysis.view)
+        chosen = checked_indices(indices, *_choices(execution, option), option)
+        _check_options(routine, kwargs, (option, *_OPTIONS))
+        asks = tuple(_asks(execution, asked))
     except (ActionError, UnsupportedError) as error:
-        operator = analysis.execution.operator
-        where = f"{tool.name}: {name_of(routine)} at {point.value} of {operator.named}"
+        where = f"{tool.name}: {name_of(routine)} at {point.value} of {execution.operator.named}"
         raise type(error)(f"{where}: {error}") from None
     analysis.insert(
         Action(point, routine, tool, chosen, kwargs, pure, differentiable, asks, original)
     )
 
 
-def _checked(
-    analysis: Analysis,
-    point: Point,
-    routine: Routine,
-    indices: Indices,
-    kwargs: Mapping[str, Any],
-    asked: Mapping[str, Indices],
-) -> tuple[tuple[int, ...] | None, tuple[Ask, ...]]:
-    """Return the indices of the tensors that are chosen, None for all, and what is asked for.
-
-    Raises:
-        ActionError: an index, or an option of the routine, is none.
-        UnsupportedError: routines are not inserted at this point in such an analysis.
-    """
+def _check_routine(routine: Routine, point: Point, view: View) -> None:
+    """Check that it is a routine, and that an analysis of this view inserts at this point."""
     if not callable(routine):
         raise ActionError("the routine is not callable")
     if runs_later(routine):
@@ -67,25 +58,13 @@ def _checked(
             "the routine is a generator or a coroutine, of which a call runs nothing; insert an "
             "ordinary function"
         )
-    if point not in POINTS[analysis.view]:
-        allowed = ", ".join(p.value for p in POINTS[analysis.view])
+    if point not in POINTS[view]:
+        allowed = ", ".join(p.value for p in POINTS[view])
         inserting = next(view for view, points in POINTS.items() if point in points)
         raise UnsupportedError(
-            f"an analysis of {analysis.view.value} inserts at {allowed}; register the analysis "
-            f"routine with {_REGISTRATION[inserting]}"
+            f"an analysis of {view.value} inserts at {allowed}; register the analysis routine "
+            f"with {_REGISTRATION[inserting]}"
         )
-    option = _CHOOSES.get(point, "inputs")
-    chosen = checked_indices(indices, *_choices(analysis.execution, option), option)
-    _check_options(routine, kwargs, (option, *_OPTIONS))
-    asks: list[Ask] = []
-    for kind, wanted in asked.items():
-        count, names = _choices(analysis.execution, kind)
-        every = checked_indices(wanted, count, names, f"with_{kind}")
-        if every is None and count is None:
-            raise ActionError(f"with_{kind} has to list indices, {_NOT_YET}")
-        every = tuple(range(count or 0)) if every is None else every
-        asks += (Ask(kind, index) for index in every)  # type: ignore[arg-type]
-    return chosen, tuple(asks)
 
 
 def _check_options(routine: Routine, options: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -131,10 +110,20 @@ _REGISTRATION = {
     View.GRADIENT: "add_inst_for_gradient",
     View.MODULE: "add_inst_for_module",
 }
-_NOT_YET = (
-    "since there are no outputs before it runs; or register the analysis routine with "
-    "require_outputs=True"
-)
+
+
+def _asks(execution: Execution, asked: Mapping[str, Indices]) -> Iterator[Ask]:
+    """Give what is asked for of the forward side."""
+    for kind, wanted in asked.items():
+        count, names = _choices(execution, kind)
+        chosen = checked_indices(wanted, count, names, f"with_{kind}")
+        if chosen is None and count is None:
+            raise ActionError(
+                f"with_{kind} has to list indices, since there are no outputs before it runs; or "
+                "register the analysis routine with require_outputs=True"
+            )
+        for index in range(count or 0) if chosen is None else chosen:
+            yield Ask(kind, index)  # type: ignore[arg-type]
 
 
 def _choices(execution: Execution, kind: str) -> tuple[int | None, Sequence[str]]:

@@ -120,5 +120,5 @@ class Audience:
         """Note, for each scope, what ran there and in which scope of the model."""
         for scope in self._scopes:
             seen = scope.gradients if backward else scope.seen
-            seen.setdefault(vocabulary, set()).update(types)
+            seen[vocabulary].update(types)
             scope.places.add(where)

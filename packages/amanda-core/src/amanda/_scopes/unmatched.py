@@ -99,8 +99,7 @@ def _types(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[str, str
         wanted |= expected
         asked |= expected & set(map(spelled, tool.restricted_to or ()))
         vocabulary = driver.vocabulary if native else tool.vocabulary or ""
-        for found in (scope.seen, scope.gradients):
-            seen |= found.get(vocabulary, set())
+        seen |= scope.seen[vocabulary] | scope.gradients[vocabulary]
     others = frozenset(seen - wanted)
     missing = sorted(wanted - seen) if others else []
     if wanted & seen:
@@ -129,9 +128,8 @@ def _of_backward(tool: Tool, scope: Scope, drivers: Iterable[Driver]) -> dict[st
         if not speaks_natively(tool, driver):
             continue
         spelled = driver.canonical_type
-        ran |= scope.seen.get(driver.vocabulary, set())
-        ran |= set[str]().union(*(s.types(spelled) or () for s in backward))
-        known = scope.gradients.get(driver.vocabulary, set())
+        ran |= scope.seen[driver.vocabulary].union(*(s.types(spelled) or () for s in backward))
+        known = scope.gradients[driver.vocabulary]
         for type in _expected(tool, forward, spelled) if forward else ():
             if type in known or driver.is_backward_type(type):
                 found.add(type)

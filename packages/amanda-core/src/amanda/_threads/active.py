@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,8 +34,8 @@ class Scope:
 
     def __init__(self) -> None:
         self.open = True
-        self.seen: dict[str, set[str]] = {}
-        self.gradients: dict[str, set[str]] = {}
+        self.seen: defaultdict[str, set[str]] = defaultdict(set)
+        self.gradients: defaultdict[str, set[str]] = defaultdict(set)
         self.places: set[str] = set()
         self.paths: set[str] = set()
         self.classes: set[str] = set()
