@@ -8,12 +8,13 @@ that follow are one, and the settings that differ among them are shown to nobody
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import ValueUnavailableError
-from torch.utils.weak import WeakTensorKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,25 +55,43 @@ class Place:
         unsettled: keeps for operators the names of those settings that differ among executions.
     """
 
-    __slots__ = ("_apart", "_differing", "_found", "_taking", "_unsettled", "only")
+    __slots__ = (
+        "__weakref__",
+        "_apart",
+        "_differing",
+        "_found",
+        "_taking",
+        "_unsettled",
+        "only",
+    )
 
     def __init__(self, unsettled: ByOperator[frozenset[str]]) -> None:
         self._unsettled = unsettled
         self._found: dict[Settings, Operator] = {}
         self._apart: list[Settings] = []  # by which operators are told apart now
         self._differing: frozenset[int] = frozenset()
-        # By a parameter, the place for those of its operators that take it.
-        self._taking: WeakTensorKeyDictionary | None = None
+        # By a parameter's identity: it, and the place for those operators that take it. Weak keys
+        # of torch take 3 us to look up.
+        self._taking: dict[int, tuple[weakref.ref[torch.Tensor], Place]] = {}
         self.only: Operator | None = None
 
-    def taking(self, parameter: torch.Tensor) -> Place:
-        """Return the place for those operators that take a parameter, as long as that lives."""
-        if self._taking is None:
-            self._taking = WeakTensorKeyDictionary()
-        place: Place | None = self._taking.get(parameter)
-        if place is None:
-            place = self._taking[parameter] = Place(self._unsettled)
+    def taking(self, parameter: torch.Tensor) -> Place | None:
+        """Return the place for those operators that take a parameter, None if it was never met."""
+        known = self._taking.get(id(parameter))
+        return None if known is None or known[0]() is not parameter else known[1]
+
+    def add_taking(self, parameter: torch.Tensor) -> Place:
+        """Add the place for those operators that take a parameter, as long as that lives."""
+        place = self.taking(parameter)
+        if place is None:  # else another thread has come first
+            place, key = Place(self._unsettled), id(parameter)
+            gone = functools.partial(_forget, weakref.ref(self), key)
+            self._taking[key] = weakref.ref(parameter, gone), place
         return place
+
+    def forget(self, key: int) -> None:
+        """Forget the operators that take a parameter which is gone."""
+        self._taking.pop(key, None)
 
     def get(self, settings: Settings) -> Operator | None:
         """Return the operator with these settings, None if it has not been met."""
@@ -108,6 +127,11 @@ class Place:
 
     def _masked(self, settings: Settings) -> Settings:
         return tuple(_DIFFERS if i in self._differing else s for i, s in enumerate(settings))
+
+
+def _forget(place: weakref.ref[Place], key: int, _: object) -> None:
+    if (found := place()) is not None:
+        found.forget(key)
 
 
 class _Attributes(Mapping[str, Any]):

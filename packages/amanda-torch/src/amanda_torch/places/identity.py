@@ -228,8 +228,11 @@ class Identity:
             return place.only
         inner = place
         for parameter in parameters:
-            with self.contexts.lock:
-                inner = inner.taking(parameter)
+            taking = inner.taking(parameter)
+            if taking is None:
+                with self.contexts.lock:
+                    taking = inner.add_taking(parameter)
+            inner = taking
         operator = inner.get(settings)
         if operator is None:
             with self.contexts.lock:
@@ -264,9 +267,12 @@ class Identity:
 
     def _parameters(self, given: Sequence[Any]) -> list[torch.Tensor]:
         """List the parameters behind arguments; none in lists, which updates of many are given."""
-        tensors = [value for value in given if isinstance(value, torch.Tensor)]
-        behind = map(self._parameter_behind, tensors)
-        return [parameter for parameter in behind if parameter is not None]
+        behind = self._parameter_behind
+        return [
+            parameter
+            for value in given
+            if isinstance(value, torch.Tensor) and (parameter := behind(value)) is not None
+        ]
 
     # The module that code runs in
 
