@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import amanda
 import pytest
 import torch
 from amanda.testing.probes import Observe, after, before, recorded, replace, under
@@ -14,8 +15,6 @@ from torch.nn import functional
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import amanda
 
 V = torch.randn(3, 4)
 W = torch.randn(4, 4)
@@ -192,6 +191,33 @@ def test_a_parameter_from_outside_of_a_transform() -> None:
     tool = before("linear", lambda w: w * 2, inputs=[1])
     result = under(tool, lambda: grad(lambda x: functional.linear(x, weight).sum())(V))
     torch.testing.assert_close(result, torch.ones(3, 4) @ (2 * W))
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp"])
+def test_a_substitute_for_statistics_that_a_transform_captures_is_updated(transform: str) -> None:
+    """As outside of transforms, what training makes of the substitute is what the program has."""
+
+    def updated(run: Callable[[Callable[[Tensor], Tensor]], Any]) -> Tensor:
+        mean, var = torch.ones(4), torch.ones(4)
+        tool = before("batch_norm", lambda m: m * 3, inputs=["running_mean"])
+        norm = functional.batch_norm
+        under(tool, lambda: run(lambda x: norm(x, mean, var, training=True).square().sum()))
+        assert not mean.requires_grad
+        assert forward_ad._current_level < 0
+        return mean
+
+    runs = {"grad": lambda f: grad(f)(V), "jvp": lambda f: jvp(f, (V,), (T,))}
+    expected = 0.9 * 3 + 0.1 * V.mean(0)
+    torch.testing.assert_close(updated(runs[transform]), expected)
+
+
+def test_what_a_transform_cannot_take_is_not_blamed_on_a_tool_also_if_it_writes() -> None:
+    norm = nn.BatchNorm1d(4)
+    norm.num_batches_tracked = None
+    tool = before("batch_norm", lambda m: m * 3, inputs=["running_mean"])
+    with pytest.raises(RuntimeError, match="were not batched") as caught:
+        under(tool, lambda: vmap(norm)(V[None]))
+    assert not isinstance(caught.value, amanda.AmandaError)
 
 
 @pytest.mark.parametrize("randomness", ["same", "different"])

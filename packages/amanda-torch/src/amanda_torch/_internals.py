@@ -212,6 +212,8 @@ _find("torch._C.ScriptModule", "_get_method", "_method_names")
 # Whether a transform of torch.func has wrapped a tensor, and the tensor in it.
 is_wrapped: Callable[[Tensor], bool] = _find("torch._C._functorch.is_functorch_wrapped_tensor")
 unwrapped: Callable[[Tensor], Tensor] = _find("torch._C._functorch.get_unwrapped")
+# Whether it is of a batch that autograd makes by itself (is_grads_batched), whose graph is hidden.
+is_hidden_batch: Callable[[Tensor], bool] = _find("torch._C._functorch.is_legacy_batchedtensor")
 # Whether it is functionalize that has, and bringing what it has wrapped up to date.
 is_functional: Callable[[Tensor], bool] = _find("torch._is_functional_tensor")
 sync: Callable[[Tensor], None] = _find("torch._sync")

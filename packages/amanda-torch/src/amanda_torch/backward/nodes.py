@@ -9,6 +9,7 @@ import torch
 from amanda import AmandaWarning, UnsupportedError
 from amanda.driving import NOTHING
 
+from amanda_torch._internals import is_hidden_batch
 from amanda_torch.backward.later_passes import exchanged, flows
 from amanda_torch.backward.rows import in_rows, whole
 from amanda_torch.tensors.straight import is_ours, straight_through
@@ -167,6 +168,8 @@ class _Hooks:
                     (action,), grad_outputs, operator, incompatible_gradient, grad_inputs
                 ),
                 grads,
+                (action,),
+                operator,
             )
         grads = run_on_gradients(engine, plan.after, grads, self._backward_operator)
         return None if grads is grad_inputs else tuple(grads)
@@ -216,10 +219,12 @@ def run_on_gradients(
                 ]
         return passed if own is None else exchanged(grads, own, passed)
 
-    return _constant(run, grads)
+    return _constant(run, grads, actions, operator)
 
 
-def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
+def _constant(
+    run: Callable[[], Grads], grads: Grads, actions: Sequence[Action], operator: Operator
+) -> Grads:
     """Return what takes the place of gradients; it is not differentiated when they are."""
     if not torch.is_grad_enabled():  # nor are they, as in most passes
         return run()
@@ -227,12 +232,29 @@ def _constant(run: Callable[[], Grads], grads: Grads) -> Grads:
         passed = run()
     if passed is grads:
         return passed
+    _refuse_hidden(actions, operator, grads)
     both = [i for i, g in enumerate(grads) if g is not None and passed[i] is not None]
     bound = straight_through([grads[i] for i in both], [passed[i] for i in both])  # type: ignore[misc]
     result = list(passed)
     for i, tensor in zip(both, bound, strict=True):
         result[i] = tensor
     return result
+
+
+def _refuse_hidden(actions: Sequence[Action], operator: Operator, grads: Grads) -> None:
+    """Refuse substitutes for gradients of which nobody can reach the graph.
+
+    Raises:
+        UnsupportedError: some are whole batches that autograd has made by itself.
+    """
+    if any(grad is not None and is_hidden_batch(grad) for grad in grads):
+        tools = ", ".join(dict.fromkeys(type(action.tool).__name__ for action in actions))
+        raise UnsupportedError(
+            f"{operator.named}: {tools} substitutes a gradient in the backward pass of a batch "
+            "(vectorize=True or is_grads_batched=True) that is differentiated again "
+            "(create_graph=True), and no gradient can pass straight through that; leave out one "
+            "of the two, or use torch.func.jacrev"
+        )
 
 
 def is_active(engine: Engine) -> bool:

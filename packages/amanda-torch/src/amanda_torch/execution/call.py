@@ -118,7 +118,7 @@ class Call:
 
     def _refuses(self) -> bool:
         form = self.form
-        if not form.signature.repeatable or form.signature.out_tensors(self.kwargs):
+        if not form.signature.repeatable_on_copies or form.signature.out_tensors(self.kwargs):
             return False  # it is not to be run just to see
         copies = [tensor.detach().clone() for tensor in self.inputs()]
         args, kwargs = form.with_tensors(self.args, self.kwargs, copies)

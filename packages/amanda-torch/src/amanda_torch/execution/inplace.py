@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from amanda_torch._internals import active_saved_hooks, saved_hooks_allowed, share_memory
+from amanda_torch._internals import (
+    active_saved_hooks,
+    is_wrapped,
+    saved_hooks_allowed,
+    share_memory,
+    without_transforms,
+)
+from amanda_torch.execution.routines import unrecorded
 from amanda_torch.overrides import keeping_classes
+from amanda_torch.tensors.batches import innermost, layers
 from amanda_torch.tensors.straight import rebase
 
 if TYPE_CHECKING:
@@ -160,7 +168,7 @@ class Destinations(Nowhere):
         """Return the results of the operator, also if it returns nothing."""
         for tensor, substitute, copy in self._moved_state:
             if not torch.equal(substitute, copy):  # it has been written to
-                tensor.copy_(copy)
+                _write_state(tensor, copy)
         if self._signature.marks_dirty:
             place = {id(tensor): i for i, tensor in enumerate(arguments)}
             self._places = [place.get(id(output)) for output in outputs]
@@ -224,6 +232,17 @@ class _Saved:
                 f"version {self.tensor._version}; expected version {self.version} instead"
             )
         return self.tensor
+
+
+def _write_state(state: Tensor, value: Tensor) -> None:
+    """Write what an operator has made of state of the program, which has no gradient.
+
+    What a transform of ``torch.func`` captures is written to below it, as operators do.
+    """
+    batched = bool(layers(value, below_autograd=True))
+    captured = is_wrapped(value) and not (is_wrapped(state) or batched)
+    with without_transforms() if captured else _nothing:
+        unrecorded(state.copy_, innermost(value) if captured else value)
 
 
 def _misfit(value: Tensor, target: Tensor) -> str | None:

@@ -126,7 +126,7 @@ _plain: weakref.WeakKeyDictionary[type[torch.nn.Module], str] = weakref.WeakKeyD
 class _ModuleSignature(Signature):
     """This is how modules take their arguments; the module itself is the first one."""
 
-    repeatable = False
+    repeatable = repeatable_on_copies = False
     opaque = True
     returns_tensors = False
 

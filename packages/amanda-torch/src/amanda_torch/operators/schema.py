@@ -50,7 +50,8 @@ class OperatorSignature(Signature):
         changed = {a.name for a in written} | _UNDECLARED.intersection(self.names)
         draws = torch.Tag.nondeterministic_seeded in overload.tags
         # What an operator of another library does is not to be told from here.
-        self.repeatable = not (changed or draws) and overload.namespace == "aten"
+        self.repeatable_on_copies = not draws and overload.namespace == "aten"
+        self.repeatable = self.repeatable_on_copies and not changed
         self.reshapes = torch.Tag.inplace_view in overload.tags
         if schema.returns:  # else what is written and not returned is state (running means)
             returned = [r.alias_info.before_set for r in schema.returns if r.alias_info]

@@ -35,6 +35,7 @@ class Signature:
         is_view: whether what it returns shares memory with an argument that it does not write to.
         state: positions of arguments that it may write to besides, such as running means.
         repeatable: whether running it twice does no more than running it once.
+        repeatable_on_copies: whether that is so where the other run is on copies of its tensors.
         opaque: whether it is code of the program, which may write to anything that it is given.
 
     Args:
@@ -51,7 +52,7 @@ class Signature:
     reshapes = False
     marks_dirty = False
     is_view = False
-    repeatable = True
+    repeatable = repeatable_on_copies = True
     opaque = False
     returns: int | None = None
     returns_tensors = True
@@ -172,7 +173,7 @@ class FunctionSignature(Signature):
 
     writes = True
     marks_dirty = True
-    repeatable = False  # it is code of the program, which may do anything
+    repeatable = repeatable_on_copies = False  # it is code of the program, which may do anything
     opaque = True
 
     def __init__(self, function: Any) -> None:
