@@ -271,3 +271,15 @@ def test_a_table_that_is_looked_up_by_its_variable_is_refused_by_name():
         pytest.raises(amanda.UnsupportedError, match=r"write tf.gather\(tf.convert_to_tensor"),
     ):
         lookup(tf.constant([1, 2]))
+
+
+def test_a_model_that_multiplies_integers_already_is_said_to_be_left_alone():
+    weight = tf.Variable(np.ones((3, 2), np.int8))
+    product = tf.function(lambda x: tf.matmul(x, weight, output_type=tf.int32))
+    tool = Quantize(activations="dynamic")
+    with (
+        pytest.warns(amanda.AmandaWarning, match="Quantize leaves alone .*quantized before"),
+        amanda.apply(tool),
+    ):
+        product(tf.eye(3, dtype=tf.int8))
+    assert not tool.rows()

@@ -431,3 +431,18 @@ def test_an_option_out_of_range_is_an_error(options):
 def test_an_option_that_would_change_nothing_is_an_error(tool, options):
     with pytest.raises(ValueError, match=f"{next(iter(options))}=.* has no effect"):
         tool(**options)
+
+
+def test_a_model_that_multiplies_integers_already_is_said_once_to_be_left_alone():
+    weight = nn.Parameter(torch.ones(16, 8, dtype=torch.int8), requires_grad=False)
+    tool = Quantize(activations="dynamic")
+
+    def products():
+        for _ in range(2):
+            with amanda.apply(tool):
+                torch._int_mm(torch.ones(32, 16, dtype=torch.int8), weight)
+
+    with pytest.warns(amanda.AmandaWarning, match="Quantize leaves alone _int_mm.*before") as said:
+        products()
+    assert len(said) == 1
+    assert not tool.rows()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
-import amanda
+from amanda_tools.left_alone import LeftAlone
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    import amanda
 
 # Types of ONNX that have a weight wherever they stand, and what it is called. A product of matrices
 # has none: what it is given may all be activations, and none of it can be told for a weight.
@@ -20,10 +21,9 @@ _WEIGHTS: dict[str, Collection[str]] = {
     "LSTM": ("W", "R"),
     "RNN": ("W", "R"),
 }
-_NAMED = 5  # operators; of others there is the number
 
 
-class ComputedWeights:
+class ComputedWeights(LeftAlone):
     """This notes the operators whose weight is no parameter, for a tool that leaves them alone.
 
     Args:
@@ -32,10 +32,13 @@ class ComputedWeights:
     """
 
     def __init__(self, tool: amanda.Tool, option: str = "scopes") -> None:
-        self._tool = tool
-        self._option = option
-        self._found: dict[str, None] = {}
-        self._told = False
+        super().__init__(
+            tool,
+            "what is given there as the weight is no parameter, as where the model computes it of "
+            "others (weight_norm, spectral_norm, a parametrization, an adapter); make it one "
+            "ahead, by removing the parametrization or merging the adapter, or leave it out by "
+            f"{option}=",
+        )
 
     def note(self, ctx: amanda.OpContext) -> None:
         """Take note of the operator under analysis if it is one of them."""
@@ -44,21 +47,4 @@ class ComputedWeights:
             return
         given = (ctx.input_names[index].partition("[")[0] for index in ctx.parameters)
         if not any(name in roles for name in given):
-            self._found[ctx.op.id] = None
-
-    def warn(self) -> None:
-        """Warn of them, once for the tool."""
-        if self._told or not self._found:
-            return
-        self._told = True
-        names = list(self._found)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        warnings.warn(
-            f"{self._tool.name} leaves alone {', '.join(names[:_NAMED])}{more}: what is given "
-            "there as the weight is no parameter, as where the model computes it of others "
-            "(weight_norm, spectral_norm, a parametrization, an adapter); make it one ahead, by "
-            "removing the parametrization or merging the adapter, or leave it out by "
-            f"{self._option}=",
-            amanda.AmandaWarning,
-            stacklevel=3,
-        )
+            super().note(ctx)

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from amanda_contextmap import Factor, products
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import amanda
 
 
 # Tables of embeddings are no default: rows are looked up in them, and nothing is multiplied.
 _TABLES = {"Gather": {"data": Factor(channel=0)}}
+_FEW_BITS = tuple(f"int{bits}" for bits in range(1, 9))  # as names of types end, uint8 too
 
 
 class Operand(NamedTuple):
@@ -56,22 +57,40 @@ def operands_of(ctx: amanda.OpContext, ignored: Collection[str]) -> list[Operand
         ctx: of its analysis.
         ignored: globs of the scopes of operators that have none.
     """
-    if ctx.driver.purpose(ctx.op) != "model" or ctx.op.within(*ignored):
-        return []
-    factors, parameters = _factors()[ctx.op.type], ctx.parameters
+    parameters = ctx.parameters
     found = []
-    for index, (name, tensor) in enumerate(zip(ctx.input_names, ctx.inputs, strict=True)):
-        role = name.partition("[")[0]  # W[1] is W of the other direction
-        if role not in factors or tensor is None:
-            continue
-        info = ctx.describe(tensor)
+    for index, name, info, factor in _multiplied(ctx, ignored):
         if "float" not in info.dtype:
             continue
         is_weight = index in parameters
         has_axes = info.shape is not None and len(info.shape) > 1
-        channel, summed = factors[role] if has_axes else Factor()
+        channel, summed = factor if has_axes else Factor()
         found.append(Operand(index, name, is_weight, channel if is_weight else None, summed))
     return found
+
+
+def is_quantized(ctx: amanda.OpContext, ignored: Collection[str]) -> bool:
+    """Tell whether what an operator of the model multiplies are integers of a few bits already.
+
+    Args:
+        ctx: of its analysis.
+        ignored: globs of the scopes of operators that are left out.
+    """
+    dtypes = [info.dtype for _, _, info, _ in _multiplied(ctx, ignored)]
+    return bool(dtypes) and all(dtype.endswith(_FEW_BITS) for dtype in dtypes)
+
+
+def _multiplied(
+    ctx: amanda.OpContext, ignored: Collection[str]
+) -> Iterator[tuple[int, str, amanda.TensorInfo, Factor]]:
+    """List what an operator of the model multiplies: by position and name, and along which axes."""
+    if ctx.driver.purpose(ctx.op) != "model" or ctx.op.within(*ignored):
+        return
+    factors = _factors()[ctx.op.type]
+    for index, (name, tensor) in enumerate(zip(ctx.input_names, ctx.inputs, strict=True)):
+        role = name.partition("[")[0]  # W[1] is W of the other direction
+        if role in factors and tensor is not None:
+            yield index, name, ctx.describe(tensor), factors[role]
 
 
 @functools.cache

@@ -10,11 +10,17 @@ import amanda
 
 from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.hidden import refuse_hidden, show_lookups
+from amanda_tools.left_alone import LeftAlone
 from amanda_tools.numbering import Numbering
 from amanda_tools.place import Place
 from amanda_tools.quantization.copies import copied
 from amanda_tools.quantization.files import SavingScales
-from amanda_tools.quantization.operands import Operand, checked_types, operands_of
+from amanda_tools.quantization.operands import (
+    Operand,
+    checked_types,
+    is_quantized,
+    operands_of,
+)
 from amanda_tools.quantization.treatments import ByOwnRange, BySettings, Observed, axes_of_weight
 from amanda_tools.tables import table_of
 
@@ -59,6 +65,11 @@ class Quantizing(SavingScales, amanda.Tool):
         self._parameters = Numbering()
         self._frozen = False
         self._computed = ComputedWeights(self, "ignored") if weights else None
+        self._integers = LeftAlone(
+            self,
+            "what is multiplied there are integers of a few bits, as in a model that was quantized "
+            "before; run the model as it was ahead of that, or leave it out by ignored=",
+        )
         types = checked_types(ops)
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
@@ -66,8 +77,9 @@ class Quantizing(SavingScales, amanda.Tool):
         refuse_hidden(self, types, scopes, "ignored", self._ignored)
 
     def on_exit(self) -> None:
-        """Bring the file up to date, and warn of weights that are not quantized as such."""
+        """Bring the file up to date, and warn of what is not quantized."""
         super().on_exit()
+        self._integers.warn()
         if self._computed is not None:
             self._computed.warn()
 
@@ -102,6 +114,8 @@ class Quantizing(SavingScales, amanda.Tool):
         operands = operands_of(ctx, self._ignored)
         if operands and self._computed is not None:
             self._computed.note(ctx)
+        if is_quantized(ctx, self._ignored):
+            self._integers.note(ctx)
         for operand in operands:
             if not ctx.describe(ctx.inputs[operand.position]).is_dense:
                 raise amanda.UnsupportedError(
