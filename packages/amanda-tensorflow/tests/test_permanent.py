@@ -99,3 +99,43 @@ def test_what_is_no_model_is_named():
     under(tool, model)
     with pytest.raises(amanda.AmandaError, match="no parameter of this dict"):
         tool.make_permanent({"weight": model.weight})
+
+
+def test_what_a_lower_type_is_given_as_it_was_keeps_its_digits():
+    held = tf.Variable(W.T + 1 / 3)
+    run = tf.function(lambda: tf.matmul(tf.cast(X, tf.float16), tf.cast(held, tf.float16)))
+    before_it = held.numpy()
+    cut = before("MatMul", lambda w: w * tf.cast(w > 0, w.dtype), inputs=[1])
+    expected = under(cut, run)
+    cut.make_permanent([held])
+    np.testing.assert_array_equal(held.numpy(), np.where(before_it > 0, before_it, 0))
+    assert run().numpy().tobytes() == expected.numpy().tobytes()
+
+
+def test_where_it_is_refused_a_variable_has_the_digits_that_it_had():
+    held = tf.Variable(W.T + 1 / 3)
+    run = tf.function(lambda: tf.matmul(tf.cast(X, tf.float16), tf.cast(held, tf.float16)))
+    tool, before_it = before("MatMul", lambda w: w * 0.5, inputs=[1]), held.numpy()
+    tool.add_inst_for_op(lambda ctx: None, ops=["Cast"])
+    under(tool, run)
+    with pytest.raises(amanda.UnsupportedError, match="cannot hold"):
+        tool.make_permanent([held])
+    assert held.numpy().tobytes() == before_it.tobytes()
+
+
+def test_a_routine_may_return_arrays_and_variables_and_the_next_one_is_given_tensors():
+    held, kinds = tf.Variable(W.T), []
+    run = tf.function(lambda: tf.matmul(X, held))
+    tool = before("MatMul", lambda w: w.numpy() * np.float32(2), inputs=[1])
+    for routine in (lambda w: kinds.append(tf.is_tensor(w)), lambda w: tf.Variable(w * 2)):
+        tool.add_inst_for_op(
+            lambda ctx, routine=routine: ctx.insert_before_op(routine, inputs=[1]), ops=["MatMul"]
+        )
+    tool.add_inst_for_op(
+        lambda ctx: ctx.insert_before_op(lambda w: kinds.append(ctx.numpy(w).sum()), inputs=[1]),
+        ops=["MatMul"],
+    )
+    assert under(tool, run).numpy().tobytes() == (X @ W.T * 4).tobytes()
+    assert kinds == [True, (W * 4).sum()]
+    tool.make_permanent([held])
+    assert held.numpy().tobytes() == (W.T * 4).tobytes()

@@ -52,7 +52,19 @@ def test_nothing_is_said_where_names_tell(tmp_path, apart):
     assert not warned(loaded(tmp_path, function))
 
 
-def test_nothing_is_said_to_be_unseen_in_a_graph_that_was_noted():
+def scanned(x):
+    return tf.scan(lambda y, row: tf.sin(tf.squeeze(y, 0))[None] * row, x, tf.ones([1]))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, tf.sin(y) + y), [0, x])[1],
+        scanned,
+    ],
+    ids=["loop", "shapes_told_by_the_loop"],
+)
+def test_nothing_is_said_to_be_unseen_in_a_graph_that_was_noted(function):
     tool, whole = amanda.Tool(), amanda.Tool()
     tool.add_inst_for_op(lambda ctx: None, backward=True)
     whole.add_inst_for_gradient(lambda ctx: None)
@@ -61,7 +73,7 @@ def test_nothing_is_said_to_be_unseen_in_a_graph_that_was_noted():
     def step(x):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = tf.while_loop(lambda i, y: i < 2, lambda i, y: (i + 1, tf.sin(y) + y), [0, x])[1]
+            y = function(x)
         return tape.gradient(y, x)
 
     with warnings.catch_warnings():

@@ -143,6 +143,16 @@ def test_a_weight_that_is_cast_holds_what_its_type_can():
     assert torch.equal(found, expected)
 
 
+def test_a_weight_that_is_given_in_a_lower_type_keeps_the_digits_of_what_stays():
+    model = Own(lambda x, w: x @ w[1:].to(torch.float64).to(torch.bfloat16).t(), 4, 3)
+    held = model.weight.detach().clone()
+    cut = before("matmul", lambda w: w * (w > 0), inputs=[1])
+    expected, found = made_permanent(model, torch.ones(2, 3, dtype=torch.bfloat16), cut)
+    assert torch.equal(found, expected)
+    held[1:] = torch.where(held[1:] > 0, held[1:], 0)
+    assert torch.equal(model.weight.detach(), held)
+
+
 def test_a_weight_that_an_embedding_shares_cannot_be_replaced_for_the_head_alone():
     embedding, head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
     head.weight = embedding.weight

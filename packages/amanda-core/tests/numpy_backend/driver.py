@@ -21,7 +21,7 @@ from numpy_backend import framework
 from numpy_backend.framework import Grads, Kernel, Module, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from amanda import Operator
     from amanda.driving import Engine, Execution
@@ -73,8 +73,11 @@ class StoredArray(Stored):
     def read(self, model: Sequence[framework.Array]) -> Tensor:
         return Tensor(self.source(model).copy())
 
-    def write(self, model: Sequence[framework.Array], tensor: Tensor) -> None:
-        self.source(model)[...] = tensor.array
+    def write(self, model: Sequence[framework.Array], tensor: Tensor) -> Callable[[], object]:
+        held = self.source(model)
+        before = held.copy()
+        held[...] = tensor.array
+        return lambda: np.copyto(held, before)
 
 
 class NumpyDriver(Driver):

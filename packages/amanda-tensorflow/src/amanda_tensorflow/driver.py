@@ -21,7 +21,7 @@ from amanda_tensorflow.permanent import StoredVariable
 from amanda_tensorflow.profiler import TensorFlowProfiler
 from amanda_tensorflow.purposes import purpose
 from amanda_tensorflow.routines.host_threads import Waiting
-from amanda_tensorflow.routines.substitutes import incompatible_reason
+from amanda_tensorflow.routines.substitutes import as_tensor, incompatible_reason
 from amanda_tensorflow.running import errors, stashed
 from amanda_tensorflow.running.functions import Functions
 from amanda_tensorflow.running.held import HeldFunctions
@@ -152,6 +152,10 @@ class TensorFlowDriver(Driver):
     def incompatible_reason(self, original: Any, substitute: Any) -> str | None:
         """Tell why ``substitute`` cannot stand for ``original``; None if it can."""
         return incompatible_reason(original, substitute)
+
+    def as_tensor(self, substitute: Any) -> Any:
+        """Return a variable or array as a tensor."""
+        return as_tensor(substitute)
 
     def describe(self, tensor: Any) -> TensorInfo:
         """Tell shape, dtype, size and device of a tensor, as far as a symbolic one has them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import tensorflow as tf
 from amanda.driving import Parameter, TensorInfo
 
@@ -38,13 +37,8 @@ _VIEWS: dict[str, int | None] = {
 
 
 def describe(tensor: Any) -> TensorInfo:
-    """Tell shape, dtype, size and device of a tensor, as far as a symbolic one has them.
-
-    An array of NumPy is one too: a routine may have returned it to the next one.
-    """
+    """Tell shape, dtype, size and device of a tensor, as far as a symbolic one has them."""
     dtype = tf.as_dtype(tensor.dtype).base_dtype
-    if isinstance(tensor, (np.ndarray, np.generic)):
-        return _info(tf.TensorShape(tensor.shape), dtype, "CPU:0")
     return _info(tensor.shape, dtype, tensor.device.rpartition("device:")[2] or None)
 
 

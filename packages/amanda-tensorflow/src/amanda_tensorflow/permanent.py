@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from math import prod
@@ -17,7 +18,7 @@ from amanda_tensorflow.parameters import handle_of, is_parameter_itself, paramet
 from amanda_tensorflow.values import outside_of_graphs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     Array = np.ndarray[Any, Any]
 
@@ -105,19 +106,28 @@ class StoredVariable(Stored):
             UnsupportedError: it is not known how that comes from the variable.
         """
         held = self._held(model)
-        tensor = tf.constant(held.reshape(-1)[self._places(held.shape)])
+        return self._given(held, self._places(held.shape))
+
+    def _given(self, held: Array, places: Array) -> Any:
+        tensor = tf.constant(held.reshape(-1)[places])
         for dtype in self._types:
             tensor = tf.cast(tensor, dtype)
         return tensor
 
-    def write(self, model: Any, tensor: Any) -> None:
-        """Have the variable hold what the operator is to be given."""
+    def write(self, model: Any, tensor: Any) -> Callable[[], None]:
+        """Have the variable hold what the operator is to be given, where that is not so yet."""
         held = self._held(model)
+        places = self._places(held.shape)
+        changed = _bits(self._given(held, places)) != _bits(tensor)
         for dtype in self._types[::-1]:
             tensor = tf.cast(tensor, dtype)
         flat = held.reshape(-1).copy()
-        flat[self._places(held.shape)] = np.asarray(tensor)
-        variable, value = self._variable(model), flat.reshape(held.shape)
+        flat[places.reshape(-1)[changed]] = np.asarray(tensor).reshape(-1)[changed]
+        self._assign(model, flat.reshape(held.shape))
+        return functools.partial(self._assign, model, held)
+
+    def _assign(self, model: Any, value: Array) -> None:
+        variable = self._variable(model)
         if _is_session(model):  # its graph may be finalized, and assign() adds a node
             initializer = variable.initializer
             model.run(initializer, {initializer.inputs[1]: value})
@@ -164,6 +174,12 @@ class StoredVariable(Stored):
             if handle_of(variable) is source:
                 return variable
         return None
+
+
+def _bits(tensor: Any) -> Array:
+    """Return the bits of each element of a tensor, as one item, which may be compared."""
+    array = np.ascontiguousarray(tensor)
+    return array.reshape(-1).view(f"V{array.itemsize}")
 
 
 def _is_session(model: Any) -> bool:

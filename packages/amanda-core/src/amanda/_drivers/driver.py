@@ -98,6 +98,10 @@ class Driver(abc.ABC):
         the routine is differentiable, and may return any tensor.
         """
 
+    def as_tensor(self, substitute: Any) -> Any:
+        """Return what can stand for a tensor, such as an array, as one for the next routine."""
+        return substitute
+
     # Parameters: the driver tells one step, and core follows the way
 
     def is_parameter_itself(self, found: Any) -> bool:

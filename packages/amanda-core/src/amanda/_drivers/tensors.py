@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -68,8 +69,15 @@ class Stored(abc.ABC):
         """
 
     @abc.abstractmethod
-    def write(self, model: Any, tensor: Any) -> None:
-        """Have the parameter hold what :meth:`read` then gives again, as far as it can."""
+    def write(self, model: Any, tensor: Any) -> Callable[[], object]:
+        """Have the parameter hold what :meth:`read` then gives again, as far as it can.
+
+        Elements of which it gives that already stay as they are: where the operator is given them
+        in a lower type, the parameter keeps their digits.
+
+        Returns:
+            What has the parameter hold again what it did, when it is called.
+        """
 
     def places(self) -> Any:
         """Return, for each element that the operator is given, its place in the flat parameter.

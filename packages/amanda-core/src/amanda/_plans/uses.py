@@ -70,7 +70,9 @@ class Use:
         check = self.driver.incompatible_reason
         for action in actions:
             forward = Forward(inputs=tensors, given=given)
-            tensors = action.run(tensors, tensors, self.operator, check, forward)
+            found = action.run(tensors, tensors, self.operator, check, forward)
+            both = zip(tensors, found, strict=True)
+            tensors = [new if new is old else self.driver.as_tensor(new) for old, new in both]
         for index, place in places.items():
             yield Computed(self.operator, place, given[index], tensors[index])
 

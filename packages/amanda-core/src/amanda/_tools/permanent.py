@@ -66,13 +66,12 @@ def _written(tool: Tool, model: Any, driver: Driver, uses: Sequence[Use]) -> lis
     found += [computed for use in others for computed in use.computed(tool, model)]
     found = [computed for computed in found if id(computed.stored.source(model)) in sources]
     wanted = [_bits(driver, computed.tensor) for computed in found]
-    for computed in replaced:
-        computed.stored.write(model, computed.tensor)
+    undo = [computed.stored.write(model, computed.tensor) for computed in replaced]
     for computed, expected in zip(found, wanted, strict=True):
         if _bits(driver, computed.stored.read(model)) == expected:
             continue
-        for before in found:
-            before.stored.write(model, before.given)
+        for undo_one in reversed(undo):
+            undo_one()
         raise UnsupportedError(
             f"{tool.name}: a parameter of {computed.operator.named} cannot hold what the tool has "
             "that be given: another operator is given it otherwise, or it is given it in another "

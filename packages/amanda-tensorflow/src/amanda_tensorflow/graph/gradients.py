@@ -97,6 +97,9 @@ class Gradients:
         noted = {call.forward for call in self.calls}
         if unknown:
             for call, names in calls_by_name(graph, unknown):
+                # the body of a loop tells its gradient the shapes, and computes no gradient then
+                if all(operations[name].type in SHAPE_ALONE for name in names):
+                    continue
                 self.calls.append(call)
                 self.nodes_of[call] = names
                 self.of_node.update(dict.fromkeys(names, call))

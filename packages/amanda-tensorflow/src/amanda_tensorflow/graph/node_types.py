@@ -31,4 +31,9 @@ READING = frozenset(
     ]
 )
 # Of what they take they read the shape alone, which no routine changes.
-SHAPE_ALONE = frozenset(["OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"])
+SHAPE_ALONE = frozenset(
+    [
+        *("OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"),
+        *("TensorListElementShape", "TensorListLength"),
+    ]
+)

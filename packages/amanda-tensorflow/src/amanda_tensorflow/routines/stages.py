@@ -12,6 +12,7 @@ from amanda.driving import Forward, Point
 from amanda_tensorflow.graph.rows import State
 from amanda_tensorflow.routines.actions import call_action
 from amanda_tensorflow.routines.substitutes import (
+    as_tensor,
     incompatible_reason,
     incompatible_shape,
     is_replaceable,
@@ -234,7 +235,7 @@ class Stage:
                 like = [self._replaceable(*at) for at in enumerate(before)]
                 found = action.substituted(result, like, self.operator, _reason)
                 both = zip(before, like, found, strict=True)
-                after = [tensor if new is old else new for tensor, old, new in both]
+                after = [tensor if new is old else as_tensor(new) for tensor, old, new in both]
                 state.replace(before, after, action.whole)
         return [state.result(position) for position in self.results]
 

@@ -38,6 +38,11 @@ def incompatible_shape(expected: Any, substitute: Any) -> str | None:
     return f"returned a tensor of shape {given}, it has to be of shape {expected}"
 
 
+def as_tensor(substitute: Any) -> Any:
+    """Return a variable or array as a tensor, which is what routines are given."""
+    return substitute if isinstance(substitute, tf.Tensor) else tf.convert_to_tensor(substitute)
+
+
 def is_replaceable(dtype: Any) -> bool:
     """Tell whether tensors of a type may be replaced: they hold values, not references."""
     return dtype.as_datatype_enum not in _NO_VALUES and not dtype._is_ref_dtype

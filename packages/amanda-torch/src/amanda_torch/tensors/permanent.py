@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,8 @@ from amanda_torch.tensors.parameters import way_to
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from amanda_torch.tensors.views import View
@@ -55,14 +58,20 @@ class StoredParameter(Stored):
             source = source.flatten()[self._places(source)]
         return source.to(self._dtype, copy=True)
 
-    def write(self, model: Any, tensor: torch.Tensor) -> None:
-        """Have the parameter hold what the operator is to be given."""
+    def write(self, model: Any, tensor: torch.Tensor) -> Callable[[], object]:
+        """Have the parameter hold what the operator is to be given, where that is not so yet."""
         source = self._held()
-        if self._way:
+        before, places = source.clone(), self._places(source) if self._way else None
+        held = source if places is None else source.flatten()[places]
+        if tensor.dtype != source.dtype:
+            changed = (_bits(held.to(tensor.dtype)) != _bits(tensor)).any(-1)
+            tensor = torch.where(changed, tensor.to(source.dtype), held)
+        if places is not None:
             flat = source.flatten().clone()
-            flat[self._places(source)] = tensor.to(source.dtype)
+            flat[places] = tensor
             tensor = flat.view(source.shape)
         source.copy_(tensor)
+        return functools.partial(source.copy_, before)
 
     def places(self) -> np.ndarray[Any, Any] | None:
         """Return, for each element that the operator is given, its place in the flat parameter."""
@@ -91,3 +100,8 @@ class StoredParameter(Stored):
         for view in self._way or ():
             places = view.of(places)
         return places
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of each element of a tensor, which may be compared."""
+    return tensor.unsqueeze(-1).contiguous().view(torch.uint8)
