@@ -23,6 +23,9 @@ CALLS = {
     "bitwise_left_shift": lambda xp, a: xp.bitwise_left_shift(a(INTEGERS), a(INTEGERS)),
     "bitwise_right_shift": lambda xp, a: xp.bitwise_right_shift(a(INTEGERS), a(INTEGERS)),
     "clip": lambda xp, a: xp.clip(a(X), -0.5, 0.5),
+    "clip between arrays": lambda xp, a: xp.clip(a(X), a(SMALL), a(SMALL + 1)),
+    "clip of integers": lambda xp, a: xp.clip(a(INTEGERS), 2, 5),
+    "clip on one side": lambda xp, a: xp.clip(a(X), -0.5, None),
     "concat": lambda xp, a: xp.concat([a(X), a(X)], axis=1),
     "concat flattened": lambda xp, a: xp.concat([a(X), a(X)], axis=None),
     "cumulative_prod": lambda xp, a: xp.cumulative_prod(a(X), axis=1),
@@ -33,6 +36,7 @@ CALLS = {
     "maximum": lambda xp, a: xp.maximum(a(X), 0.0),
     "mean": lambda xp, a: xp.mean(a(X), axis=0),
     "moveaxis": lambda xp, a: xp.moveaxis(a(X[None]), (-1, 0), (0, 1)),
+    "moveaxis of one": lambda xp, a: xp.moveaxis(a(X[None]), -1, 1),
     "permute_dims": lambda xp, a: xp.permute_dims(a(X), (1, 0)),
     "pow": lambda xp, a: xp.pow(a(X), 2.0),
     "reshape": lambda xp, a: xp.reshape(a(X), (3, -1)),
@@ -53,3 +57,19 @@ def test_it_computes_what_numpy_does(call):
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
     if expected.dtype.kind == "f":
         assert found.dtype.as_numpy_dtype == expected.dtype
+
+
+def test_a_clip_by_numbers_is_two_operators_of_the_type_that_is_given():
+    graph = tf.function(lambda x: driver.xp.clip(x, 0, 0.5)).get_concrete_function(
+        tf.TensorSpec((None, 3), tf.bfloat16)
+    )
+    assert graph.output_dtypes == tf.bfloat16
+    types = [operation.type for operation in graph.graph.get_operations()]
+    assert sorted(set(types) - {"Const", "Placeholder", "Identity"}) == ["Maximum", "Minimum"]
+
+
+def test_axes_of_a_tensor_of_no_known_rank_are_moved():
+    moved = tf.function(
+        lambda x: driver.xp.moveaxis(x, -1, 0), input_signature=[tf.TensorSpec(None)]
+    )
+    np.testing.assert_array_equal(moved(X[None]), np.moveaxis(X[None], -1, 0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import tensorflow as tf
 
 if TYPE_CHECKING:
@@ -41,6 +42,19 @@ def astype(x: Any, dtype: Any) -> tf.Tensor:
     return tf.cast(x, dtype)
 
 
+def clip(x: Any, /, min: Any = None, max: Any = None) -> tf.Tensor:
+    """Return the array with what is beyond a bound put to it; None for no bound.
+
+    Bounds that are numbers need none of the shapes and data types that TensorFlow's NumPy works
+    out, which are eight operators more in a graph.
+    """
+    if isinstance(min, (int, float)) and isinstance(max, (int, float)):
+        x = tf.convert_to_tensor(x)
+        if x.dtype.is_floating:
+            return tf.clip_by_value(x, min, max)
+    return _numpy.clip(x, min, max)
+
+
 def concat(arrays: Sequence[Any], /, *, axis: int | None = 0) -> tf.Tensor:
     """Join arrays one after the other along an axis, flattened for None."""
     if axis is None:
@@ -56,6 +70,15 @@ def cumulative_prod(x: Any, /, *, axis: int = 0) -> tf.Tensor:
 def cumulative_sum(x: Any, /, *, axis: int = 0) -> tf.Tensor:
     """Return the sums of the elements up to each one along an axis."""
     return tf.math.cumsum(x, axis)
+
+
+def moveaxis(x: Any, source: Any, destination: Any, /) -> tf.Tensor:
+    """Return the array with some of its axes in other places."""
+    x = tf.convert_to_tensor(x)
+    if x.shape.rank is None:
+        return _numpy.moveaxis(x, source, destination)
+    numbered = numpy.empty(range(x.shape.rank))  # each axis has its number for a size
+    return tf.transpose(x, numpy.moveaxis(numbered, source, destination).shape)
 
 
 def searchsorted(x1: Any, x2: Any, /, *, side: str = "left") -> tf.Tensor:
