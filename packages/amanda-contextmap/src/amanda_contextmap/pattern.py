@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _OF_SHAPES = frozenset(["Rank", "Shape", "ShapeN", "Size"])  # they read no elem
 _TOLERANCE = 0.004  # that of bfloat16, in which a constant may have been rounded
 
 
+@dataclass(slots=True, eq=False)
 class Match:
     """A match is one way in which a form fits a graph.
 
@@ -44,21 +46,11 @@ class Match:
             the result where several have one of that name.
     """
 
-    __slots__ = ("constants", "parts", "result", "settings", "tensors")
-
-    def __init__(
-        self,
-        result: Place,
-        parts: tuple[str, ...] = (),
-        tensors: Mapping[str, Place] | None = None,
-        constants: Mapping[str, Any] | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.result = result
-        self.parts = parts
-        self.tensors: Mapping[str, Place] = tensors or {}
-        self.constants: Mapping[str, Any] = constants or {}
-        self.settings: Mapping[str, Any] = settings or {}
+    result: Place
+    parts: tuple[str, ...] = ()
+    tensors: Mapping[str, Place] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def attrs(self) -> Mapping[str, Any]:
@@ -67,22 +59,16 @@ class Match:
 
     def with_tensor(self, name: str, place: Place) -> Match:
         """Return the same with a tensor from outside."""
-        return Match(
-            self.result, self.parts, {**self.tensors, name: place}, self.constants, self.settings
-        )
+        return replace(self, tensors={**self.tensors, name: place})
 
     def with_constant(self, name: str, value: Any) -> Match:
         """Return the same with a constant."""
-        return Match(
-            self.result, self.parts, self.tensors, {**self.constants, name: value}, self.settings
-        )
+        return replace(self, constants={**self.constants, name: value})
 
     def with_part(self, name: str, settings: Mapping[str, Any]) -> Match:
         """Return the same with an operator that reads the ones before."""
         parts = (*(part for part in self.parts if part != name), name)
-        return Match(
-            self.result, parts, self.tensors, self.constants, {**self.settings, **settings}
-        )
+        return replace(self, parts=parts, settings={**self.settings, **settings})
 
 
 class Pattern:
@@ -134,7 +120,7 @@ def _with_constants(match: Match, graph: Graph) -> Match:
             parts.insert(0, name)
             if graph.type(name) not in _OF_SHAPES:
                 waiting += graph.inputs(name)
-    return Match(match.result, tuple(parts), match.tensors, match.constants, match.settings)
+    return replace(match, parts=tuple(parts))
 
 
 def _closed(match: Match, graph: Graph) -> bool:

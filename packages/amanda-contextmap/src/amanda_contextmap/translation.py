@@ -68,8 +68,6 @@ class TranslatedAnalysis(Analysis):
     Its backward operators are gradients as a whole: ``ConvGrad`` has the roles of ``Conv``.
     """
 
-    __slots__ = ("_native", "_translation")
-
     def __init__(self, native: Analysis, translation: Translation) -> None:
         super().__init__(
             native.driver,

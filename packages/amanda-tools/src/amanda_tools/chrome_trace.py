@@ -13,6 +13,7 @@ import json
 import os
 import threading
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amanda_tools.interrupts import uninterrupted
@@ -221,27 +222,23 @@ class _Arrows:
         return ()
 
 
+@dataclass(slots=True, eq=False)
 class _Begun:
     """This is where a forward execution began, with the backward operators that have run for it."""
 
-    __slots__ = ("at", "done", "row")
-
-    def __init__(self, at: float, row: int) -> None:
-        self.at = at
-        self.row = row
-        self.done: tuple[str, ...] = ()
+    at: float
+    row: int
+    done: tuple[str, ...] = ()
 
 
+@dataclass(slots=True, eq=False)
 class _Module:
     """This module is running; its time is that from its first operator to its last."""
 
-    __slots__ = ("end", "events", "name", "start")
-
-    def __init__(self, name: str, start: int, end: int) -> None:
-        self.name = name
-        self.start = start
-        self.end = end
-        self.events: list[str] = []
+    name: str
+    start: int
+    end: int
+    events: list[str] = field(default_factory=list)
 
 
 class _Modules:

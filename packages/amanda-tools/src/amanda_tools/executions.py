@@ -32,8 +32,6 @@ class _Seen:
         device: the device beside the host that some are on, the first; None if there is none.
     """
 
-    __slots__ = ("device", "infos", "told")
-
     def __init__(self, driver: amanda.Driver, infos: list[amanda.TensorInfo | None]) -> None:
         self.infos = infos
         self.told = Tensors(

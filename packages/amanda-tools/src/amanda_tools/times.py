@@ -19,8 +19,6 @@ class Times:
     are added up many at a time.
     """
 
-    __slots__ = ("_count", "_latest", "_least", "_most", "_new", "_total")
-
     def __init__(self) -> None:
         self._count = 0
         self._total = 0

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import threading
 import weakref
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch.compiler import is_dynamo_compiling
@@ -46,10 +47,13 @@ CONTEXT = 3
 """Where in ``Entered`` the calling context is."""
 
 
+@dataclass(slots=True, eq=False)
 class ThreadState:
     """This holds the state of one thread.
 
     Attributes:
+        around: what this thread was at when a routine opened a scope of its own; None outside
+            of such scopes.
         engine: the tools that see the operators that run now, None for none.
         active: the active tools; inside an operator, not all of them see what runs.
         entered: the innermost call of a module, None outside of modules.
@@ -60,8 +64,6 @@ class ThreadState:
         resumed: the calling context of the checkpoint that is being recomputed.
         origin: the call sites that lead from there to the checkpoint.
         resuming: the arguments of the operator that is about to go on past our kernel.
-        around: what this thread was at when a routine opened a scope of its own; None outside
-            of such scopes.
         script_optimizes: whether TorchScript optimized what it runs before tools were active;
             None when none are.
         scripts: what was called of TorchScript since then.
@@ -77,48 +79,25 @@ class ThreadState:
             threads do neither.
     """
 
-    __slots__ = (
-        "active",
-        "around",
-        "began",
-        "capturing",
-        "derived",
-        "engine",
-        "entered",
-        "floor",
-        "known",
-        "origin",
-        "outside",
-        "overrides",
-        "raised",
-        "resumed",
-        "resuming",
-        "script_optimizes",
-        "scripts",
-        "session",
-        "visits",
-    )
-
-    def __init__(self, around: ThreadState | None = None) -> None:
-        self.around = around
-        self.engine: Engine | None = None
-        self.active: Engine | None = None
-        self.entered: Entered | None = None
-        self.visits: dict[Site, int] | None = None
-        self.session: Callable[[], ByOperator[Any] | None] = lambda: None
-        self.outside: Context | None = None
-        self.floor: CodeType | None = None
-        self.resumed: Context | None = None
-        self.origin: Way = ()
-        self.resuming: tuple[Args, Kwargs] = (), {}
-        self.script_optimizes: bool | None = None
-        self.capturing = False
-        self.derived: str | None = None
-        self.raised: list[AmandaError] | None = None
-        self.scripts: weakref.WeakSet[Any] = weakref.WeakSet()
-        self.overrides: Any = None
-        self.began = 0
-        self.known = False
+    around: ThreadState | None = None
+    engine: Engine | None = None
+    active: Engine | None = None
+    entered: Entered | None = None
+    visits: dict[Site, int] | None = None
+    session: Callable[[], ByOperator[Any] | None] = lambda: None
+    outside: Context | None = None
+    floor: CodeType | None = None
+    resumed: Context | None = None
+    origin: Way = ()
+    resuming: tuple[Args, Kwargs] = field(default_factory=lambda: ((), {}))
+    script_optimizes: bool | None = None
+    scripts: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
+    raised: list[AmandaError] | None = None
+    capturing: bool = False
+    derived: str | None = None
+    overrides: Any = None
+    began: int = 0
+    known: bool = False
 
     @property
     def owner(self) -> tuple[int, int]:

@@ -28,8 +28,6 @@ class Producers(Collection[Producer]):
     what the program was given.
     """
 
-    __slots__ = ("_met",)
-
     def __init__(self) -> None:
         self._met: dict[tuple[int, int], Producer] = {}
 
@@ -54,8 +52,6 @@ class Producers(Collection[Producer]):
 
 class InputProducers(dict[int, Producers]):
     """These are the producers of each input of one operator, by its index, for one tool."""
-
-    __slots__ = ()
 
     def __missing__(self, index: int) -> Producers:
         return self.setdefault(index, Producers())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Restore: TypeAlias = Callable[[], None]
 
 
+@dataclass(slots=True, eq=False)
 class _Running:
     """This tells which tool's routine a thread is running.
 
@@ -24,10 +26,7 @@ class _Running:
             what was set aside for its first scope; None for either that there is not.
     """
 
-    __slots__ = ("now",)
-
-    def __init__(self) -> None:
-        self.now: tuple[Tool | None, Restore | None] = None, None
+    now: tuple[Tool | None, Restore | None] = (None, None)
 
 
 class _Thread(threading.local):

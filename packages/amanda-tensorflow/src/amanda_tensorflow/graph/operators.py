@@ -24,8 +24,6 @@ class TensorFlowOperator(Operator):
     ``type`` is the node's ``op``, ``name`` its name in the graph where it was seen first.
     """
 
-    __slots__ = ("_node", "_tied")
-
     def __init__(self, node: Callable[[], Any], **description: Any) -> None:
         super().__init__(backend="tensorflow", **{"locate": Locator(node), **description})
         self._node = node

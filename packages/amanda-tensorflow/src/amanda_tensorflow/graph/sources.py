@@ -24,8 +24,6 @@ class Locator:
         find: gives the operation, while its graph is alive.
     """
 
-    __slots__ = ("_find", "_found")
-
     def __init__(self, find: Callable[[], Any]) -> None:
         self._find: Callable[[], Any] | None = find
         self._found: Source | None = None

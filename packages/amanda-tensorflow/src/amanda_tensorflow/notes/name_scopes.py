@@ -48,8 +48,6 @@ class _Noting:
     Programs open thousands of them, so this is no generator, which would take twice as long.
     """
 
-    __slots__ = ("_graph", "_name", "_opening")
-
     def __init__(self, graph: Any, name: str, opening: Any) -> None:
         self._graph = graph
         self._name = name

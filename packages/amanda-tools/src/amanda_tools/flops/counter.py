@@ -94,8 +94,6 @@ class Work:
         linked: whether the framework will compute a gradient through it, as far as it shows.
     """
 
-    __slots__ = ("bytes", "executions", "gave", "given", "inputs", "linked", "outputs")
-
     def __init__(self, given: Described, gave: Described) -> None:
         self.given = given
         self.gave = gave

@@ -48,8 +48,6 @@ def copied(tensors: Sequence[Tensor], places: Iterable[int]) -> Sequence[Tensor]
 class _KeptTensor:
     """This keeps a tensor of the forward side without its graph."""
 
-    __slots__ = ("_layers", "_tensor", "_version")
-
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = keeping_classes(torch.Tensor.detach, tensor)
         self._version = _version(self._tensor)

@@ -115,8 +115,6 @@ def _execution(shown: Callable[..., Execution], outputs: Sequence[Tensor], kept:
 class _Hooks:
     """These hook one autograd node. They keep nothing that has a graph: that would be a cycle."""
 
-    __slots__ = ("_backward_operator", "_engine", "_execution", "_operator", "_plan")
-
     def __init__(
         self,
         engine: Engine,

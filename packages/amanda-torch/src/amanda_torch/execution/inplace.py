@@ -212,8 +212,6 @@ class Destinations(Nowhere):
 class _Saved:
     """This is a tensor that an operator has saved for its backward."""
 
-    __slots__ = ("tensor", "version")
-
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor.detach()  # its graph leads back to what has saved it
         self.version = self.tensor._version

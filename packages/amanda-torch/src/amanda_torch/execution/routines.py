@@ -41,8 +41,6 @@ class Routines:
         from_python: whether the operator is called by Python; see :mod:`amanda_torch.overrides`.
     """
 
-    __slots__ = ("_actions", "_differentiable", "_steps")
-
     def __init__(self, actions: Sequence[Action], from_python: bool = False) -> None:
         self._actions = actions
         self._steps = [(a, overridden(a.call) if from_python else a.call) for a in actions]

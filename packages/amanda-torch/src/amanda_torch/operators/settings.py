@@ -55,16 +55,6 @@ class Place:
         unsettled: keeps for operators the names of those settings that differ among executions.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_apart",
-        "_differing",
-        "_found",
-        "_taking",
-        "_unsettled",
-        "only",
-    )
-
     def __init__(self, unsettled: ByOperator[frozenset[str]]) -> None:
         self._unsettled = unsettled
         self._found: dict[Settings, Operator] = {}

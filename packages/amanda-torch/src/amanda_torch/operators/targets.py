@@ -52,11 +52,6 @@ class Form:
         pick: takes the tensors from the positional arguments where they have places; else None.
     """
 
-    __slots__ = (
-        *("from_python", "is_whole", "key", "numeric", "pick", "places", "resume", "run"),
-        *("signature", "type"),
-    )
-
     def __init__(
         self,
         type: str,

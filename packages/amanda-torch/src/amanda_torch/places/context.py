@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from amanda_torch.frames import DEEPEST
@@ -26,13 +27,11 @@ if TYPE_CHECKING:
     Address = tuple[object, Way]
 
 
+@dataclass(slots=True, eq=False)
 class Site:
     """A site is a place that runs operators, one for each turn within a call of the model."""
 
-    __slots__ = ("operators",)
-
-    def __init__(self) -> None:
-        self.operators: list[Operator] = []
+    operators: list[Operator] = field(default_factory=list)
 
 
 class Turn(NamedTuple):
@@ -42,6 +41,7 @@ class Turn(NamedTuple):
     form: Form
 
 
+@dataclass(slots=True, eq=False)
 class Passage:
     """A passage is a place that was passed on a route, with arguments in a form.
 
@@ -52,13 +52,10 @@ class Passage:
         turns: what ran there at each turn.
     """
 
-    __slots__ = ("fits", "form", "site", "turns")
-
-    def __init__(self, site: Site, form: Form, fits: Callable[[Args], bool]) -> None:
-        self.site = site
-        self.form = form
-        self.fits = fits
-        self.turns: list[Turn] = []
+    site: Site
+    form: Form
+    fits: Callable[[Args], bool]
+    turns: list[Turn] = field(default_factory=list)
 
 
 class Context:
@@ -83,24 +80,6 @@ class Context:
         methods: whether a function outside of modules is given a module first, as methods are.
         pinned: code whose identities addresses hold, which must not be given to other code.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "calls",
-        "children",
-        "methods",
-        "module",
-        "pinned",
-        "placed",
-        "places",
-        "root",
-        "scope",
-        "sites",
-        "stateless",
-        "type",
-        "ways",
-        "wraps",
-    )
 
     def __init__(self, scope: str, root: Root, module: torch.nn.Module | None = None) -> None:
         self.scope = scope

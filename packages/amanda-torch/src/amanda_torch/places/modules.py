@@ -29,18 +29,6 @@ class KnownModule:
         places: where the contexts are among the children of others.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_numbering",
-        "_paths",
-        "_root",
-        "_strangers",
-        "first",
-        "module",
-        "outside",
-        "places",
-    )
-
     def __init__(
         self,
         module: torch.nn.Module,

@@ -73,8 +73,6 @@ class Root:
     whose id a living operator already has: a mark behind the number tells them from it.
     """
 
-    __slots__ = ("__weakref__", "_ids", "_mark", "_numbering", "module")
-
     def __init__(self, numbering: Numbering, module: torch.nn.Module | None = None) -> None:
         self.module = None if module is None else weakref.ref(module)
         self._numbering = numbering

@@ -31,8 +31,6 @@ class Paths:
     So each module of a model is listed once for the module that calls it, however many there are.
     """
 
-    __slots__ = ("_call", "_containers", "_module", "_paths", "_waiting")
-
     def __init__(self, module: _Module) -> None:
         self._module = weakref.ref(module)
         self._call: object = None

@@ -7,6 +7,7 @@ and to compare its frames takes half as long.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amanda_torch.frames import DEEPEST, ENDS, ROLES, SKIPPED
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
 
 
+@dataclass(slots=True, eq=False)
 class Route:
     """A route is the frames that lead to a call, from the innermost one up to the module's code.
 
@@ -24,18 +26,13 @@ class Route:
         found: what is called.
     """
 
-    __slots__ = ("end", "found", "steps")
-
-    def __init__(self, steps: tuple[tuple[CodeType, int], ...], end: CodeType) -> None:
-        self.steps = steps
-        self.end = end
-        self.found: Any = None
+    steps: tuple[tuple[CodeType, int], ...]
+    end: CodeType
+    found: Any = None
 
 
 class Routes:
     """These are the known routes within one module, by a key for what they lead to."""
-
-    __slots__ = ("_followed", "_levels", "_next")
 
     def __init__(self) -> None:
         self._followed: dict[object, Route] = {}  # last, by their keys
