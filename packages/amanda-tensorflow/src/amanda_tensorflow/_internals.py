@@ -95,7 +95,9 @@ iterator_ops: Any = _find(
     "tensorflow.python.data.ops.iterator_ops", "OwnedIterator._create_iterator"
 )
 # Routines on the host, called with eager tensors, and kept as long as the graph that calls them.
-script_ops: Any = _find("tensorflow.python.ops.script_ops", "EagerFunc", "_py_funcs.insert")
+script_ops: Any = _find(
+    "tensorflow.python.ops.script_ops", "EagerFunc", "FuncRegistry.__call__", "_py_funcs.insert"
+)
 # Variables: a tool's are of this class; reading one without the class.
 resource_variable_ops: Any = _find(
     "tensorflow.python.ops.resource_variable_ops", "ResourceVariable"

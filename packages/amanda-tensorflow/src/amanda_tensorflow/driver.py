@@ -33,6 +33,7 @@ from amanda_tensorflow.unseen.eager import EagerOperators
 from amanda_tensorflow.unseen.gradients import UnseenGradients
 from amanda_tensorflow.unseen.layers import UnseenLayers
 from amanda_tensorflow.unseen.pipelines import Pipelines
+from amanda_tensorflow.unseen.python_functions import PythonFunctions
 from amanda_tensorflow.values import ToolVariable, Values, outside_of_graphs
 
 if TYPE_CHECKING:
@@ -75,13 +76,16 @@ class TensorFlowDriver(Driver):
         self._unseen = Unseen()
         self._eager = EagerOperators(self._unseen)
         self._layers = UnseenLayers(self._unseen)
-        pipelines = Pipelines(self._unseen)
+        pipelines, python_functions = Pipelines(self._unseen), PythonFunctions(self._unseen)
+        gradients = UnseenGradients(self._unseen)
         instrumenter = Instrumenter(
-            self.identities, self._unseen, pipelines, self._layers, UnseenGradients(self._unseen)
+            self.identities, self._unseen, pipelines, python_functions, self._layers, gradients
         )
         functions, sessions = Functions(instrumenter, self._failed), Sessions(instrumenter)
         self._patches = Patches(
-            lambda: patches.while_active(functions, sessions, self._eager, pipelines)
+            lambda: patches.while_active(
+                functions, sessions, self._eager, pipelines, python_functions
+            )
         )
         stashed.hold_while_alive(self._patches)
 

@@ -28,6 +28,7 @@ from amanda_tensorflow._internals import (
     pfor,
     pywrap_tfe,
     record,
+    script_ops,
     session_lib,
     tensor_shape,
 )
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.running.sessions import Sessions
     from amanda_tensorflow.unseen.eager import EagerOperators
     from amanda_tensorflow.unseen.pipelines import Pipelines
+    from amanda_tensorflow.unseen.python_functions import PythonFunctions
 
     Change = tuple[Any, str, Callable[[Any], Any]]
     """Owner and name of a function of TensorFlow, and what makes its replacement of it."""
@@ -108,7 +110,11 @@ def install() -> None:
 
 
 def while_active(
-    calls: Functions, sessions: Sessions, eager: EagerOperators, pipelines: Pipelines
+    calls: Functions,
+    sessions: Sessions,
+    eager: EagerOperators,
+    pipelines: Pipelines,
+    python_functions: PythonFunctions,
 ) -> Iterator[Patch | OnImport]:
     """List what to patch while any thread has active tools."""
     session, replica = session_lib.BaseSession, mirrored_run._MirroredReplicaThread
@@ -128,6 +134,10 @@ def while_active(
             # are told to, and functions that pipelines of data run.
             (pywrap_tfe, "TFE_Py_FastPathExecute", eager.noticing_operators),
             (pywrap_tfe, "TFE_Py_FastPathExecute", pipelines.noticing_reductions),
+            # So do operators in Python functions of the program, in threads of TensorFlow's own.
+            (script_ops.FuncRegistry, "__call__", python_functions.noticing_calls),
+            (pywrap_tfe, "TFE_Py_FastPathExecute", python_functions.noticing_operators),
+            (atomic_function.AtomicFunction, "call_flat", python_functions.noticing_functions),
             *_shapes(),
             (iterator_ops.OwnedIterator, "_create_iterator", pipelines.noticing_datasets_at(1)),
             (dataset_ops.DatasetV2, "reduce", pipelines.noticing_datasets_at(0)),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from amanda_tensorflow.unseen.gradients import UnseenGradients
     from amanda_tensorflow.unseen.layers import UnseenLayers
     from amanda_tensorflow.unseen.pipelines import Pipelines
+    from amanda_tensorflow.unseen.python_functions import PythonFunctions
     from amanda_tensorflow.values import Values
 
 
@@ -87,6 +88,7 @@ class Instrumenter:
         identities: Identities,
         unseen: Unseen,
         pipelines: Pipelines,
+        python_functions: PythonFunctions,
         layers: UnseenLayers,
         gradients: UnseenGradients,
     ) -> None:
@@ -94,6 +96,7 @@ class Instrumenter:
         self._identities = identities
         self._unseen = unseen
         self._pipelines = pipelines
+        self._python_functions = python_functions
         self._layers = layers
         self._gradients = gradients
 
@@ -124,6 +127,7 @@ class Instrumenter:
         runnable.identify(root, self._identities, types, wants)
         stages = decide(root, engine, runnable.values())
         self._pipelines.look_at(root, engine)
+        self._python_functions.look_at(root, engine)
         self._gradients.look_at(root, engine)
         if engine.wants_modules:
             self._layers.look_at(root, engine)

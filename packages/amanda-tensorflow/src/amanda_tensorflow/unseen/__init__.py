@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from amanda import AmandaWarning
 
+from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from amanda.driving import Engine
 
 # What models are made of. Programs do much else around graphs: data, metrics, losses.
@@ -61,6 +65,22 @@ class Unseen:
     def met_by(self, engine: Engine) -> Met:
         """Return what tools have met so far, for the caller to write to."""
         return self._met.setdefault(engine, Met())
+
+    def tell_of_functions(self, types: Iterable[str], engine: Engine, reason: str) -> None:
+        """Say that tools see nothing of functions, if they want an operator of these types.
+
+        Args:
+            types: the types of all operators that run there.
+            engine: the tools.
+            reason: where they run and what to do, to follow ``tools see nothing of MatMul``.
+        """
+        met = self.met_by(engine)
+        for type in () if met.told_of_functions else sorted(types):
+            wanted = type.startswith(OF_MODELS) if engine.wanted is None else engine.wants(type)
+            if wanted and type not in STRUCTURE and type not in OPT_IN:
+                met.told_of_functions = True
+                self.tell(f"tools see nothing of {type} and other operators in {reason}")
+                return
 
     def tell(self, reason: str) -> None:
         """Say why tools see nothing of something that the program does."""

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow._internals import errors, op_def_registry
 from amanda_tensorflow.graph.called_functions import calls_functions, definition_of
-from amanda_tensorflow.graph.node_types import OPT_IN, STRUCTURE
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.thread import active
-from amanda_tensorflow.unseen import OF_MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from amanda.driving import Engine
 
@@ -83,21 +81,15 @@ class Pipelines:
                     self._called(wrapper.function.graph, engine)
 
     def _called(self, graph: Any, engine: Engine) -> None:
-        self._look(_types_in(graph), engine, "tf.data")
+        self._look(types_in(graph), engine, "tf.data")
 
-    def _look(self, types: frozenset[str], engine: Engine, where: str) -> None:
-        met = self._unseen.met_by(engine)
-        if met.told_of_functions:
-            return
-        for type in sorted(types):
-            wanted = type.startswith(OF_MODELS) if engine.wanted is None else engine.wants(type)
-            if wanted and type not in STRUCTURE and type not in OPT_IN:
-                met.told_of_functions = True
-                self._unseen.tell(
-                    f"tools see nothing of {type} and other operators in functions that {where} "
-                    "runs; loop over the dataset in Python, and call them in a tf.function there"
-                )
-                return
+    def _look(self, types: Iterable[str], engine: Engine, where: str) -> None:
+        self._unseen.tell_of_functions(
+            types,
+            engine,
+            f"functions that {where} runs; loop over the dataset in Python, and call them in a "
+            "tf.function there",
+        )
 
 
 def _takes_batches(function: Any) -> bool:
@@ -109,7 +101,7 @@ def _takes_batches(function: Any) -> bool:
     return str(module).partition(".")[0] == "keras" and "<locals>" in name
 
 
-def _types_in(graph: Any) -> frozenset[str]:
+def types_in(graph: Any) -> frozenset[str]:
     """Return the types of operators in a function's graph, and in the functions that it calls."""
     notes = notes_of(graph)
     if notes.types is None:
