@@ -7,7 +7,6 @@ process that did that.
 import functools
 import os
 import pathlib
-import subprocess
 import sys
 
 from forks import Interpreter
@@ -29,24 +28,29 @@ def command(backend, *arguments, **options):
     return interpreter(backend).run("-m", "amanda_tools", *map(str, arguments), **options)
 
 
-def run_from_the_start(backend, program, *arguments):
-    """Run a program that lies here in a process that has imported nothing before."""
-    command = [sys.executable, str(HERE / program), *map(str, arguments)]
-    environment = os.environ | _environment(backend)
-    subprocess.run(command, env=environment, check=True, cwd=HERE)
+def run_without_keras(backend, program, *arguments):
+    """Run a program that lies here and has imported what Keras stands on, but not Keras yet."""
+    words = [str(HERE / program), *map(str, arguments)]
+    interpreter(backend).run("-c", WITHOUT_KERAS, *words, cwd=HERE, check=True)
+
+
+WITHOUT_KERAS = """
+import runpy, sys
+for name in [name for name in sys.modules if name.partition(".")[0] == "keras"]:
+    del sys.modules[name]
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 @functools.cache
 def interpreter(backend):
     """Python that has imported Keras on a backend; it ends with the process of the tests."""
     # The tools first, as in a program.
-    return Interpreter("amanda_tools", "keras", environment=_environment(backend))
-
-
-def _environment(backend):
-    return {
+    variables = {
         "KERAS_BACKEND": backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
+    return Interpreter("amanda_tools", "keras", environment=variables)

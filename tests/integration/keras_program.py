@@ -71,8 +71,8 @@ else:
         return {path: g.numpy() for path, g in zip(paths, gradients, strict=True)}
 
 
-def predict_under(tool, model, x):
-    with amanda.apply(tool):
+def predict_under(model, x, *applied):
+    with amanda.apply(*applied):
         result = predict(model, x)
     return tools.array(result)
 
@@ -96,14 +96,13 @@ def look(build, folder):
     dynamic = Quantize(8, "dynamic")
     trace, activations, flops = tools.Trace(), tools.Activations(ACTIVATIONS), tools.Flops()
     arrays = {
-        "traced": predict_under(trace, model, x),  # first: it makes layers be noted
+        # First: these make layers be noted.
+        "looked at": predict_under(model, x, trace, activations, flops),
         "plain": tools.array(predict(model, x)),
-        "captured": predict_under(activations, model, x),
-        "counted": predict_under(flops, model, x),
-        "pruned": predict_under(tools.Prune(), model, x),
-        "quantized": predict_under(tools.QuantizeWeights(), model, x),
-        "rounded": predict_under(Quantize(4), model, x),
-        "rounded activations": predict_under(dynamic, model, x),
+        "pruned": predict_under(model, x, tools.Prune()),
+        "quantized": predict_under(model, x, tools.QuantizeWeights()),
+        "rounded": predict_under(model, x, Quantize(4)),
+        "rounded activations": predict_under(model, x, dynamic),
     }
     arrays |= {f"activation/{i}": found for i, (*_, found) in enumerate(activations.found)}
     gradients = tools.WeightGradients()

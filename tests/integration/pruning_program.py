@@ -77,14 +77,14 @@ def trained(tools, model):
     found = {}
     with amanda.apply(*tools):
         if masks:  # what is pruned of all layers together needs all of them
-            model.predict(X, verbose=0)
+            model.predict_on_batch(X)
         for _ in range(4):
             model.train_on_batch(X, Y)
             for tool in masks:
                 tool.step(model)
             for tool in gates:
                 tool.step()
-        found["output"] = model.predict(X, verbose=0)
+        found["output"] = model.predict_on_batch(X)
     found |= {f"weight{i}": weight for i, weight in enumerate(model.get_weights())}
     for tool in masks:
         rows = sorted(tool.rows(), key=lambda row: row.shape)
@@ -92,7 +92,7 @@ def trained(tools, model):
         tool.make_permanent(model)
         found["written"] = np.array([(weight == 0).sum() for weight in model.get_weights()])
         with amanda.apply(*(other for other in tools if other is not tool)):
-            found["permanent"] = model.predict(X, verbose=0)
+            found["permanent"] = model.predict_on_batch(X)
     for tool in gates:
         found |= dict(zip(("phi", "rho"), tool.gates[0], strict=True))
     for tool in tools:

@@ -16,7 +16,7 @@ def found(tmp_path_factory):
     results = {}
     for backend in ("torch", "tensorflow"):
         file = tmp_path_factory.mktemp(backend) / "found.json"
-        keras_process.run_from_the_start(backend, "keras_modules_program.py", file)
+        keras_process.run_without_keras(backend, "keras_modules_program.py", file)
         results[backend] = json.loads(file.read_text())
     return results
 

@@ -34,20 +34,20 @@ class Rounding:
 
     def by_settings(self, x: Any, settings: Any) -> Any:
         """Return the tensor rounded by known settings, one after the other in an array."""
-        values = self.formula.quantized(self._wide(x), _each(settings), self.xp)
+        values = self.formula.quantized(self._wide(x), self._each(settings), self.xp)
         return like(values, x, self.xp)
 
     def passed_by_settings(self, gradient: Any, x: Any, settings: Any) -> Any:
         """Return the gradient for the tensor, given that for what it was rounded to."""
         if gradient is None:
             return None
-        return self.formula.passed(gradient, self._wide(x), _each(settings), self.xp)
+        return self.formula.passed(gradient, self._wide(x), self._each(settings), self.xp)
 
     def moved(self, gradient: Any, x: Any, settings: Any, rate: float) -> Settings:
         """Return the settings after a step of gradient descent."""
         wide = self._wide(x)
         gradient = like(gradient, wide, self.xp)
-        return self.formula.moved(gradient, wide, _each(settings), rate, self.xp)
+        return self.formula.moved(gradient, wide, self._each(settings), rate, self.xp)
 
     def by_own_range(self, x: Any, axes: Axes, numbers: Any) -> Any:
         """Return the tensor rounded by the range that it has, along axes or as a whole."""
@@ -67,18 +67,15 @@ class Rounding:
 
     def _own_settings(self, x: Any, axes: Axes, numbers: Any) -> Settings:
         ends = self.extent(x, axes)
-        steps, one = (like(numbers[i], ends[0], self.xp) for i in range(2))
+        steps, one = (like(number, ends[0], self.xp) for number in self.xp.unstack(numbers))
         return self.formula.settings(*ends, self.xp, Numbers(steps, one))
 
     def _wide(self, x: Any) -> Any:
         return widened(x, self.describe(x).dtype, self.xp)
 
-
-def _each(settings: Any) -> Settings:
-    """Return settings as a tuple, also those that are one after the other in an array."""
-    if isinstance(settings, tuple):
-        return settings
-    return tuple(settings[i] for i in range(int(settings.shape[0])))
+    def _each(self, settings: Any) -> Settings:
+        """Return settings as a tuple, also those that are one after the other in an array."""
+        return settings if isinstance(settings, tuple) else self.xp.unstack(settings)
 
 
 def _is_empty(info: amanda.TensorInfo) -> bool:
