@@ -160,6 +160,41 @@ def test_a_weight_that_is_computed_is_left_alone_and_warned_of_once(layer, tool)
     assert "0/linear" not in ids
 
 
+class Low(nn.Module):
+    """A parametrization of the program's own, which multiplies parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = (nn.Parameter(torch.randn(*shape)) for shape in ((2, 4), (4, 2)))
+
+    def forward(self, weight):
+        return weight + self.up @ self.down
+
+
+def adapted():
+    layer = nn.Linear(4, 4)
+    parametrize.register_parametrization(layer, "weight", Low())
+    return layer
+
+
+COMPUTING = {
+    "spectral_norm": lambda: parametrizations.spectral_norm(nn.Linear(4, 4)),
+    "spectral_norm by a hook": lambda: nn.utils.spectral_norm(nn.Linear(4, 4)),
+    "adapted": adapted,
+}
+
+
+@pytest.mark.parametrize("tool", [VectorWisePruning, Quantize])
+@pytest.mark.parametrize("layer", COMPUTING.values(), ids=COMPUTING)
+def test_what_computes_a_weight_is_left_alone_as_that_is(layer, tool):
+    model, x, active = layer().eval(), torch.randn(2, 4), tool()
+    expected = model(x)
+    with pytest.warns(amanda.AmandaWarning, match="leaves alone linear:"), amanda.apply(active):
+        found = model(x)
+    assert torch.equal(found, expected)
+    assert not active.rows()
+
+
 def test_a_product_of_activations_and_a_weight_that_is_pruned_are_not_warned_of():
     model, x = parametrizations.weight_norm(nn.Conv2d(4, 4, 3)), torch.randn(1, 4, 3, 3)
     parametrize.remove_parametrizations(model, "weight")

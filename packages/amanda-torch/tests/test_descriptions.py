@@ -8,6 +8,7 @@ import torch
 from amanda import TensorInfo
 from amanda_torch import driver
 from amanda_torch.tensors.descriptions import _is_accelerator
+from torch.nn.utils import parametrizations
 
 
 def described(operation, type):
@@ -134,6 +135,20 @@ def test_whether_a_parameter_is_trained(trainable):
     assert none is None
     assert (weight.source, bias.source) == (layer.weight, layer.bias)
     assert (weight.trainable, bias.trainable) == (trainable, trainable)
+
+
+@pytest.mark.parametrize("norm", [parametrizations.spectral_norm, torch.nn.utils.spectral_norm])
+def test_what_computes_a_parameter_is_told_from_the_work_of_a_layer(norm):
+    computes = {}
+    tool, layer, x = amanda.Tool(), norm(torch.nn.Linear(2, 3)).eval(), torch.ones(1, 2)
+    tool.add_inst_for_op(
+        lambda ctx: computes.setdefault(ctx.op.type, ctx.driver.computes_parameter(ctx.op))
+    )
+    with amanda.apply(tool):
+        layer(x)
+    assert computes.pop("linear") is False
+    assert computes["mv"]
+    assert all(computes.values())
 
 
 class TestPurpose:

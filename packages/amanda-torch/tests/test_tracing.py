@@ -111,6 +111,24 @@ def test_a_compiled_function_is_instrumented_within_a_scope() -> None:
     assert backend.ran == 1
 
 
+def test_a_scope_within_a_compiled_function_is_run_as_it_is_written() -> None:
+    model, backend, tool = network(), Backend(), after("linear", torch.zeros_like)
+
+    def run(x: Tensor) -> Tensor:
+        with amanda.apply(tool):
+            zeros: Tensor = model(x)
+        return zeros
+
+    compiled = torch.compile(run, backend=backend)
+    for _ in range(2):
+        assert not compiled(X).any()
+    assert not run(X).any()
+    assert backend.ran == 0
+    assert model(X).any()
+    assert torch.compile(model, backend=backend)(X).any()
+    assert backend.ran == 1
+
+
 def test_a_substitution_applies_to_a_compiled_model() -> None:
     compiled = torch.compile(network(), backend="eager")
     compiled(X)

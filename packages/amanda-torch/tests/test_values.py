@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from amanda.testing.probes import Watch
+from torch.testing._internal.two_tensor import TwoTensor
 
 
 def arrays(tensor: torch.Tensor) -> list[np.ndarray]:
@@ -52,6 +53,11 @@ def test_an_array_is_not_written_to_with_the_tensor() -> None:
 def test_a_tensor_without_elements_to_show_says_so() -> None:
     with pytest.raises(amanda.RoutineError, match="ValueUnavailableError: NumPy cannot hold it"):
         arrays(torch.ones(2, device="meta"))
+
+
+def test_a_tensor_that_stands_for_others_has_no_array_and_a_way_out() -> None:
+    with pytest.raises(amanda.RoutineError, match=r"it is a TwoTensor, .*compute with it in a rou"):
+        arrays(TwoTensor(torch.ones(2), torch.ones(2)))
 
 
 X = torch.randn(2, 3, 4, 4)

@@ -54,7 +54,8 @@ What a driver promises:
 - It tells what there is to know of a tensor (:meth:`Driver.describe`) and of a parameter, which
   core finds by what a tensor was :meth:`Driver.read_from`, of devices that run beside the host
   (:meth:`Driver.synchronize`, :meth:`Driver.allocated`) and of what an operator is there for
-  (:meth:`Driver.purpose`), so that tools need not know its framework.
+  (:meth:`Driver.purpose`, :meth:`Driver.computes_parameter`), so that tools need not know its
+  framework.
 - Where tools want to know what makes the inputs of an operator (:attr:`Plan.producers`), it adds
   to these what it finds, at an execution or in a graph: outputs of operators that the same tool
   looks at, across all that it does not. A driver that does so says so (``tells_producers``).

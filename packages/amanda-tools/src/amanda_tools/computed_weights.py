@@ -43,7 +43,8 @@ class ComputedWeights(LeftAlone):
     def note(self, ctx: amanda.OpContext) -> None:
         """Take note of the operator under analysis if it is one of them."""
         roles = _WEIGHTS.get(ctx.op.type)
-        if roles is None or ctx.driver.purpose(ctx.op) != "model":
+        driver = ctx.driver
+        if roles is None or driver.purpose(ctx.op) != "model" or driver.computes_parameter(ctx.op):
             return
         given = (ctx.input_names[index].partition("[")[0] for index in ctx.parameters)
         if not any(name in roles for name in given):

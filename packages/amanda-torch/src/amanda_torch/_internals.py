@@ -13,6 +13,7 @@ from amanda.driving import PrivateNames
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import CodeType
 
     from torch import Tensor
     from torch.autograd.graph import Node
@@ -238,6 +239,15 @@ mkldnn: torch.layout = _find("torch._mkldnn")
 tree_leaves: Callable[[Any], list[Any]] = _find("torch.utils._pytree.tree_leaves")
 
 # ---- Compiled code.
+
+# What captures the frames of a thread for the compiler, None for nothing; and what it does with a
+# frame of some code, and with those that this calls.
+set_capture: Callable[[Any], Any] = _find("torch._C._dynamo.eval_frame.set_eval_frame")
+set_captured: Callable[[CodeType, Any], None] = _find(
+    "torch._C._dynamo.eval_frame.set_code_exec_strategy"
+)
+CaptureStrategy: Any = _find("torch._C._dynamo.eval_frame._FrameExecStrategy")
+CaptureAction: Any = _find("torch._C._dynamo.eval_frame._FrameAction", "SKIP", "DEFAULT")
 
 
 def output_graph() -> Any:

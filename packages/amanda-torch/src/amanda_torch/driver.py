@@ -16,7 +16,15 @@ from amanda.driving import Parameter, TensorInfo, alike
 from torch import Tensor
 
 from amanda_torch import processes
-from amanda_torch._internals import disabled_torch_function, forward_ad, sequence_number
+from amanda_torch._internals import (
+    CaptureAction,
+    CaptureStrategy,
+    disabled_torch_function,
+    forward_ad,
+    sequence_number,
+    set_capture,
+    set_captured,
+)
 from amanda_torch.backward import rows
 from amanda_torch.compiled import check_not_held, holding
 from amanda_torch.interception.dispatch import Interception
@@ -26,7 +34,7 @@ from amanda_torch.operators.types import UNINITIALIZED, canonical_type, is_forwa
 from amanda_torch.overrides import without_overrides
 from amanda_torch.patches import Patches
 from amanda_torch.places.identity import Identity
-from amanda_torch.places.purposes import purpose
+from amanda_torch.places.purposes import computes_parameter, purpose
 from amanda_torch.profiler import TorchProfiler
 from amanda_torch.tensors import descriptions, values
 from amanda_torch.tensors.parameters import (
@@ -99,7 +107,12 @@ class TorchDriver(amanda.Driver):
         os.register_at_fork(after_in_child=_leave)
 
     def activate(self, engine: Engine | None) -> None:
-        """Have this thread run under ``engine``."""
+        """Have this thread run under ``engine``.
+
+        A scope that code opens which ``torch.compile`` runs ends the capture of frames: what
+        follows in that call of the compiled code runs as it is written.
+        """
+        set_capture(None)
         self._activate(engine)
         intercept(engine is not None)
 
@@ -207,6 +220,10 @@ class TorchDriver(amanda.Driver):
         """Tell what an operator is there for, by the code that runs it now."""
         return purpose()
 
+    def computes_parameter(self, operator: Operator) -> bool:
+        """Tell whether the code that runs an operator now is a parametrization's."""
+        return computes_parameter()
+
     def in_forward_mode(self) -> bool:
         """Tell whether ``torch.func.jvp``, or a level of dual numbers, is around what runs now."""
         return bool(forward_ad._current_level >= 0)
@@ -295,4 +312,7 @@ def _entering_frame() -> FrameType | None:
     return frame
 
 
+set_captured(
+    TorchDriver.activate.__code__, CaptureStrategy(CaptureAction.SKIP, CaptureAction.DEFAULT)
+)
 driver = TorchDriver()

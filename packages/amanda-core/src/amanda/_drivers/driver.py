@@ -217,6 +217,13 @@ class Driver(abc.ABC):
         """
         return "model"
 
+    def computes_parameter(self, operator: Operator) -> bool:
+        """Tell whether an operator that is being analyzed is of what computes a weight of others.
+
+        Spectral normalization is such code: what it multiplies is none of a layer's work.
+        """
+        return False
+
     def in_forward_mode(self) -> bool:
         """Tell whether what runs now may compute tangents too, as in a Jacobian-vector product."""
         return False

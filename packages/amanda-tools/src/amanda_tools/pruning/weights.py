@@ -230,6 +230,8 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         return self.schedule.at(self.iteration)
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
+        if ctx.driver.computes_parameter(ctx.op):
+            return
         index, channel, parameter = ctx.weight_index, None, None
         if index is not None:
             channel = self._axes_of_outputs[ctx.op.type].get(ctx.input_names[index])

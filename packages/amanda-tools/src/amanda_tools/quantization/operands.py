@@ -84,7 +84,10 @@ def _multiplied(
     ctx: amanda.OpContext, ignored: Collection[str]
 ) -> Iterator[tuple[int, str, amanda.TensorInfo, Factor]]:
     """List what an operator of the model multiplies: by position and name, and along which axes."""
-    if ctx.driver.purpose(ctx.op) != "model" or ctx.op.within(*ignored):
+    driver = ctx.driver
+    if driver.purpose(ctx.op) != "model" or driver.computes_parameter(ctx.op):
+        return
+    if ctx.op.within(*ignored):
         return
     factors = _factors()[ctx.op.type]
     for index, (name, tensor) in enumerate(zip(ctx.input_names, ctx.inputs, strict=True)):

@@ -19,6 +19,23 @@ _MAKING = frozenset(("__init__", "reset_parameters", "load_state_dict", "_apply"
 _LOADING = frozenset(("from_pretrained",))
 
 
+# Modules of torch that compute parameters of others, also by modules of the program.
+_COMPUTING = frozenset(
+    f"torch.nn.utils.{name}"
+    for name in ("parametrize", "parametrizations", "spectral_norm", "weight_norm")
+)
+
+
+def computes_parameter() -> bool:
+    """Tell whether the operator that is being run is of what computes a parameter of others."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _COMPUTING:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def purpose() -> str:
     """Return what the operator that is being run is there for, by the innermost code that tells."""
     frame: FrameType | None = sys._getframe(1)

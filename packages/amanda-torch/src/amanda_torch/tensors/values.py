@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import ValueUnavailableError
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from amanda_torch._internals import (
     current_level,
@@ -64,4 +65,10 @@ def _array(tensor: Tensor) -> Any:
             tensor = tensor.to(_LACKING[tensor.dtype])
         return tensor.resolve_conj().resolve_neg().cpu().numpy().copy()
     except (RuntimeError, TypeError, NotImplementedError) as error:  # meta, sparse
+        if is_traceable_wrapper_subclass(tensor):
+            raise ValueUnavailableError(
+                f"it is a {type(tensor).__name__}, which stands for other tensors (shards, or "
+                "quantized weights); compute with it in a routine, or run the model ahead of "
+                "where it is converted to such tensors"
+            ) from error
         raise ValueUnavailableError(f"NumPy cannot hold it: {error}") from error
