@@ -100,7 +100,31 @@ def _draw_from(seed: int) -> None:
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(seed)  # not those of devices, which takes much longer
     if tensorflow := sys.modules.get("tensorflow"):
-        tensorflow.random.set_seed(seed)
+        if not _drawn:
+            _note_draws()
+        if _drawn[0] or sys.modules["tensorflow.python.eager.context"].global_seed() != seed:
+            tensorflow.random.set_seed(seed)
+            _drawn[0] = False
+
+
+_drawn: list[bool] = []  # whether TensorFlow drew anything since its seed was set
+
+
+def _note_draws() -> None:
+    """Note when TensorFlow draws, so that its seed is set after that alone.
+
+    With its seed it forgets all kernels and functions that it has prepared: to make them again took
+    8 milliseconds a test. Every operator that draws asks for its seed here.
+    """
+    random_seed = sys.modules["tensorflow.python.framework.random_seed"]
+    get_seed = random_seed.get_seed
+
+    def noting(op_seed: int | None) -> object:
+        _drawn[0] = True
+        return get_seed(op_seed)
+
+    _drawn.append(True)
+    random_seed.get_seed = noting  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
