@@ -139,3 +139,68 @@ def test_a_routine_may_return_arrays_and_variables_and_the_next_one_is_given_ten
     assert kinds == [True, (W * 4).sum()]
     tool.make_permanent([held])
     assert held.numpy().tobytes() == (W.T * 4).tobytes()
+
+
+TABLE = tf.Variable(W.T)  # of three rows
+
+
+@tf.function
+def tied():
+    table = tf.convert_to_tensor(TABLE)
+    return tf.matmul(tf.gather(table, [0, 2]), table, transpose_b=True)
+
+
+@tf.function
+def looked_up_by_handle():
+    return tf.matmul(tf.nn.embedding_lookup(TABLE, [0, 2]), TABLE, transpose_b=True)
+
+
+@tf.function
+def multiplied_twice():
+    with tf.GradientTape() as tape:
+        with tf.name_scope("one"):
+            y = tf.matmul(X, TABLE)
+        with tf.name_scope("two"):
+            y = tf.matmul(y, TABLE, transpose_b=True)
+    return tape.gradient(y, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("run", "type", "scopes", "named"),
+    [
+        (tied, "MatMul", None, r"\(GatherV2\) takes .*MatMul"),
+        (tied, "GatherV2", None, r"\(MatMul\) takes .*Gather"),
+        (looked_up_by_handle, "MatMul", None, r"\(ResourceGather\) takes .*MatMul"),
+        (multiplied_twice, "MatMul", ["one"], r"two/MatMul \(MatMul\) takes .*one"),
+    ],
+    ids=["product", "lookup", "product_of_what_a_handle_looks_up", "one_of_two_products"],
+)
+def test_a_variable_that_is_taken_where_the_tool_has_not_looked_stays(run, type, scopes, named):
+    tool, held = amanda.Tool(), TABLE.numpy()
+    tool.add_inst_for_op(
+        lambda ctx: ctx.insert_before_op(lambda w: w * 0.5, inputs=list(ctx.parameters)),
+        ops=[type],
+        scopes=scopes,
+    )
+    under(tool, run)
+    with pytest.raises(amanda.UnsupportedError, match=named):
+        tool.make_permanent([TABLE])
+    assert TABLE.numpy().tobytes() == held.tobytes()
+
+
+@tf.function
+def multiplied_for_many():
+    return tf.vectorized_map(lambda row: tf.tanh(tf.matmul(row[None], TABLE)), X)
+
+
+@pytest.mark.parametrize("run", [tied, multiplied_for_many])
+def test_a_variable_that_all_who_take_it_are_given_changed_is_written(run):
+    held, tool = TABLE.numpy(), amanda.Tool()
+    tool.add_inst_for_op(
+        lambda ctx: ctx.insert_before_op(lambda w: w * 0.5, inputs=list(ctx.parameters)),
+        ops=["MatMul", "GatherV2"],
+    )
+    expected = under(tool, run)
+    tool.make_permanent([TABLE])
+    assert run().numpy().tobytes() == expected.numpy().tobytes()
+    TABLE.assign(held)

@@ -203,3 +203,58 @@ def test_linear_is_seen_by_functional_calls_too():
         model, torch.randn(2, 3), before("linear", torch.sign, inputs=[1])
     )
     assert torch.equal(found, expected)
+
+
+class Tied(nn.Module):
+    """A head that multiplies with the table of its embedding, by a module of its own or not."""
+
+    def __init__(self, of_its_own):
+        super().__init__()
+        self.embedding = nn.Embedding(5, 3)
+        self.head = nn.Linear(3, 5, bias=False) if of_its_own else None
+        if self.head is not None:
+            self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        if self.head is not None:
+            return self.head(hidden)
+        return nn.functional.linear(hidden, self.embedding.weight)
+
+
+@pytest.mark.parametrize(
+    ("of_its_own", "seen", "index", "named"),
+    [
+        (True, "linear", 1, "embedding takes .*head/linear"),
+        (False, "linear", 1, "embedding takes .*linear"),
+        (True, "embedding", 0, "head takes .*embedding/embedding"),
+    ],
+    ids=["head", "function", "table"],
+)
+def test_a_weight_that_is_taken_where_the_tool_has_not_looked_stays(of_its_own, seen, index, named):
+    model, tool = Tied(of_its_own), before(seen, torch.sign, inputs=[index])
+    held = model.embedding.weight.detach().clone()
+    under(tool, lambda: model(torch.tensor([[1, 4]])))
+    with pytest.raises(amanda.UnsupportedError, match=named):
+        tool.make_permanent(model)
+    assert torch.equal(model.embedding.weight, held)
+
+
+def test_a_weight_that_all_who_hold_it_are_given_changed_is_written():
+    model, tokens = Tied(True), torch.tensor([[1, 4]])
+    tool = before("linear", torch.sign, inputs=[1])
+    tool.add_inst_for_op(
+        lambda ctx: ctx.insert_before_op(torch.sign, inputs=["weight"]), ops=["embedding"]
+    )
+    expected, found = made_permanent(model, tokens, tool)
+    assert torch.equal(found, expected)
+
+
+def test_a_second_name_of_a_weight_is_no_second_use_of_it():
+    inner = nn.Linear(3, 3)
+    model = Own(lambda x, w: inner(x), 3, 3)
+    model.inner, model.weight = inner, inner.weight
+    model.listed = nn.ParameterList([inner.weight])
+    tool = before("linear", torch.sign, inputs=[1])
+    expected, found = made_permanent(model, torch.ones(1, 3), tool)
+    assert torch.equal(found, expected)

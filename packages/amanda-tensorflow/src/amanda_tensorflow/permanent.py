@@ -14,11 +14,15 @@ from amanda import UnsupportedError
 from amanda.driving import Stored
 
 from amanda_tensorflow._internals import context, execute, tensor_util
+from amanda_tensorflow.graph.gradients_by_name import is_gradient
+from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.parameters import handle_of, is_parameter_itself, parameter_info, read_from
 from amanda_tensorflow.values import outside_of_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from amanda import Operator
 
     Array = np.ndarray[Any, Any]
 
@@ -27,6 +31,8 @@ _KEEPING = frozenset(
     ("Cast", "EnsureShape", "Enter", "Identity", "IdentityN", "Placeholder", "ReadVariableOp")
 )
 _KEEPING |= {"StopGradient", "VarHandleOp", "Variable", "VariableV2"}
+_LOOKUPS = frozenset(["Gather", "GatherNd", "GatherV2", "ResourceGather", "ResourceGatherNd"])
+_PRODUCTS = ("BatchMatMul", "Conv", "DepthwiseConv2d", "Einsum", "MatMul", "SparseMatMul")
 
 
 class _View(NamedTuple):
@@ -94,6 +100,22 @@ class StoredVariable(Stored):
             for viewed, shown in itertools.pairwise(way)
             if tf.is_symbolic_tensor(shown) and shown.op.type not in _KEEPING
         ]
+
+        self._lookups, self._products = _taking(way)
+
+    def taken_elsewhere(self, model: Any, seen: Sequence[Operator]) -> str | None:
+        """Name an operator of the graph that takes the variable, beside those that were seen.
+
+        A table is also looked up, or multiplied with, and a product with it is one of several.
+        """
+        looking_up = [operator for operator in seen if "Gather" in operator.type]
+        unseen: list[str] = []
+        if not looking_up:
+            unseen += self._lookups
+        if len(self._products) > len(seen) - len(looking_up):
+            unseen += self._products.keys() - {operator.name for operator in seen}
+        found = {**self._lookups, **self._products}
+        return f"{unseen[0]} ({found[unseen[0]]})" if unseen else None
 
     def source(self, model: Any) -> Any:
         """Return the variable's handle or tensor, if the model has the variable."""
@@ -174,6 +196,33 @@ class StoredVariable(Stored):
             if handle_of(variable) is source:
                 return variable
         return None
+
+
+def _taking(way: Iterable[Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """List the forward operators that take any of these tensors, or views of them.
+
+    Returns:
+        The types of those that look up rows, by name, and those of products.
+    """
+    waiting = [tensor for tensor in way if tf.is_symbolic_tensor(tensor)]
+    met: set[int] = set()
+    lookups: dict[str, str] = {}
+    products: dict[str, str] = {}
+    while waiting:
+        tensor = waiting.pop()
+        if id(tensor) in met:
+            continue
+        met.add(id(tensor))
+        for operation in tensor.consumers():
+            waiting += [output for output in operation.outputs if read_from(output) is tensor]
+            of_one = notes_of(operation.graph).vectorized  # others do what these would
+            if operation.name in of_one or is_gradient(operation.name):
+                continue
+            if operation.type in _LOOKUPS:
+                lookups[operation.name] = operation.type
+            elif operation.type.startswith(_PRODUCTS):
+                products[operation.name] = operation.type
+    return lookups, products
 
 
 def _bits(tensor: Any) -> Array:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from amanda._operators.operator import Operator
 
 
 class TensorInfo(NamedTuple):
@@ -78,6 +81,18 @@ class Stored(abc.ABC):
         Returns:
             What has the parameter hold again what it did, when it is called.
         """
+
+    def taken_elsewhere(self, model: Any, seen: Sequence[Operator]) -> str | None:
+        """Name what takes the parameter too, beside operators of the model that a tool has seen.
+
+        Args:
+            model: what has the parameter.
+            seen: all operators that are given a part of it and that the tool has seen.
+
+        Returns:
+            An operator, or a part of the model; None if none is known to.
+        """
+        return None
 
     def places(self) -> Any:
         """Return, for each element that the operator is given, its place in the flat parameter.

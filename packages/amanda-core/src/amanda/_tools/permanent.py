@@ -62,6 +62,8 @@ def _written(tool: Tool, model: Any, driver: Driver, uses: Sequence[Use]) -> lis
         found += made
     replaced = [computed for computed in found if computed.tensor is not computed.given]
     sources = {id(computed.stored.source(model)) for computed in replaced}
+    for computed in replaced:
+        _check_seen(tool, model, computed, uses)
     others = [use for use in uses if use not in acting and use.concerns(model, sources)]
     found += [computed for use in others for computed in use.computed(tool, model)]
     found = [computed for computed in found if id(computed.stored.source(model)) in sources]
@@ -78,6 +80,20 @@ def _written(tool: Tool, model: Any, driver: Driver, uses: Sequence[Use]) -> lis
             "type; choose operators that share no parameters, or run the model under the tool"
         )
     return list(dict.fromkeys(computed.operator.id for computed in replaced))
+
+
+def _check_seen(tool: Tool, model: Any, computed: Computed, uses: Iterable[Use]) -> None:
+    """Refuse to replace a parameter that is known to be taken where the tool has not looked."""
+    sources = {id(computed.stored.source(model))}
+    seen = [use.operator for use in uses if use.concerns(model, sources)]
+    other = computed.stored.taken_elsewhere(model, seen)
+    if other is not None:
+        raise UnsupportedError(
+            f"{tool.name}: {other} takes a parameter of {computed.operator.named} too, and would "
+            "be given what the tool makes of it, which has not looked there; register an analysis "
+            "routine for the type of that operator as well, even if it does nothing, or run the "
+            "model under the tool"
+        )
 
 
 def _check_repeats(

@@ -11,15 +11,19 @@ from amanda import UnsupportedError
 from amanda.driving import Stored
 
 from amanda_torch.places.keras import parameters_of
+from amanda_torch.tensors.holders import holders_of
 from amanda_torch.tensors.parameters import way_to
 from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
+    from amanda import Operator
 
     from amanda_torch.tensors.views import View
+
+_LOOKUPS = frozenset(["Gather", "embedding", "embedding_bag", "gather", "index", "index_select"])
 
 
 class StoredParameter(Stored):
@@ -72,6 +76,17 @@ class StoredParameter(Stored):
             tensor = flat.view(source.shape)
         source.copy_(tensor)
         return functools.partial(source.copy_, before)
+
+    def taken_elsewhere(self, model: Any, seen: Sequence[Operator]) -> str | None:
+        """Name a module that holds the parameter too, and whose operator is none of those seen."""
+        tables, others = holders_of(model, self._source())
+        looking_up = [operator for operator in seen if operator.__name__ in _LOOKUPS]
+        if tables and not looking_up:
+            return tables[0]
+        if len(tables) + len(others) < 2 or len(others) <= len(seen) - len(looking_up):
+            return None
+        scopes = {operator.scope for operator in seen}
+        return next((path for path in others if path not in scopes), None)
 
     def places(self) -> np.ndarray[Any, Any] | None:
         """Return, for each element that the operator is given, its place in the flat parameter."""
