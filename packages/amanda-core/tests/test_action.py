@@ -1,5 +1,7 @@
 """Index lists and what routines return, apart from any backend."""
 
+from typing import Any
+
 import pytest
 from amanda import ActionError, Operator, RoutineError, Tool
 from amanda._contexts.indices import checked_indices
@@ -193,6 +195,27 @@ class TestObservers:
         assert action(self.observe).observes
         assert action(quoted).observes
         assert not action(unannotated).observes
+
+    @pytest.mark.parametrize(
+        ("annotation", "always"),
+        [
+            (float, True),
+            ("Tensor", True),
+            (tuple[int, float], True),
+            (None, False),
+            ("None", False),
+            (float | None, False),
+            ("Optional[Tensor]", False),
+            (Any, False),
+            (object, False),
+        ],
+    )
+    def test_others_tell_whether_they_return_something_each_time(self, annotation, always):
+        def routine(tensor): ...
+
+        routine.__annotations__["return"] = annotation
+        assert action(routine).always_returns is always
+        assert not action(lambda tensor: tensor).always_returns
 
     def test_are_held_to_it(self):
         def liar(tensor) -> None:

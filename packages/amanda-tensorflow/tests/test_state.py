@@ -173,6 +173,14 @@ def test_so_is_state_that_is_used_in_control_flow(program, where, control_flow):
     assert plain_then_watched(program, where) == plain_then_watched(program)
 
 
+@pytest.mark.parametrize("where", FORWARD)
+def test_a_tensor_that_a_session_keeps_is_found_by_its_handle(where):
+    with tf.Graph().as_default(), v1.Session() as session, amanda.apply(Record(at=where)):
+        handle = session.run(v1.get_session_handle(tf.constant(2.0) * 3.0)).handle
+        given, kept = v1.get_session_tensor(handle, tf.float32)
+        assert session.run(kept + 1.0, {given: handle}) == 7.0
+
+
 # Random streams
 
 

@@ -152,6 +152,12 @@ def test_an_operator_that_a_vectorized_map_leaves_out_cannot_be_changed_for_its_
     with pytest.warns(amanda.AmandaWarning, match=r"Sin.*return the result"):
         under(doubled("Sin"), run)
 
+    def always(x) -> tf.Tensor:
+        return x * 2
+
+    with pytest.raises(amanda.UnsupportedError, match=r"Sin.*return the result"):
+        under(before("Sin", always), run)
+
 
 def test_an_operator_that_a_vectorized_map_leaves_out_may_be_looked_at():
     run = gradients_alone(lambda x: tf.reduce_sum(tf.sin(x)))

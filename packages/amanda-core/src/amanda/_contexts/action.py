@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -16,6 +17,8 @@ from amanda._tools.tool import Tool
 # Says why a substitute cannot stand for the tensor that it replaces, None if it can. The tensor is
 # None where there is nothing to compare with.
 Check: TypeAlias = Callable[[Any, Any], str | None]
+
+_MAYBE_NOTHING = re.compile(r"\b(Any|None|NoneType|Optional|object)\b")
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +53,12 @@ class Action:
         self.observes = annotations.get("return", ...) in (None, "None")
         self.replaces = self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
         self._selects = self.indices is not None or bool(self.asked) or self.original
+
+    @property
+    def always_returns(self) -> bool:
+        """Tell whether its routine is annotated to return something each time it runs."""
+        returned = getattr(self.routine, "__annotations__", {}).get("return")
+        return returned is not None and _MAYBE_NOTHING.search(str(returned)) is None
 
     def error(self, reason: str, operator: Operator) -> RoutineError:
         """Return an error that names this action at an operator."""

@@ -121,8 +121,8 @@ class ForwardDecisions:
         """Refuse to have an operator that does not run given what its gradient would read.
 
         Raises:
-            UnsupportedError: a pure routine would change that. One on the host might; of that the
-                program is warned.
+            UnsupportedError: a pure routine would change that, or one on the host that is annotated
+                to return something. Others on the host might; of that the program is warned.
         """
         asked = self._asked(frame, name, parts)
         if asked is None:
@@ -135,11 +135,12 @@ class ForwardDecisions:
             stage.keep(sorted(read), _UNRETURNED)
             changing = [action for action in stage.actions if not action.observes]
             if stage.pure is None and changing and not read.isdisjoint(stage.given):
-                warnings.warn(
-                    f"{changing[0].tool.name}: {operator.named} cannot be changed: {_UNRETURNED}",
-                    AmandaWarning,
-                    stacklevel=2,
-                )
+                sure = [action for action in changing if action.always_returns]
+                tool = (sure or changing)[0].tool.name
+                reason = f"{tool}: {operator.named} cannot be changed: {_UNRETURNED}"
+                if sure:
+                    raise UnsupportedError(reason)
+                warnings.warn(reason, AmandaWarning, stacklevel=2)
 
     def _whole(self, frame: Frame, whole: Whole, group: Group) -> None:
         """Ask about a composite, for the tools to which it is one operator."""

@@ -21,6 +21,8 @@ OPT_IN = frozenset(
         *("StackV2", "StackPushV2", "StackPopV2", "EmptyTensorList", "TensorListPushBack"),
         *("TensorListPopBack", "OptionalFromValue", "OptionalGetValue", "OptionalNone"),
         *("IteratorV2", "IteratorGetNext", "HashTableV2", "CheckNumerics", "Assert"),
+        # A session keeps the tensor if it is asked for what these give, and not what comes after.
+        *("GetSessionHandle", "GetSessionHandleV2"),
     ]
 )
 # They are stateful for TensorFlow, as others write what they read, but have no effects themselves.
