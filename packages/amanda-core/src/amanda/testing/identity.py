@@ -210,19 +210,21 @@ def _ids_in_another_process(file: str, *names: str, hash_seed: str) -> dict[str,
     Those of one file share the process, since many frameworks take seconds to import.
     """
     program = (
-        "import gc, importlib.util, json, sys\n"
+        "import gc, importlib.util, json, os, sys\n"
         "from amanda.testing.identity import ids_of_a_perceptron\n"
         "spec = importlib.util.spec_from_file_location('adapter_module', sys.argv[1])\n"
         "module = importlib.util.module_from_spec(spec)\n"
         "sys.modules['adapter_module'] = module\n"
         "gc.disable()\n"  # it would look through the framework time and again
         "spec.loader.exec_module(module)\n"
+        "gc.freeze()\n"
         "gc.enable()\n"
         "ids = {}\n"
         "for name in sys.argv[2:]:\n"
         "    ids[name] = ids_of_a_perceptron(getattr(module, name)())\n"
         "    gc.collect()\n"
-        "print('ids:' + json.dumps(ids))\n"
+        "print('ids:' + json.dumps(ids), flush=True)\n"
+        "os._exit(0)\n"  # ahead of taking the framework apart, which takes long
     )
     path = os.pathsep.join(entry for entry in sys.path if entry)
     output = subprocess.run(
