@@ -423,6 +423,30 @@ class TestOneNativeTypeForSeveral:
         torch.testing.assert_close(grad, torch.ones(2, 3, 5) @ b.mT)
 
 
+NESTED = {
+    "transpose": lambda n: n.transpose(-1, -2),
+    "linear": lambda n: F.linear(n, torch.ones(3, 4)),
+    "layer_norm": lambda n: F.layer_norm(n, (4,), torch.ones(4), torch.zeros(4)),
+    "softmax": lambda n: n.softmax(-1),
+    "mul": lambda n: n * 2,
+    "sum": lambda n: n.sum(-1, keepdim=True),
+    "gelu": F.gelu,
+}
+
+
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("run", NESTED.values(), ids=NESTED)
+def test_nested_tensors_which_do_not_tell_their_sizes_are_shown(run, layout):
+    parts = [torch.ones(2, 4), torch.arange(12.0).view(3, 4)]
+    nested = torch.nested.nested_tensor(parts, layout=layout)
+    expected, types = run(nested), []
+    with amanda.apply(watching(lambda ctx: types.append(ctx.op.type))):
+        found = run(nested)
+    assert types
+    for one, other in zip(found.unbind(), expected.unbind(), strict=True):
+        assert torch.equal(one, other)
+
+
 class TestMappingTools:
     """The published way: a tool writes into the context what another one reads there."""
 

@@ -1,6 +1,6 @@
 """Operators made by hand, without any framework."""
 
-from amanda import Operator, ValueUnavailableError
+from amanda import Operator, TensorInfo, ValueUnavailableError
 from amanda.driving import Execution
 
 
@@ -8,20 +8,16 @@ class Tensor:
     """What a map may ask of a tensor; ``shape`` is None for an unknown rank."""
 
     def __init__(self, *shape, dtype="float32", parameter=False, value=None, ranked=True):
-        self._shape = shape
-        self._ranked = ranked
+        self.shape = shape if ranked else None
         self.dtype = dtype
         self.parameter = parameter
         self.value = value
 
-    @property
-    def shape(self):
-        if not self._ranked:
-            raise ValueError("unknown rank")
-        return self._shape
-
 
 class Driver:
+    def describe(self, tensor):
+        return TensorInfo(tensor.shape, tensor.dtype, None, None)
+
     def is_parameter(self, tensor):
         return tensor.parameter
 

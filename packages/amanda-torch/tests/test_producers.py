@@ -220,6 +220,13 @@ def test_nothing_refers_to_the_tensors_of_the_program():
         torch.utils.swap_tensors(x, y)  # refuses what is referred to weakly
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_of_a_nested_tensor_which_does_not_tell_where_it_lies(layout):
+    nested = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=layout)
+    found = edges(lambda: nested.cos().relu())
+    assert any(edge.startswith("cos") and edge.endswith("relu.self") for edge in found)
+
+
 class _Doubles(amanda.Tool):
     def __init__(self):
         super().__init__()

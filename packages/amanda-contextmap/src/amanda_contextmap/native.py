@@ -72,11 +72,10 @@ class Native:
 
     def shape(self, name: str, element: int = 0) -> list[int | None]:
         """Return the sizes of a tensor, None for one that is not known."""
-        try:
-            sizes = list(self.tensor(name, element).shape)
-        except ValueError:
-            raise ValueUnavailableError(f"the rank of {name} is not known") from None
-        return [getattr(size, "value", size) for size in sizes]
+        shape = self._driver.describe(self.tensor(name, element)).shape
+        if shape is None:
+            raise ValueUnavailableError(f"the rank of {name} is not known")
+        return list(shape)
 
     def rank(self, name: str, element: int = 0) -> int:
         """Return the number of axes of a tensor."""

@@ -71,7 +71,10 @@ class Extent(NamedTuple):
 
 def extent_of(tensor: Tensor) -> Extent:
     """Return where the elements of a tensor lie in its memory."""
-    item, shape = tensor.element_size(), tuple(tensor.shape)
+    item = tensor.element_size()
+    if tensor.is_nested:  # it does not tell where in its memory each of its tensors lies
+        return Extent(0, tensor.untyped_storage().nbytes(), (), item, False, ())
+    shape = tuple(tensor.shape)
     start = int(tensor.storage_offset()) * item
     if 0 in shape:
         return Extent(start, start, (), item, True, shape)

@@ -65,10 +65,10 @@ def _array(tensor: Tensor) -> Any:
             tensor = tensor.to(_LACKING[tensor.dtype])
         return tensor.resolve_conj().resolve_neg().cpu().numpy().copy()
     except (RuntimeError, TypeError, NotImplementedError) as error:  # meta, sparse
-        if is_traceable_wrapper_subclass(tensor):
+        if tensor.is_nested or is_traceable_wrapper_subclass(tensor):
+            what = "nested tensor" if tensor.is_nested else type(tensor).__name__
             raise ValueUnavailableError(
-                f"it is a {type(tensor).__name__}, which stands for other tensors (shards, or "
-                "quantized weights); compute with it in a routine, or run the model ahead of "
-                "where it is converted to such tensors"
+                f"it is a {what}, which stands for other tensors (of several sizes, shards, "
+                "quantized weights); compute with it in a routine, or run the model without them"
             ) from error
         raise ValueUnavailableError(f"NumPy cannot hold it: {error}") from error
