@@ -143,8 +143,9 @@ def packages_of(session: nox.Session, python: str) -> str:
     return str(session.run(python, "-c", program, silent=True, external=True)).strip()
 
 
-# With this TensorFlow has only the kernels of a processor without AVX-512.
+# With this TensorFlow has only the kernels of a processor without AVX-512: those of convolutions.
 WITHOUT_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
+CONVOLUTIONS = ["-k", "grouped or dilated or channels_first or session"]
 
 
 def pytest(session: nox.Session, path: str, **environment: str) -> None:
@@ -202,7 +203,8 @@ def tensorflow(session: nox.Session) -> None:
     install(session, packages=("core", "tensorflow"), frameworks=("tensorflow",))
     pytest(session, "packages/amanda-tensorflow/tests")
     if not session.posargs:
-        pytest(session, "packages/amanda-tensorflow/tests/test_compiled.py", **WITHOUT_ONEDNN)
+        path = "packages/amanda-tensorflow/tests/test_compiled.py"
+        run_pytest(session, path, *CONVOLUTIONS, **WITHOUT_ONEDNN)
 
 
 @nox.session

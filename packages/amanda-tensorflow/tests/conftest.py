@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from typing import TYPE_CHECKING
 
-import amanda_tensorflow  # noqa: F401  (it notes what TensorFlow forgets, from now on)
 import pytest
-import tensorflow as tf
 from forks import Interpreter
+from xdist import is_xdist_controller
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Routines that open scopes hold threads of TensorFlow's while others run what is in them.
-tf.config.threading.set_inter_op_parallelism_threads(4)
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import TensorFlow ahead of all tests, in the processes that run them alone."""
+    if not is_xdist_controller(session):
+        importlib.import_module("amanda_tensorflow")  # it notes what TensorFlow forgets
+        tf = importlib.import_module("tensorflow")
+        # Routines that open scopes hold threads of TensorFlow's while others run what is in them.
+        tf.config.threading.set_inter_op_parallelism_threads(4)
 
 
 @pytest.fixture(scope="session")

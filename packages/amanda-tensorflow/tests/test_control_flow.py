@@ -1,5 +1,7 @@
 """S3 through loops, branches and calls: the gradient may be far from its operator."""
 
+import functools
+
 import amanda
 import numpy as np
 import pytest
@@ -86,6 +88,7 @@ PROGRAMS = [
 programs = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 
 
+@functools.cache
 def eager_reference(program):
     """The program's output and gradients, run by hand without any graph."""
     tf.config.run_functions_eagerly(True)
