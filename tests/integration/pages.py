@@ -7,6 +7,7 @@ a block without a language behind these, or in one of ``text``, whose numbers ar
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
 import io
@@ -85,6 +86,7 @@ def execute(page: str, without: str | None = None) -> tuple[dict[str, Any], list
         for each block without a language, or of text, that follows one that runs.
     """
     torch_driver.identity.contexts.numbering.operators = Ids()  # models of other pages may live
+    _import_for(page)
     names: dict[str, Any] = {"__name__": Path(page).stem}
     printed: list[Printed] = []
     output = io.StringIO()
@@ -106,6 +108,19 @@ def execute(page: str, without: str | None = None) -> tuple[dict[str, Any], list
             found = output.getvalue().replace(f"{os.getcwd()}/", "")
             printed.append(Printed(found, block, exact=not language))
     return names, printed
+
+
+def _import_for(page: str) -> None:
+    """Import what a page does ahead of it, and have the garbage collector pass over that.
+
+    It is asked for after every block, and would walk the million objects of a library each time.
+    """
+    for node in ast.walk(ast.parse(program(page))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            with contextlib.suppress(ImportError):  # of a file that the page writes
+                exec(compile(ast.Module([node], []), page, "exec"), {})
+    gc.collect()
+    gc.freeze()
 
 
 def command(*arguments: str) -> None:
