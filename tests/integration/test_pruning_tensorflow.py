@@ -190,3 +190,20 @@ def test_weights_of_a_quantized_model_are_pruned():
         assert product(x).numpy().tolist() == [[3, 0], [-128, 0], [0, 127]]
     tool.make_permanent([weight])
     assert weight.numpy().tolist() == [[3, 0], [-128, 0], [0, 127]]
+
+
+def test_a_weight_that_the_model_computes_is_said_to_be_left_alone():
+    weight, scale = tf.Variable(DENSE), tf.Variable(2.0)
+
+    @tf.function
+    def run(x):
+        return tf.matmul(
+            tf.matmul(x, x, transpose_b=True), tf.matmul(x, tf.nn.relu(weight) * scale)
+        )
+
+    named = r"MagnitudePruning leaves alone MatMul#2: what is given there .* no parameter"
+    with (
+        pytest.warns(amanda.AmandaWarning, match=named),
+        amanda.apply(pruning.MagnitudePruning(0.5)),
+    ):
+        run(tf.ones((2, len(DENSE))))

@@ -1,9 +1,13 @@
 """Scopes that host routines open."""
 
+import time
+
 import amanda
+import numpy as np
 import pytest
 import tensorflow as tf
 from amanda.driving import Action, Operator, Point
+from amanda.testing.probes import before
 from amanda_tensorflow.routines import host_threads
 
 
@@ -52,3 +56,33 @@ def test_after_a_scope_in_a_routine_of_another_framework_operators_are_seen_as_b
         assert ran == []
         function(tf.constant([1.0]))
     assert ran == ["Tanh"]
+
+
+@pytest.fixture
+def asynchronous():
+    tf.config.experimental.set_synchronous_execution(False)
+    yield
+    tf.config.experimental.set_synchronous_execution(True)
+
+
+def test_what_runs_asynchronously_has_run_when_its_scope_is_left(asynchronous):
+    run, ran = tf.function(lambda x: tf.sin(x) * 2.0), []
+
+    def late(x) -> None:
+        time.sleep(0.05)
+        ran.append(x)
+
+    with amanda.apply(before("Sin", late)):
+        run(tf.ones([2]))
+    assert len(ran) == 1
+
+
+def test_the_error_of_a_routine_that_runs_asynchronously_leaves_the_call_alone(asynchronous):
+    run = tf.function(lambda x: tf.sin(x) * 2.0)
+
+    def fail(x) -> None:
+        raise ValueError("odd")
+
+    with pytest.raises(amanda.RoutineError, match="odd"), amanda.apply(before("Sin", fail)):
+        run(tf.ones([2]))
+    np.testing.assert_allclose(run(tf.ones([2])), 2 * np.sin([1, 1]), rtol=1e-6)

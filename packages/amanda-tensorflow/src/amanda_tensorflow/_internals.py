@@ -42,7 +42,7 @@ context: Any = _find(
     "tensorflow.python.eager.context",
     *("context", "eager_mode", "graph_mode", "executing_eagerly"),
     *("Context.add_function_def", "Context.call_function", "Context.get_function_def"),
-    *("Context.has_function", "Context.remove_function"),
+    *("Context.has_function", "Context.remove_function", "Context.executor"),
 )
 # What every call of a tf.function ends in, and what makes one of a graph.
 atomic_function: Any = _find(

@@ -173,6 +173,10 @@ class TensorFlowDriver(Driver):
         """Return what a tensor of a graph was read, captured, cast or viewed of."""
         return parameters.read_from(found)
 
+    def is_computed_of_parameters(self, tensor: Any) -> bool:
+        """Tell whether a tensor of a graph is computed of variables and constants alone."""
+        return parameters.is_computed_of_parameters(tensor)
+
     def parameter_info(self, found: Any, tensor: Any) -> Parameter | None:
         """Return what tools are told of a variable."""
         return parameters.parameter_info(found, tensor)

@@ -8,6 +8,8 @@ import tensorflow as tf
 from amanda.driving import Parameter, TensorInfo
 
 from amanda_tensorflow._internals import func_graph, handle_data_util
+from amanda_tensorflow.graph.called_functions import calls_functions
+from amanda_tensorflow.graph.node_types import READING, STRUCTURE
 from amanda_tensorflow.values import outer_of
 
 if TYPE_CHECKING:
@@ -71,6 +73,35 @@ def read_from(found: Any) -> Any:
         return None
     position = _VIEWS[operation.type]
     return operation.inputs[found.value_index if position is None else position]
+
+
+def is_computed_of_parameters(tensor: Any) -> bool:
+    """Tell whether a symbolic tensor is computed of variables and constants alone."""
+    waiting, met, reads = [tensor], {id(tensor)}, False
+    while waiting:
+        found = waiting.pop()
+        if is_parameter_itself(found):
+            reads = True
+        elif tf.is_symbolic_tensor(found):
+            before = _computed_of(found)
+            if before is None:
+                return False
+            waiting += [each for each in before if id(each) not in met]
+            met.update(map(id, before))
+    return reads
+
+
+def _computed_of(found: Any) -> Sequence[Any] | None:
+    """Return what a symbolic tensor is computed of; None if more than that decides what it is."""
+    operation = found.op
+    if operation.type == "Placeholder":
+        outer = outer_of(found)
+        return None if outer is None else [outer]
+    decides = operation.op_def.is_stateful and operation.type not in READING
+    if decides or operation.type in STRUCTURE or calls_functions(operation.type):
+        return None
+    inputs: Sequence[Any] = operation.inputs
+    return inputs
 
 
 def parameter_info(found: Any, tensor: Any) -> Parameter | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import amanda
 
 # Types of ONNX that have a weight wherever they stand, and what it is called. A product of matrices
-# has none: what it is given may all be activations, and none of it can be told for a weight.
+# has one where a backend tells what is computed of parameters alone: it may be of two activations.
 _WEIGHTS: dict[str, Collection[str]] = {
     "Conv": ("W",),
     "ConvTranspose": ("W",),
@@ -42,10 +42,15 @@ class ComputedWeights(LeftAlone):
 
     def note(self, ctx: amanda.OpContext) -> None:
         """Take note of the operator under analysis if it is one of them."""
-        roles = _WEIGHTS.get(ctx.op.type)
         driver = ctx.driver
-        if roles is None or driver.purpose(ctx.op) != "model" or driver.computes_parameter(ctx.op):
-            return
-        given = (ctx.input_names[index].partition("[")[0] for index in ctx.parameters)
-        if not any(name in roles for name in given):
-            super().note(ctx)
+        if driver.purpose(ctx.op) == "model" and not driver.computes_parameter(ctx.op):
+            given = {ctx.input_names[index].partition("[")[0] for index in ctx.parameters}
+            if given.isdisjoint(_WEIGHTS.get(ctx.op.type, ())) and _has_weight(ctx):
+                super().note(ctx)
+
+
+def _has_weight(ctx: amanda.OpContext) -> bool:
+    if ctx.op.type in _WEIGHTS:
+        return True
+    computed = ctx.driver.is_computed_of_parameters
+    return not ctx.parameters and any(computed(t) for t in ctx.inputs if t is not None)

@@ -224,6 +224,13 @@ class Driver(abc.ABC):
         """
         return False
 
+    def is_computed_of_parameters(self, tensor: Any) -> bool:
+        """Tell whether a tensor is known to be computed of parameters and constants alone.
+
+        A product with it is one with a weight then, which the model computes.
+        """
+        return False
+
     def in_forward_mode(self) -> bool:
         """Tell whether what runs now may compute tangents too, as in a Jacobian-vector product."""
         return False

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from amanda import UnsupportedError
 
-from amanda_tensorflow._internals import atomic_function, attributes, context, handle_data_util
+from amanda_tensorflow._internals import (
+    atomic_function,
+    attributes,
+    context,
+    errors,
+    handle_data_util,
+)
 from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.state import is_reproducible, note_new_streams
 from amanda_tensorflow.notes import attached
@@ -87,6 +93,8 @@ class FunctionCopy(Copy):
         more = [self._value(source, args) for source in self._arguments]
         with self.explained():
             results = context.context().call_function(self._name, [*args, *more], self._count)
+            if self._hosts:
+                _wait()
         outputs = list(results[:count]) if self._count else []
         added = (results or ())[count:]
         for (indices, operator), version in zip(self._returned, added, strict=True):
@@ -246,6 +254,17 @@ class Functions:
             return self._instrumenter.copy_of(call, engine)
         with self._instrumenter.preparing:
             return call.without_tools()
+
+
+def _wait() -> None:
+    """Wait for what runs asynchronously, since the tools may not be active any more afterwards."""
+    executor = context.context().executor
+    try:
+        if executor.is_async():
+            executor.wait()
+    except errors.OpError:
+        executor.clear_error()
+        raise
 
 
 def run_copy(
