@@ -6,7 +6,21 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from amanda.testing.probes import Watch
+from amanda_torch import driver
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Shown(TorchDispatchMode):
+    """Lists the operators that a mode of the program is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shown: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.shown.append(str(function))
+        return function(*args, **kwargs or {})
 
 
 def arrays(tensor: torch.Tensor) -> list[np.ndarray]:
@@ -53,6 +67,25 @@ def test_an_array_is_not_written_to_with_the_tensor() -> None:
 def test_a_tensor_without_elements_to_show_says_so() -> None:
     with pytest.raises(amanda.RoutineError, match="ValueUnavailableError: NumPy cannot hold it"):
         arrays(torch.ones(2, device="meta"))
+
+
+def test_what_is_read_of_a_tensor_leaves_its_memory_as_free_to_be_resized_as_it_was() -> None:
+    tensor = torch.arange(4.0)
+    (array,) = arrays(tensor)
+    tensor.untyped_storage().resize_(0)
+    assert array.tolist() == [0, 1, 2, 3]
+
+
+def test_what_is_read_of_a_tensor_is_a_copy_that_nobody_sees() -> None:
+    tensor, seen = torch.arange(4.0).view(2, 2).t(), []
+    tool = amanda.Tool()
+    tool.add_inst_for_op(lambda ctx: seen.append(ctx.op.type))
+    with Shown() as mode, amanda.apply(tool):
+        array = driver.value(tensor)
+    assert "aten.clone.default" not in mode.shown
+    assert not seen
+    tensor.zero_()
+    assert array.tolist() == [[0, 2], [1, 3]]
 
 
 def test_a_tensor_that_stands_for_others_has_no_array_and_a_way_out() -> None:

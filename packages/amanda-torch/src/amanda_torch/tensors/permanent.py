@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +46,15 @@ class StoredParameter(Stored):
                 self._way = way_to(tensor) if tensor.layout is torch.strided else None
 
     def source(self, model: Any) -> torch.nn.Parameter | None:
-        """Return the parameter, if the model has it."""
+        """Return the parameter, if the model has it.
+
+        Raises:
+            UnsupportedError: the model has shards of its parameters.
+        """
         source = self._source()
         if not isinstance(model, torch.nn.Module):
             return None
+        _refuse_shards(model)
         return source if any(held is source for held in parameters_of(model)) else None
 
     def read(self, model: Any) -> torch.Tensor:
@@ -115,6 +121,21 @@ class StoredParameter(Stored):
         for view in self._way or ():
             places = view.of(places)
         return places
+
+
+def _refuse_shards(model: torch.nn.Module) -> None:
+    """Refuse a model that gathers for each call what its operators are given.
+
+    Raises:
+        UnsupportedError: ``fully_shard`` was applied to a part of it.
+    """
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None and any(isinstance(m, fsdp.FSDPModule) for m in model.modules()):
+        raise UnsupportedError(
+            f"{type(model).__name__} keeps shards of its parameters (fully_shard), and what "
+            "operators are given is gathered for each call; make this permanent in a model that "
+            "is not sharded, into which you load its whole state"
+        )
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

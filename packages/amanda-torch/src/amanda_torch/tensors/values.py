@@ -17,6 +17,8 @@ from amanda_torch._internals import (
     unwrapped,
 )
 from amanda_torch.operators.wrapped import outside_of_transforms
+from amanda_torch.thread import intercept, intercepting
+from amanda_torch.unshown import unshown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,11 +61,24 @@ def _beneath(tensor: Tensor) -> Tensor:
 
 
 def _array(tensor: Tensor) -> Any:
+    """Read a tensor, which no tool sees."""
+    on = intercepting()
+    intercept(False)
+    try:
+        return _read(tensor)
+    finally:
+        intercept(on)
+
+
+def _read(tensor: Tensor) -> Any:
     tensor = tensor.detach()
     try:
         if tensor.dtype in _LACKING:
             tensor = tensor.to(_LACKING[tensor.dtype])
-        return tensor.resolve_conj().resolve_neg().cpu().numpy().copy()
+        tensor = tensor.resolve_conj().resolve_neg().cpu()
+        with unshown():  # memory that NumPy is given can never be resized again, as FSDP does
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+        return tensor.numpy()
     except (RuntimeError, TypeError, NotImplementedError) as error:  # meta, sparse
         if tensor.is_nested or is_traceable_wrapper_subclass(tensor):
             what = "nested tensor" if tensor.is_nested else type(tensor).__name__
