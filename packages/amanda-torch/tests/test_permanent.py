@@ -7,6 +7,8 @@ import pytest
 import torch
 from amanda.testing.probes import before, under
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
 
 def made_permanent(model, x, tool, run=None):
@@ -258,3 +260,28 @@ def test_a_second_name_of_a_weight_is_no_second_use_of_it():
     tool = before("linear", torch.sign, inputs=[1])
     expected, found = made_permanent(model, torch.ones(1, 3), tool)
     assert torch.equal(found, expected)
+
+
+@pytest.fixture
+def _group():
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("_group")
+def test_shards_of_parameters_are_refused():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    mesh = init_device_mesh("cpu", (1,))
+    for part in (model[0], model):
+        fully_shard(part, mesh=mesh)
+    tool = before("linear", lambda w: w * 2, inputs=["weight"])
+    before_it = [p.full_tensor().clone() for p in model.parameters()]
+    under(tool, lambda: model(torch.ones(1, 4)))
+    with pytest.raises(amanda.UnsupportedError, match=r"shards of its parameters \(fully_shard\)"):
+        tool.make_permanent(model)
+    for part in (model[0], model):
+        part.reshard()
+    for parameter, value in zip(model.parameters(), before_it, strict=True):
+        assert torch.equal(parameter.full_tensor(), value)
