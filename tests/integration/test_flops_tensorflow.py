@@ -202,3 +202,15 @@ def test_a_keras_model_costs_what_the_same_model_does_in_pytorch() -> None:
     assert (training.forward, training.backward) == (same.forward, same.backward)
     assert (inference.forward, inference.backward) == (same.forward, 0)
     assert inference.params == same.params == model.count_params()
+
+
+def test_a_gradient_in_a_scope_of_its_own_is_counted_or_said_not_to_be() -> None:
+    weight, flops = tf.Variable(tf.ones([4, 2])), Flops()
+    run = tf.function(lambda x: tf.matmul(x, weight))
+    with amanda.apply(flops), tf.GradientTape() as tape:
+        y = run(tf.ones([3, 4]))
+    with amanda.apply(flops):
+        tape.gradient(y, weight)
+    (row,) = flops.rows()
+    assert row.forward == 2 * 3 * 4 * 2
+    assert row.backward == 2 * 3 * 4 * 2 or row.uncounted_backward == 1

@@ -310,17 +310,35 @@ def looks(*tensors) -> None:
     """Return nothing, which a driver knows beforehand."""
 
 
-def test_routines_after_what_holds_state_wait_for_those_before_it():
+def sampler():
+    labels = tf.constant([[1], [2]], tf.int64)  # which cannot be replaced for one of two
+    a, _ = (tf.random.log_uniform_candidate_sampler(labels, 1, 3, True, 9, s) for s in (1, 2))
+    return a[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "type", "name"),
+    [
+        (sampler, "LogUniformCandidateSampler", "Sampler"),
+        (lambda: v1.get_variable("held", initializer=1.0) * 2.0, "VarHandleOp", "held/"),
+        (
+            lambda: v1.get_variable("held", initializer=1.0, use_resource=False) * 2.0,
+            "VariableV2",
+            "held/",
+        ),
+    ],
+    ids=["sampler", "variable", "reference_variable"],
+)
+def test_routines_after_what_holds_state_wait_for_those_before_it(program, type, name):
     metadata = v1.RunMetadata()
     options = v1.RunOptions(output_partition_graphs=True)
-    with tf.Graph().as_default():
-        labels = tf.constant([[1], [2]], tf.int64)  # which cannot be replaced for one of two
-        a, _ = (tf.random.log_uniform_candidate_sampler(labels, 1, 3, True, 9, s) for s in (1, 2))
-        tool = Insert(FORWARD, ["Const", "LogUniformCandidateSampler"], looks)
-        with v1.Session() as session, amanda.apply(tool):
-            session.run(a[0], options=options, run_metadata=metadata)
+    with tf.Graph().as_default(), v1.Session() as session:
+        fetch = program()
+        session.run(v1.global_variables_initializer())
+        with amanda.apply(Insert(FORWARD, ["Const", type], looks)):
+            session.run(fetch, options=options, run_metadata=metadata)
     ran = [node for graph in metadata.partition_graphs for node in graph.node]
-    routines = [n.name for n in ran if "PyFunc" in n.op and "Sampler" in n.name]
+    routines = [n.name for n in ran if "PyFunc" in n.op and name in n.name]
     before, after = sorted(routines, key=lambda name: "after" in name)
     assert before in behind(after, {node.name: node.input for node in ran})
 

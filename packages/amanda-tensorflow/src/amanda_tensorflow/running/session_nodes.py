@@ -100,9 +100,10 @@ class CopiedNodes:
                 # It never runs, and what led through it would be no way once it is exchanged.
                 set_inputs(node, data_inputs(node), set())
                 continue
-            outer = [control for control in control_inputs(node) if control not in copied]
+            controls = [*control_inputs(node), *self._before_originals(node)]
+            outer = [control for control in controls if control not in copied]
+            set_inputs(node, data_inputs(node), [c for c in controls if c in copied])
             if outer:
-                set_inputs(node, data_inputs(node), set(control_inputs(node)).difference(outer))
                 waits[name] = [graph.get_operation_by_name(control) for control in outer]
         finalized = graph.finalized
         first = last_id(graph)
@@ -124,6 +125,14 @@ class CopiedNodes:
                 notes_of(graph).copies.append((first, last_id(graph)))
                 if finalized:
                     graph.finalize()
+
+    def _before_originals(self, node: Any) -> Iterator[str]:
+        """List what runs ahead of originals that a copy reads, and which do not wait for it."""
+        for tensor in data_inputs(node):
+            producer = split(tensor)[0]
+            if producer in self._holding and producer not in self.names:
+                controls = control_inputs(self._body.nodes[producer])
+                yield from (control for control in controls if control not in self._root.inputs)
 
     def _affected(self) -> set[str]:
         consumers: dict[str, list[str]] = collections.defaultdict(list)

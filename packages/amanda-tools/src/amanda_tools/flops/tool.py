@@ -263,7 +263,10 @@ class Flops(Saving[OperatorFlops], amanda.Tool):
         """Have an operator that the program calls run whole: nobody need look inside of it."""
 
     def _analyze_gradient(self, ctx: amanda.OpContext) -> None:
-        known = ctx.state(self)["counts"]
+        state = ctx.state(self)
+        if "counts" not in state:  # the operator ran ahead of this scope
+            state["counts"] = self._counter(ctx, self._row(ctx))
+        known = state["counts"]
         counter = known if isinstance(known, Counter) else known.counter
         ctx.insert_on_grad_outputs(counter.on_grad_outputs)
         ctx.insert_on_grad_inputs(counter.on_grad_inputs)
