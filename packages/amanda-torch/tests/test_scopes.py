@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
+import warnings
 import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -325,3 +326,24 @@ def test_what_is_inside_an_operator_is_seen_after_a_scope_of_a_routine_as_before
         nn.functional.linear(X.clone().requires_grad_(), torch.ones(2, 3))
     assert [id.partition("#")[0] for id in whole.ran] == ["linear"]
     assert [id.partition("#")[0] for id in parts.ran] == ["t", "mm"]
+
+
+def test_a_scope_that_outlives_the_inference_mode_it_was_entered_in_is_warned_of() -> None:
+    layer, tool = nn.Linear(2, 2), Record()
+    scope = contextlib.ExitStack()
+    with torch.inference_mode():
+        scope.enter_context(amanda.apply(tool))
+        layer(torch.ones(1, 2))
+    layer(torch.ones(1, 2))
+    with pytest.warns(amanda.AmandaWarning, match=r"nothing since the end of torch\.inference"):
+        scope.close()
+    assert "linear" in str(tool.ran)
+
+
+def test_a_scope_within_inference_mode_or_around_it_is_not() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with torch.inference_mode(), amanda.apply(Record()):
+            torch.ones(2).relu()
+        with amanda.apply(Record()), torch.inference_mode():
+            torch.ones(2).relu()

@@ -6,13 +6,14 @@ import contextlib
 import os
 import re
 import sys
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import amanda
 import array_api_compat.torch
 import torch
-from amanda.driving import Parameter, TensorInfo, alike
+from amanda.driving import Parameter, TensorInfo, alike, in_routine
 from torch import Tensor
 
 from amanda_torch import processes
@@ -21,6 +22,7 @@ from amanda_torch._internals import (
     CaptureStrategy,
     disabled_torch_function,
     forward_ad,
+    graph_task,
     sequence_number,
     set_capture,
     set_captured,
@@ -113,6 +115,8 @@ class TorchDriver(amanda.Driver):
         follows in that call of the compiled code runs as it is written.
         """
         set_capture(None)
+        if engine is None:
+            _warn_if_switched_off(local.thread)
         self._activate(engine)
         intercept(engine is not None)
 
@@ -292,6 +296,21 @@ class TorchDriver(amanda.Driver):
         """Return types of forward operators as they are; those of a backward one may be any."""
         forward = all(is_forward_type(t) and not self.is_backward_type(t) for t in types)
         return types if forward else None
+
+
+def _warn_if_switched_off(thread: ThreadState) -> None:
+    """Warn that a block of PyTorch has ended in which the scope that ends now had begun.
+
+    Such blocks restore the dispatch keys that there were before, and with them what sees operators.
+    """
+    unseen = thread.entered is not None or in_routine() or graph_task() >= 0
+    if thread.engine is not None and not intercepting() and not unseen:
+        warnings.warn(
+            "tools have seen nothing since the end of torch.inference_mode(), or of compiled code, "
+            "in which their scope was entered; leave the scope within that, or enter it outside",
+            amanda.AmandaWarning,
+            stacklevel=6,
+        )
 
 
 def _leave() -> None:
