@@ -188,6 +188,18 @@ def test_a_variable_that_is_taken_where_the_tool_has_not_looked_stays(run, type,
     assert TABLE.numpy().tobytes() == held.tobytes()
 
 
+def test_a_product_that_a_session_has_not_run_does_not_count():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variable = tf.compat.v1.get_variable("w", initializer=W.T)
+        trained, evaluated = tf.matmul(X, variable), tf.matmul(X * 2, variable)
+        session.run(variable.initializer)
+        tool = halving()
+        expected = under(tool, lambda: session.run(trained))
+        tool.make_permanent(session)
+        np.testing.assert_array_equal(session.run(trained), expected)
+        np.testing.assert_array_equal(session.run(evaluated), expected * 2)
+
+
 @tf.function
 def multiplied_for_many():
     return tf.vectorized_map(lambda row: tf.tanh(tf.matmul(row[None], TABLE)), X)

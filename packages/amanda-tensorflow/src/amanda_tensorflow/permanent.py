@@ -17,6 +17,7 @@ from amanda_tensorflow._internals import context, execute, tensor_util
 from amanda_tensorflow.graph.gradients_by_name import is_gradient
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.parameters import handle_of, is_parameter_itself, parameter_info, read_from
+from amanda_tensorflow.thread import thread
 from amanda_tensorflow.values import outside_of_graphs
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ class StoredVariable(Stored):
 
 
 def _taking(way: Iterable[Any]) -> tuple[dict[str, str], dict[str, str]]:
-    """List the forward operators that take any of these tensors, or views of them.
+    """List the forward operators that run and take any of these tensors, or views of them.
 
     Returns:
         The types of those that look up rows, by name, and those of products.
@@ -216,13 +217,22 @@ def _taking(way: Iterable[Any]) -> tuple[dict[str, str], dict[str, str]]:
         for operation in tensor.consumers():
             waiting += [output for output in operation.outputs if read_from(output) is tensor]
             of_one = notes_of(operation.graph).vectorized  # others do what these would
-            if operation.name in of_one or is_gradient(operation.name):
+            if operation.name in of_one or is_gradient(operation.name) or not _runs(operation):
                 continue
             if operation.type in _LOOKUPS:
                 lookups[operation.name] = operation.type
             elif operation.type.startswith(_PRODUCTS):
                 products[operation.name] = operation.type
     return lookups, products
+
+
+def _runs(operation: Any) -> bool:
+    """Tell whether an operator runs in the call that tools look at, as far as it is known."""
+    shown = thread.state.shown
+    frame = None if shown is None else shown.frame
+    if frame is None or frame.graph is not operation.graph:
+        return True
+    return frame.node(operation.name) in frame.running
 
 
 def _bits(tensor: Any) -> Array:

@@ -90,9 +90,9 @@ def _check_seen(tool: Tool, model: Any, computed: Computed, uses: Iterable[Use])
     if other is not None:
         raise UnsupportedError(
             f"{tool.name}: {other} takes a parameter of {computed.operator.named} too, and would "
-            "be given what the tool makes of it, which has not looked there; register an analysis "
-            "routine for the type of that operator as well, even if it does nothing, or run the "
-            "model under the tool"
+            "be given what the tool makes of it, which has not looked there; run that under the "
+            "tool as well, with an analysis routine registered for its type, even if that does "
+            "nothing, or leave the model as it is and run it under the tool"
         )
 
 
