@@ -23,7 +23,7 @@ _CALLING = frozenset(["EagerPyFunc", "PyFunc", "PyFuncStateless"])
 
 
 class _Calling(threading.local):
-    """The tools of the graph that calls the Python function which this thread runs, if any."""
+    """This holds the tools of the graph that calls the Python function which a thread runs."""
 
     engine: Engine | None = None
 
