@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forks import Interpreter
+from together import Together
 from xdist import is_xdist_controller
 
 if TYPE_CHECKING:
@@ -32,3 +33,9 @@ def interpreter() -> Iterator[Interpreter]:
     """
     with contextlib.closing(Interpreter("tensorflow", path=sys.path)) as interpreter:
         yield interpreter
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    """Have what takes an ``interpreter`` run where one is, since that imports TensorFlow."""
+    return Together(config, log, "interpreter")

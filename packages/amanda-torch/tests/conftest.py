@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from forks import Interpreter
+from together import Together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,3 +22,9 @@ def interpreter() -> Iterator[Interpreter]:
     """
     with contextlib.closing(Interpreter("torch", path=sys.path)) as interpreter:
         yield interpreter
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Together:
+    """Have what takes an ``interpreter`` run where one is, since that imports PyTorch."""
+    return Together(config, log, "interpreter")
