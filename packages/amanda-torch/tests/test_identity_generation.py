@@ -12,7 +12,7 @@ from amanda.testing.probes import Record
 from small_transformers import small
 from watching import held
 
-STEPS = 24
+STEPS = 12
 PROMPT = torch.tensor([[5, 17, 3, 42]])
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 unwrapped: Callable[[Tensor], Tensor] = torch._C._functorch.get_unwrapped
 W = torch.randn(4, 4)
-SAMPLES = torch.randn(5, 4, 4)
+SAMPLES = torch.randn(3, 4, 4)
 
 
 class Cubed(torch.autograd.Function):
