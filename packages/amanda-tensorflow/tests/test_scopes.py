@@ -1,6 +1,7 @@
 """Scopes that host routines open."""
 
 import time
+import traceback
 
 import amanda
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 from amanda.driving import Action, Operator, Point
 from amanda.testing.probes import before
 from amanda_tensorflow.routines import host_threads
+from tensorflow.python.eager.executor import Executor
 
 
 def opening(run):
@@ -83,6 +85,18 @@ def test_the_error_of_a_routine_that_runs_asynchronously_leaves_the_call_alone(a
     def fail(x) -> None:
         raise ValueError("odd")
 
-    with pytest.raises(amanda.RoutineError, match="odd"), amanda.apply(before("Sin", fail)):
+    scope = amanda.apply(before("Sin", fail))
+    with pytest.raises(amanda.RoutineError, match="odd") as raised, scope:
         run(tf.ones([2]))
     np.testing.assert_allclose(run(tf.ones([2])), 2 * np.sin([1, 1]), rtol=1e-6)
+    # What is freed with the error would wait for an executor that may be gone.
+    assert not any(isinstance(value, Executor) for value in locals_along(raised.value))
+
+
+def locals_along(error):
+    """List the values of all variables that the tracebacks of an error and its causes keep."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        yield from frame.f_locals.values()
+    for cause in (error.__cause__, error.__context__):
+        if cause is not None:
+            yield from locals_along(cause)

@@ -21,8 +21,12 @@ function_pb2: Any = _find("tensorflow.core.framework.function_pb2", "FunctionDef
 node_def_pb2: Any = _find("tensorflow.core.framework.node_def_pb2", "NodeDef")
 # The signature of an operator, by which its inputs and outputs are told apart.
 op_def_registry: Any = _find("tensorflow.python.framework.op_def_registry", "get")
-# What runs an operator that is in no graph.
-pywrap_tfe: Any = _find("tensorflow.python.pywrap_tfe", "TFE_Py_FastPathExecute")
+# What runs an operator that is in no graph, and what a thread's operators wait in.
+pywrap_tfe: Any = _find(
+    "tensorflow.python.pywrap_tfe",
+    *("TFE_Py_FastPathExecute", "TFE_ContextGetExecutorForThread", "TFE_DeleteExecutor"),
+    *("TFE_ExecutorIsAsync", "TFE_ExecutorWaitForAllPendingNodes", "TFE_ExecutorClearError"),
+)
 # Values that constants hold.
 tensor_util: Any = _find(
     "tensorflow.python.framework.tensor_util",
@@ -42,7 +46,7 @@ context: Any = _find(
     "tensorflow.python.eager.context",
     *("context", "eager_mode", "graph_mode", "executing_eagerly"),
     *("Context.add_function_def", "Context.call_function", "Context.get_function_def"),
-    *("Context.has_function", "Context.remove_function", "Context.executor"),
+    *("Context.has_function", "Context.remove_function", "Context._handle"),
 )
 # What every call of a tf.function ends in, and what makes one of a graph.
 atomic_function: Any = _find(

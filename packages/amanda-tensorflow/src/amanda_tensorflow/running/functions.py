@@ -19,6 +19,7 @@ from amanda_tensorflow._internals import (
     context,
     errors,
     handle_data_util,
+    pywrap_tfe,
 )
 from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.state import is_reproducible, note_new_streams
@@ -257,14 +258,20 @@ class Functions:
 
 
 def _wait() -> None:
-    """Wait for what runs asynchronously, since the tools may not be active any more afterwards."""
-    executor = context.context().executor
+    """Wait for what runs asynchronously, since the tools may not be active any more afterwards.
+
+    TensorFlow's own object for an executor waits for it once more when it is freed. A traceback may
+    keep it for longer than the executor lives, so that it would wait for ever.
+    """
+    executor = pywrap_tfe.TFE_ContextGetExecutorForThread(context.context()._handle)
     try:
-        if executor.is_async():
-            executor.wait()
+        if pywrap_tfe.TFE_ExecutorIsAsync(executor):
+            pywrap_tfe.TFE_ExecutorWaitForAllPendingNodes(executor)
     except errors.OpError:
-        executor.clear_error()
+        pywrap_tfe.TFE_ExecutorClearError(executor)
         raise
+    finally:
+        pywrap_tfe.TFE_DeleteExecutor(executor)
 
 
 def run_copy(
