@@ -114,7 +114,7 @@ class Quantizing(SavingScales, amanda.Tool):
         operands = operands_of(ctx, self._ignored)
         if operands and self._computed is not None:
             self._computed.note(ctx)
-        if is_quantized(ctx, self._ignored):
+        if not operands and is_quantized(ctx, self._ignored):
             self._integers.note(ctx)
         for operand in operands:
             if not ctx.describe(ctx.inputs[operand.position]).is_dense:
