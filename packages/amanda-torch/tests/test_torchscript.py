@@ -307,6 +307,15 @@ def test_an_error_of_a_routine_comes_out_as_it_is(as_module: bool) -> None:
     assert torch.equal(outer(X), -X.relu())
 
 
+def test_a_method_that_is_written_in_cpp_is_none_of_torchscript() -> None:
+    weight = torch.ones(2, 3)
+    packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+    with amanda.apply(*everything()):
+        unpacked, bias = packed.unpack()
+    assert torch.equal(unpacked, weight)
+    assert bias is None
+
+
 @script
 def test_an_error_of_the_script_stays_its_own() -> None:
     scripted = torch.jit.script(refuses)

@@ -59,6 +59,8 @@ def prepare(thread: ThreadState, function: Any, args: tuple[Any, ...]) -> None:
     modules = [arg._c for arg in args if isinstance(arg, torch.jit.ScriptModule)]
     if function in thread.scripts and not modules:
         return
+    if _is_compiled_ahead(function):
+        return
     thread.scripts.add(function)
     function._debug_flush_compilation_cache()
     graph = function.inlined_graph
@@ -91,6 +93,17 @@ def run_compiled(thread: ThreadState, run: Callable[..., Any], *args: Any, **kwa
         raise raised from raised.__cause__
     finally:
         thread.raised = outer
+
+
+def _is_compiled_ahead(function: Any) -> bool:
+    """Tell whether a method is one of a class that is written in C++, of which there is no script.
+
+    The weights that a quantized module has packed are such an object.
+    """
+    owner = getattr(function, "raw_owner", None)
+    return isinstance(owner, torch.ScriptObject) and owner._type().qualified_name().startswith(
+        "__torch__.torch.classes."
+    )
 
 
 def _unseen_in(graph: Any) -> set[str]:
