@@ -27,11 +27,11 @@ class Reference:
     """The page's model and training, written out.
 
     Args:
-        of_weight: what the model computes with in place of a weight, given it and the epoch.
+        of_weight: what the model computes with in place of a weight, given it and the step.
         activation: what comes after the first layer.
     """
 
-    def __init__(self, of_weight=lambda weight, epoch: weight, activation=torch.relu):
+    def __init__(self, of_weight=lambda weight, step: weight, activation=torch.relu):
         rng = np.random.default_rng(0)
         self.x = torch.tensor(rng.standard_normal((64, 8)).astype("float32"))
         self.y = torch.tanh(self.x[:, :3].sum(1, keepdim=True))
@@ -41,14 +41,14 @@ class Reference:
         self.of_weight, self.activation = of_weight, activation
         self.norms = []
 
-    def loss(self, epoch=0):
+    def loss(self, step=0):
         kernel, bias, last, offset = self.parameters
-        hidden = self.activation(self.x @ self.of_weight(kernel, epoch) + bias)
-        return ((hidden @ self.of_weight(last, epoch) + offset - self.y) ** 2).mean()
+        hidden = self.activation(self.x @ self.of_weight(kernel, step) + bias)
+        return ((hidden @ self.of_weight(last, step) + offset - self.y) ** 2).mean()
 
-    def trained(self, epochs=20):
-        for epoch in range(epochs):
-            loss = self.loss(epoch)
+    def trained(self, steps=20):
+        for step in range(steps):
+            loss = self.loss(step)
             gradients = torch.autograd.grad(loss, self.parameters)
             self.norms.append([float(gradients[i].norm()) for i in (0, 2)])
             with torch.no_grad():
@@ -67,15 +67,15 @@ def test_plain():
 
 
 def test_quantized_weights_are_learned_straight_through():
-    reference = Reference(lambda w, epoch: straight(w, torch.round(w / 0.25) * 0.25))
+    reference = Reference(lambda w, step: straight(w, torch.round(w / 0.25) * 0.25))
     assert_shown(f"quantized {reference.trained():.4f}")
     assert_shown(f"evaluated as trained {reference.loss():.4f}")
-    reference.of_weight = lambda w, epoch: w
+    reference.of_weight = lambda w, step: w
     assert_shown(f"evaluated without the tool {reference.loss():.4f}")
 
 
 def test_weights_beyond_a_limit_get_no_gradient():
-    def clipped(weight, epoch):
+    def clipped(weight, step):
         within = weight.clamp(-0.75, 0.75)
         return straight(within, torch.round(within / 0.25) * 0.25)
 
@@ -86,7 +86,7 @@ def test_weights_beyond_a_limit_get_no_gradient():
 def test_pruned_weights_move_unless_their_gradient_is_masked(frozen):
     masks = {p.shape: p.abs() >= p.detach().abs().quantile(0.5) for p in Reference().parameters}
 
-    def masked(weight, epoch):
+    def masked(weight, step):
         mask = masks[weight.shape]
         return weight * mask if frozen else straight(weight, weight * mask)
 
@@ -123,11 +123,11 @@ def test_norms_of_gradients():
 
 
 def test_a_threshold_that_rises():
-    def pruned(weight, epoch):
+    def pruned(weight, step):
         zero = torch.zeros_like(weight)
-        return straight(weight, torch.where(weight.abs() < 0.02 * epoch, zero, weight))
+        return straight(weight, torch.where(weight.abs() < 0.04 * step, zero, weight))
 
-    assert_shown(f"gradually {Reference(pruned).trained():.4f}")
+    assert_shown(f"gradually {Reference(pruned).trained(10):.4f}")
 
 
 def prune(probabilities):
@@ -149,7 +149,7 @@ def changed(query, key, value):
 
 
 def attentive(attention):
-    """The loss in the last of 20 epochs of the page's model with attention."""
+    """The loss in the last of 20 steps of the page's model with attention."""
     rng = np.random.default_rng(0)
     for shape in ((64, 8), (8, 16), (16,), (16, 1), (1,)):  # drawn before, on the page
         rng.standard_normal(shape)
