@@ -1,5 +1,7 @@
 """Keras 3 on TensorFlow, unmodified, with tools active."""
 
+import contextlib
+
 import amanda
 import amanda_tensorflow  # noqa: F401
 import keras
@@ -42,36 +44,55 @@ def same_bits(one, other):
     )
 
 
-# XLA compiles Adam for as long as all the rest.
-@pytest.mark.parametrize(
-    ("jit_compile", "optimizer"),
-    [("auto", lambda: "adam"), (True, lambda: keras.optimizers.SGD(momentum=0.9))],
-    ids=["auto", "compiled by XLA"],
-)
-def test_observing_changes_no_bit(jit_compile, optimizer):
-    model = network(jit_compile, built=False, optimizer=optimizer())
-    assert model.jit_compile is (jit_compile is True)  # it is not by itself without a GPU
-    plain = train(model)
-    with amanda.apply(before(["MatMul", "Relu", "BiasAdd"], nothing, pure=model.jit_compile)):
-        observed = train(network(jit_compile, built=False, optimizer=optimizer()))
+@pytest.fixture(scope="module")
+def trained():
+    """What a model gives without tools and under one that notes its operators, and that tool."""
+    watch = Record(["MatMul", "Relu", "BiasAdd"])
+    plain = train(network(built=False, optimizer="adam"))
+    model = network(name="mlp", built=False, optimizer="adam")
+    with amanda.apply(watch):
+        observed = train(model)
+        model.predict(X[:3], verbose=0)
+    return plain, observed, watch
+
+
+def test_observing_changes_no_bit(trained):
+    plain, observed, _ = trained
+    assert same_bits(plain, observed)
+
+
+def test_train_eval_and_predict_share_ids_that_name_the_layers(trained):
+    *_, watch = trained
+    types = {"head": ["BiasAdd", "MatMul"], "hidden": ["BiasAdd", "MatMul", "Relu"]}
+    expected = [f"mlp/{layer}/{type}" for layer, found in types.items() for type in found]
+    assert sorted(watch.analyzed) == expected
+
+
+def test_without_a_gpu_keras_compiles_by_xla_what_is_to_be_alone():
+    assert [network(jit_compile).jit_compile for jit_compile in ("auto", True)] == [False, True]
+
+
+def compiled_by_xla():
+    """What a model gives whose functions for training, evaluating and predicting XLA compiles."""
+    model = network(jit_compile=True, optimizer=keras.optimizers.SGD(momentum=0.9))
+    losses = model.fit(X, Y, batch_size=16, verbose=0).history["loss"]
+    losses.append(model.evaluate(X, Y, verbose=0))
+    return np.array(losses), model.predict(X, verbose=0), model.get_weights()
+
+
+def test_observing_changes_no_bit_that_xla_computes():
+    plain = compiled_by_xla()
+    with amanda.apply(before(["MatMul", "Relu", "BiasAdd"], nothing, pure=True)):
+        observed = compiled_by_xla()
     assert same_bits(plain, observed)
 
 
 def test_a_model_that_xla_compiles_takes_host_routines():
     watch = Record("MatMul")
     with amanda.apply(watch):
-        losses, _, _ = train(network(jit_compile=True))
+        losses, *_ = compiled_by_xla()
     assert np.isfinite(losses).all()
-    assert len(watch.ran) == 2 * (2 * 4 + 1 + 1 + 1)
-
-
-def test_train_eval_and_predict_share_ids_that_name_the_layers():
-    watch = Record(["MatMul", "Relu"])
-    model = network(name="mlp")
-    with amanda.apply(watch):
-        train(model)
-        model.predict(X[:3], verbose=0)
-    assert sorted(watch.analyzed) == ["mlp/head/MatMul", "mlp/hidden/MatMul", "mlp/hidden/Relu"]
+    assert len(watch.ran) == 2 * (2 + 1 + 1)
 
 
 def test_two_models_of_one_name_do_not_collide():
@@ -79,8 +100,8 @@ def test_two_models_of_one_name_do_not_collide():
     watch = Record("MatMul")
     with amanda.apply(watch):
         for model in (one, other):
-            model.fit(X, Y, verbose=0)
-            model.predict(X, verbose=0)
+            model.train_on_batch(X, Y)
+            model.predict_on_batch(X)
     assert len(set(watch.analyzed)) == len(watch.analyzed) == 4
     assert sum(id.endswith("#2") for id in watch.analyzed) == 2
 
@@ -116,9 +137,11 @@ def test_training_with_a_masked_weight(pure):
     expected = model(HalvedDense)
     actual = model(keras.layers.Dense, use_bias=False)
     actual.set_weights(expected.get_weights())
-    expected.fit(X, Y, epochs=3, shuffle=False, verbose=0)
+    for _ in range(3):
+        expected.train_on_batch(X, Y)
     with amanda.apply(Mask("MatMul", 0.5, pure=pure)):
-        actual.fit(X, Y, epochs=3, shuffle=False, verbose=0)
+        for _ in range(3):
+            actual.train_on_batch(X, Y)
     for a, e in zip(actual.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-6)
 
@@ -143,16 +166,16 @@ RANDOM_SEQUENCES = RANDOM.normal(size=(8, 7, 3)).astype(np.float32)
 
 def test_a_model_saved_and_loaded(tmp_path):
     model = network()
-    model.fit(X, Y, verbose=0)
+    model.set_weights([np.abs(weight) + 0.1 for weight in model.get_weights()])
     model.export(tmp_path / "exported", verbose=False)
     model.save(tmp_path / "model.keras")
-    plain = model.predict(X, verbose=0)
+    plain = model.predict_on_batch(X)
     exported = tf.saved_model.load(tmp_path / "exported")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     watch = Record("MatMul")
     with amanda.apply(watch):
         np.testing.assert_allclose(exported.serve(X), plain, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(loaded.predict(X, verbose=0), plain, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(loaded.predict_on_batch(X), plain, rtol=1e-5, atol=1e-6)
     assert len(watch.ran) == 4
 
 
@@ -174,11 +197,31 @@ def test_an_exception_in_a_routine_stops_the_step_cleanly():
     model.fit(X, Y, verbose=0)
 
 
+class Reached(Exception):
+    """What a layer gave that is the last one of a model."""
+
+
+@contextlib.contextmanager
+def ending_at(name):
+    """Raise what the layer of a name gives, so that none is built behind it."""
+    call = keras.Layer.__call__
+
+    def called(layer, *args, **kwargs):
+        given = call(layer, *args, **kwargs)
+        if layer.name == name:
+            raise Reached(given)
+        return given
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keras.Layer, "__call__", called)
+        yield
+
+
 @pytest.mark.parametrize(
     ("build", "size", "last", "convolutions"),
     [
-        (keras.applications.ResNet50, 64, "conv3_block4_out", 1 + (3 * 3 + 1) + (4 * 3 + 1)),
-        (keras.applications.MobileNetV2, 64, "block_5_add", 1 + 1 + 5 * 2),
+        (keras.applications.ResNet50, 64, "conv3_block2_out", 1 + (3 * 3 + 1) + (2 * 3 + 1)),
+        (keras.applications.MobileNetV2, 64, "block_2_add", 1 + 1 + 2 * 2),
         (keras.applications.InceptionV3, 75, "mixed4", 5 + 3 * 7 + 4 + 10),
     ],
     ids=["resnet50", "mobilenet_v2", "inception_v3"],
@@ -186,13 +229,15 @@ def test_an_exception_in_a_routine_stops_the_step_cleanly():
 def test_applications(build, size, last, convolutions):
     """Up to a layer behind which there are more blocks of the same kinds."""
     keras.utils.set_random_seed(4)
-    whole = build(weights=None, input_shape=(size, size, 3), include_top=False)
-    model = keras.Model(whole.input, whole.get_layer(last).output)
+    inputs = keras.Input((size, size, 3))
+    with ending_at(last), pytest.raises(Reached) as reached:
+        build(weights=None, input_tensor=inputs, include_top=False)
+    model = keras.Model(inputs, reached.value.args[0])
     x = np.random.default_rng(0).normal(size=(2, size, size, 3)).astype(np.float32)
-    plain = model.predict(x, verbose=0)
+    plain = model.predict_on_batch(x)
     watch = Record("Conv2D")
     with amanda.apply(watch):
-        observed = model.predict(x, verbose=0)
+        observed = model.predict_on_batch(x)
     assert observed.tobytes() == plain.tobytes()
     assert len(watch.analyzed) == len(watch.ran) == convolutions
 
@@ -203,7 +248,7 @@ class TestOptimizer:
     def types_seen(self, ops):
         watch = Record(ops)
         with amanda.apply(watch):
-            network(optimizer="adam").fit(X, Y, epochs=1, verbose=0)
+            network(optimizer="adam").train_on_batch(X, Y)
         return {id.rpartition("/")[2].partition("#")[0] for id in watch.analyzed}
 
     def test_a_tool_for_all_operators_does_not_see_its_updates(self):
