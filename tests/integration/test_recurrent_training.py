@@ -8,7 +8,6 @@ from amanda_tools import Flops, Profile, Trace
 from small_keras import recurrent
 
 LAYERS = {
-    "lstm": lambda: keras.layers.LSTM(4),
     "stacked": lambda: keras.Sequential(
         [keras.layers.GRU(4, return_sequences=True), keras.layers.LSTM(3)]
     ),
