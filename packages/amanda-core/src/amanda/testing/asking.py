@@ -15,7 +15,6 @@ from amanda.testing.models import (
     W2,
     OnPerceptron,
     X,
-    perceptron,
     plain_gradients,
     sigmoid,
 )
@@ -204,7 +203,7 @@ class Asking(OnPerceptron):
 
     @host_and_pure
     def test_looking_at_them_changes_nothing(self, pure: bool) -> None:
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         plain = model.gradients(["x", "w1", "w2"], {"x": X})
 
         def look(*tensors: Any) -> None:

@@ -17,7 +17,6 @@ from amanda.testing.models import (
     W2,
     OnPerceptron,
     X,
-    perceptron,
     plain_gradients,
     sigmoid,
 )
@@ -189,7 +188,7 @@ class Backward(OnPerceptron):
         tool = InsertAt(
             self.adapter, "insert_on_grad_inputs", lambda *gs: seen.extend(gs), "matmul", "hidden"
         )
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             model.gradients(["w1"], {"x": X})
         dx, dw = seen

@@ -13,7 +13,7 @@ import pytest
 import amanda
 from amanda.driving import Action, Operator, Point, Selection
 from amanda.testing.adapter import assert_close
-from amanda.testing.models import W1, W2, OnPerceptron, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, OnPerceptron, X, sigmoid
 from amanda.testing.packages import install
 from amanda.testing.probes import InsertAt
 
@@ -140,7 +140,7 @@ class Beside(OnPerceptron):
             lambda ctx: ctx.insert_before_op(lambda *_: executed.append(ctx.op.type)),
             ops=[self.adapter.types["sigmoid"]],
         )
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         plain = model.forward({"x": X})
         with warnings.catch_warnings():
             warnings.simplefilter("error", amanda.AmandaWarning)
@@ -160,7 +160,7 @@ class Beside(OnPerceptron):
     def test_a_portable_tool_leaves_this_backend_alone_if_nothing_translates_it(
         self, elsewhere: Elsewhere, translated: Callable[..., Portable]
     ) -> None:
-        plain = perceptron(self.adapter).forward({"x": X})
+        plain = self.perceptron().forward({"x": X})
         np.testing.assert_array_equal(self.output_beside(translated("elsewhere")), plain)
         assert elsewhere.engines > 0
 
@@ -187,7 +187,7 @@ class Beside(OnPerceptron):
 
     def test_after_a_scope_in_a_routine_of_the_other_one_operators_are_seen_as_before(self) -> None:
         tool = InsertAt(self.adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
 
         def routine() -> None:
             with amanda.apply(amanda.Tool()):

@@ -10,12 +10,12 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close
-from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, OnPerceptron, X, perceptron, sigmoid
 from amanda.testing.probes import Executions, InsertAt, Watch
 from amanda.testing.scopes import in_a_thread
 
 if TYPE_CHECKING:
-    from amanda.testing.adapter import Adapter, Model
+    from amanda.testing.adapter import Model
 
 
 def _nothing(ctx: amanda.OpContext) -> None:
@@ -26,10 +26,8 @@ class _Marker:
     """A marker is something that a tool leaves in a context."""
 
 
-class Caching:
+class Caching(OnPerceptron):
     """S5, an analysis routine decides once: ``docs/semantics.md#s5-caching``."""
-
-    adapter: Adapter
 
     def watch(self, *kinds: str, **options: Any) -> Watch:
         """Return a tool that looks at steps of these kinds and inserts nothing."""
@@ -45,7 +43,7 @@ class Caching:
         types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
         executions = Executions()
         tool = executions.tool(types) if action else Watch(_nothing, types)
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             self.run(model, times=3)
         assert len(tool.analyzed) == 3
@@ -59,7 +57,7 @@ class Caching:
     )
     def test_a_gradient_is_analyzed_once_in_a_scope(self, view: dict[str, bool]) -> None:
         tool = self.watch("matmul", "sigmoid", **view)
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             model.gradients(["x", "w1", "w2"], {"x": X})
             analyzed = list(tool.analyzed)
@@ -70,14 +68,14 @@ class Caching:
 
     def test_outputs_that_are_required_do_not_change_that(self) -> None:
         tool = self.watch("matmul", require_outputs=True)
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             self.run(model, times=3)
         assert len(tool.analyzed) == 2
 
     def test_every_scope_analyzes_anew(self) -> None:
         tool = self.watch("matmul")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         for _ in range(2):
             with amanda.apply(tool):
                 self.run(model, times=2)
@@ -85,7 +83,7 @@ class Caching:
 
     def test_coming_back_from_a_nested_scope_finds_what_was_decided(self) -> None:
         outer, inner = self.watch("matmul"), self.watch("matmul")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(outer):
             self.run(model)
             with amanda.apply(inner):
@@ -97,7 +95,7 @@ class Caching:
 
     def test_disabling_for_a_while_forgets_nothing(self) -> None:
         tool = self.watch("matmul")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             self.run(model)
             with amanda.disabled():
@@ -107,7 +105,7 @@ class Caching:
 
     def test_invalidate_asks_that_tool_alone_again(self) -> None:
         tool, other = self.watch("matmul"), self.watch("matmul")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool, other):
             self.run(model)
             tool.invalidate()
@@ -127,7 +125,7 @@ class Caching:
             ctx.insert_after_op(lambda a: a * by, pure=pure)
 
         tool = Watch(analyze, [self.adapter.types["sigmoid"]])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         plain = sigmoid(X @ W1)
         with amanda.apply(tool):
             assert_close(model.forward({"x": X}), 2 * plain @ W2)
@@ -142,7 +140,7 @@ class Caching:
 
     def test_invalidate_asks_about_gradients_again(self) -> None:
         tools = [self.watch("sigmoid", backward=True), self.watch("sigmoid", gradient=True)]
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(*tools):
             for _ in range(2):
                 model.gradients(["w1"], {"x": X})
@@ -152,7 +150,7 @@ class Caching:
 
     def test_clear_cache_asks_all_tools_again(self) -> None:
         tool, other = self.watch("matmul"), self.watch("sigmoid")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool, other):
             self.run(model)
             amanda.clear_cache()
@@ -162,14 +160,14 @@ class Caching:
 
     def test_without_the_cache_every_execution_asks(self) -> None:
         tool = self.watch("matmul")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool), amanda.cache_disabled():
             self.run(model, times=3)
         assert len(tool.analyzed) == 6
 
     def test_switching_the_cache_off_and_on_in_a_scope(self) -> None:
         tool = self.watch("matmul")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             self.run(model)
             with amanda.cache_disabled():
@@ -181,7 +179,7 @@ class Caching:
 
     def test_routines_run_all_the_same_without_the_cache(self) -> None:
         tool = InsertAt(self.adapter, "insert_after_op", lambda a: a * 2, "sigmoid")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool), amanda.cache_disabled():
             for _ in range(2):
                 result = model.forward({"x": X})
@@ -194,7 +192,7 @@ class Caching:
 
         counts: list[int] = []
         tool = Watch(analyze, [self.adapter.types["sigmoid"]])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             for _ in range(3):
                 self.run(model)
@@ -211,7 +209,7 @@ class Caching:
                 ctx["left"] = ctx.op.id
 
         types = [self.adapter.types["sigmoid"]]
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         find = Watch(lambda ctx: seen.append(ctx.get("left") == ctx.op.id), types)
         with amanda.apply(Watch(leave_once, types)):
             self.run(model)
@@ -226,7 +224,7 @@ class Caching:
             sizes.append(len(ctx))
             ctx["mark"] = True
 
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         for _ in range(2):
             with amanda.apply(Watch(analyze, [self.adapter.types["sigmoid"]])):
                 self.run(model)

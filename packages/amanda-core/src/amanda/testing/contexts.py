@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda.testing.adapter import Adapter, assert_close, numbers
-from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.adapter import assert_close, numbers
+from amanda.testing.models import W1, W2, OnPerceptron, X, sigmoid
 from amanda.testing.probes import InsertAt, Watch, host_and_pure
 from amanda.testing.program import Program
 
@@ -22,12 +22,10 @@ HALVES = Program("""
 """)
 
 
-class Contexts:
+class Contexts(OnPerceptron):
     """A context shows an operator as it is, and holds the state of tools:
     ``docs/semantics.md#what-a-context-shows``.
     """
-
-    adapter: Adapter
 
     def look(
         self, kind: str, analyze: Callable[[amanda.OpContext], object], **options: Any
@@ -35,7 +33,7 @@ class Contexts:
         """Have an analysis routine look at a perceptron's operators of a kind."""
         tool = Watch(analyze, [self.adapter.types[kind]], **options)
         with amanda.apply(tool):
-            perceptron(self.adapter).gradients(["w1", "w2"], {"x": X})
+            self.perceptron().gradients(["w1", "w2"], {"x": X})
         assert tool.analyzed
 
     def test_the_operator(self) -> None:
@@ -83,7 +81,7 @@ class Contexts:
             Watch(lambda ctx: seen.append(self.parameter(ctx)), [self.adapter.types["matmul"]]),
         ]
         with amanda.apply(*tools):
-            result = perceptron(self.adapter).forward({"x": X})
+            result = self.perceptron().forward({"x": X})
         assert_close(result, sigmoid(X @ (W1 * 2)) @ (W2 * 2))
         if self.adapter.parameters_known:
             np.testing.assert_array_equal(seen[0], W1)
@@ -99,7 +97,7 @@ class Contexts:
         weights = []
         types = [self.adapter.types[kind] for kind in ("matmul", "sigmoid")]
         with amanda.apply(Watch(lambda ctx: weights.append(ctx.weight_index), types)):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert sorted(weights, key=str) == [1, 1, None]
 
     def test_all_inputs_that_are_parameters_have_their_indices(self) -> None:
@@ -191,7 +189,7 @@ class Contexts:
             ctx.insert_after_op(lambda a: a * (2 * count))
 
         tool = Watch(analyze, [self.adapter.types["sigmoid"]], require_outputs=True)
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             for _ in range(2):
                 result = model.forward({"x": X})
@@ -209,7 +207,7 @@ class Contexts:
             InsertAt(self.adapter, "insert_before_op", lambda h: ran.append(True), "sigmoid"),
             Watch(analyze, [self.adapter.types["sigmoid"]], require_outputs=True),
         ]
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(*tools):
             for _ in range(2):
                 assert_close(model.forward({"x": X}), sigmoid(2 * X @ W1) @ W2)
@@ -244,7 +242,7 @@ class Contexts:
             ctx.insert_after_op(lambda a, by: a * by, pure=pure, by=scale)
 
         tool = Watch(analyze, [self.adapter.types["sigmoid"]])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         plain = sigmoid(X @ W1) @ W2
         with amanda.apply(tool):
             for factor in (2, 4, 8):
@@ -262,7 +260,7 @@ class Contexts:
                 masks.append(mask)
                 ctx.insert_before_op(lambda w: w * mask, inputs=[1], pure=pure)
 
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         half = numbers(3, 4, seed=20)
         with amanda.apply(Watch(analyze, [self.adapter.types["matmul"]])):
             model.forward({"x": X})
@@ -278,7 +276,7 @@ class Contexts:
             ctx.insert_after_op(lambda a, by: a * by, by=variables[-1])
 
         tool = Watch(analyze, [self.adapter.types["sigmoid"]])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             model.forward({"x": X})
             variables[0].assign(np.float32(4))
@@ -288,7 +286,7 @@ class Contexts:
         assert variables[0] is variables[1]
 
     def test_two_tools_have_variables_of_their_own(self) -> None:
-        model = perceptron(self.adapter)
+        model = self.perceptron()
 
         def analyze(ctx: amanda.OpContext) -> None:
             variables.append(ctx.variable("scale", np.float32(2)))
@@ -323,7 +321,7 @@ class Contexts:
                 self.found.append((adapter.layer(ctx.op), ctx.state(self)["count"]))
 
         outer, inner = (Counting([adapter.types["matmul"]]) for _ in range(2))
-        model = perceptron(adapter)
+        model = self.perceptron()
         with amanda.apply(outer):
             model.gradients(["w1", "w2"], {"x": X})
             with amanda.apply(inner):
@@ -336,7 +334,7 @@ class Contexts:
         def analyze(ctx: amanda.OpContext) -> None:
             ctx.insert_before_op(lambda h: ctx.xp.abs(h), pure=pure)
 
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(Watch(analyze, [self.adapter.types["sigmoid"]])):
             result = model.forward({"x": X})
         assert_close(result, sigmoid(abs(X @ W1)) @ W2)
@@ -347,7 +345,7 @@ class Contexts:
             xp = ctx.xp
             ctx.insert_before_op(lambda h: xp.where(xp.abs(h) > 1, h, xp.zeros_like(h)), pure=pure)
 
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(Watch(analyze, [self.adapter.types["sigmoid"]])):
             result = model.forward({"x": X})
         h = X @ W1

@@ -9,14 +9,15 @@ import pytest
 import amanda
 from amanda.driving import frameworks
 from amanda.testing.adapter import assert_close
-from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.models import W1, W2, OnPerceptron, X, plain_gradients, sigmoid
 from amanda.testing.packages import install
 from amanda.testing.probes import Executions, InsertAt, Watch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from amanda.testing.adapter import Adapter, Model
+    from amanda.testing.adapter import Model
 
 FORWARD = ("insert_before_op", "insert_after_op", "replace_op")
 BACKWARD = (
@@ -27,45 +28,47 @@ BACKWARD = (
 )
 
 
-class Errors:
+class Errors(OnPerceptron):
     """S8, errors say what went wrong and break nothing else: ``docs/semantics.md#s8-errors``."""
-
-    adapter: Adapter
 
     def works(self, model: Model) -> None:
         """Assert that a perceptron runs as if nothing had happened."""
         expected = sigmoid(X @ W1) @ W2
         assert_close(model.forward({"x": X}), expected)
-        model.gradients(["x", "w1", "w2"], {"x": X})
+        assert_close(model.gradients(["w1"], {"x": X})["w1"], plain_gradients().w1)
 
-    @pytest.mark.parametrize("insertion", FORWARD + BACKWARD)
-    def test_an_exception_in_a_routine_names_all_that_is_involved(self, insertion: str) -> None:
+    @pytest.mark.parametrize("insertions", [FORWARD, BACKWARD], ids=["forward", "backward"])
+    def test_an_exception_in_a_routine_names_all_that_is_involved(
+        self, insertions: Sequence[str]
+    ) -> None:
         original = KeyError("lost")
 
         def fails(*tensors: Any) -> None:
             raise original
 
-        tool = InsertAt(self.adapter, insertion, fails, "sigmoid")
-        model = perceptron(self.adapter)
-        with pytest.raises(amanda.RoutineError) as caught, amanda.apply(tool):
-            model.gradients(["w1"], {"x": X})
-        error = caught.value
-        assert error.__cause__ is original
-        assert error.tool == "InsertAt"
-        assert error.routine.endswith("fails")
-        if "backward_op" not in insertion:
-            assert self.adapter.types["sigmoid"] in error.operator_id
-        assert error.point == insertion.removeprefix("insert_")
-        for part in (error.tool, error.routine, error.operator_id, error.point, "KeyError", "lost"):
-            assert part in str(error)
-        self.works(model)
+        model = self.perceptron()
+        for insertion in insertions:
+            tool = InsertAt(self.adapter, insertion, fails, "sigmoid")
+            with pytest.raises(amanda.RoutineError) as caught, amanda.apply(tool):
+                model.gradients(["w1"], {"x": X})
+            error = caught.value
+            assert error.__cause__ is original
+            assert error.tool == "InsertAt"
+            assert error.routine.endswith("fails")
+            if "backward_op" not in insertion:
+                assert self.adapter.types["sigmoid"] in error.operator_id
+            assert error.point == insertion.removeprefix("insert_")
+            named = error.tool, error.routine, error.operator_id, error.point, "KeyError", "lost"
+            for part in named:
+                assert part in str(error)
+            self.works(model)
 
     def test_an_exception_in_a_pure_routine_is_a_routine_error(self) -> None:
         def fails(tensor: Any) -> None:
             raise KeyError("lost")
 
         tool = InsertAt(self.adapter, "insert_before_op", fails, "sigmoid", pure=True)
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with pytest.raises(amanda.RoutineError, match="fails"), amanda.apply(tool):
             model.forward({"x": X})
         self.works(model)
@@ -77,7 +80,7 @@ class Errors:
             raise original
 
         tool = Watch(fails, [self.adapter.types["sigmoid"]])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with pytest.raises(amanda.RoutineError) as caught, amanda.apply(tool):
             model.forward({"x": X})
         assert caught.value.__cause__ is original
@@ -93,7 +96,7 @@ class Errors:
 
         executions = Executions()
         tool = InsertAt(self.adapter, "insert_before_op", sometimes, "sigmoid")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(executions.tool([self.adapter.types["sigmoid"]]), tool):
             with pytest.raises(amanda.RoutineError):
                 model.forward({"x": X})
@@ -102,34 +105,33 @@ class Errors:
         assert len(tool.analyzed) == 1
         assert len(executions.ids) == 3
 
-    @pytest.mark.parametrize(
-        ("insertion", "kind", "options"),
-        [
-            ("insert_before_op", "matmul", {"inputs": [2]}),
-            ("insert_before_op", "matmul", {"inputs": [-3]}),
-            ("insert_before_op", "matmul", {"inputs": [0, 0]}),
-            ("insert_before_op", "matmul", {"inputs": ["w"]}),
-            ("replace_op", "matmul", {"inputs": [2]}),
-            ("insert_on_grad_outputs", "matmul", {"outputs": [1]}),
-            ("insert_on_grad_inputs", "matmul", {"inputs": [2]}),
-        ],
-    )
-    def test_an_index_that_makes_no_sense(
-        self, insertion: str, kind: str, options: dict[str, Any]
-    ) -> None:
-        ran = []
-        tool = InsertAt(self.adapter, insertion, lambda *ts: ran.append(True), kind, **options)
-        model = perceptron(self.adapter)
-        with pytest.raises(amanda.ActionError) as caught, amanda.apply(tool):
-            model.gradients(["w1"], {"x": X})
-        for part in ("InsertAt", insertion.removeprefix("insert_"), self.adapter.types[kind]):
-            assert part in str(caught.value)
-        assert not ran
-        self.works(model)
+    def test_an_index_that_makes_no_sense(self) -> None:
+        ran: list[bool] = []
+        matmul = self.adapter.types["matmul"]
+        model = self.perceptron()
+        senseless: list[tuple[str, dict[str, Any]]] = [
+            ("insert_before_op", {"inputs": [2]}),
+            ("insert_before_op", {"inputs": [-3]}),
+            ("insert_before_op", {"inputs": [0, 0]}),
+            ("insert_before_op", {"inputs": ["w"]}),
+            ("replace_op", {"inputs": [2]}),
+            ("insert_on_grad_outputs", {"outputs": [1]}),
+            ("insert_on_grad_inputs", {"inputs": [2]}),
+        ]
+        for insertion, options in senseless:
+            tool = InsertAt(
+                self.adapter, insertion, lambda *_: ran.append(True), "matmul", **options
+            )
+            with pytest.raises(amanda.ActionError) as caught, amanda.apply(tool):
+                model.gradients(["w1"], {"x": X})
+            for part in ("InsertAt", insertion.removeprefix("insert_"), matmul):
+                assert part in str(caught.value)
+            assert not ran
+            self.works(model)
 
     def test_an_output_that_does_not_exist(self) -> None:
         tool = InsertAt(self.adapter, "insert_after_op", lambda a: None, "sigmoid", outputs=[1])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         # before the operator has run, an eager backend does not know how many there are
         with pytest.raises((amanda.ActionError, amanda.RoutineError)), amanda.apply(tool):
             model.forward({"x": X})
@@ -146,7 +148,7 @@ class Errors:
             ctx.insert_before_op(failing)
 
         types = [self.adapter.types["sigmoid"]]
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with pytest.raises(amanda.RoutineError) as caught, amanda.apply(Watch(analyze, types)):
             model.forward({"x": X})
         assert caught.value.source == sources[0]
@@ -154,7 +156,7 @@ class Errors:
 
     def test_an_insertion_that_the_analysis_cannot_make(self) -> None:
         types = [self.adapter.types["sigmoid"]]
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         views: list[tuple[str, dict[str, Any], str]] = [
             ("insert_on_grad_outputs", {}, "add_inst_for_gradient"),
             ("insert_before_backward_op", {}, "backward=True"),
@@ -179,7 +181,7 @@ class Errors:
 
         tool = Watch(analyze, [self.adapter.types["sigmoid"]])
         with amanda.apply(tool):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert len(tool.analyzed) == 1
 
     def test_a_missing_context_map_names_the_package(
@@ -195,7 +197,7 @@ class Errors:
                 super().__init__(namespace=words)
                 self.add_inst_for_op(lambda ctx: None)
 
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         missing = pytest.raises(amanda.MissingContextMapError, match="Foreign")
         with missing as caught, amanda.apply(Foreign()):
             model.forward({"x": X})
@@ -205,14 +207,14 @@ class Errors:
     def test_a_tool_may_have_a_namespace_of_its_own(self) -> None:
         tool = Watch(lambda ctx: None, self.adapter.types["sigmoid"], namespace="mapping")
         with amanda.apply(tool):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert len(tool.analyzed) == 1
 
     def test_a_namespace_that_is_misspelt_is_refused(self) -> None:
         tool = Watch(lambda ctx: None, namespace=self.adapter.vocabulary.upper() + "s")
         meant = f"did you mean namespace='{self.adapter.vocabulary}'"
         with pytest.raises(amanda.MissingContextMapError, match=meant), amanda.apply(tool):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
 
     def test_a_tool_for_another_backend_sees_nothing(self) -> None:
         seen: list[str] = []
@@ -221,7 +223,7 @@ class Errors:
         tool.add_inst_for_op(lambda ctx: seen.append(ctx.op.id))
         here = Watch(lambda ctx: None, [self.adapter.types["sigmoid"]])
         with amanda.apply(tool, here):
-            self.works(perceptron(self.adapter))
+            self.works(self.perceptron())
         assert seen == []
         assert len(here.analyzed) == 1
 
@@ -232,5 +234,5 @@ class Errors:
             lambda ctx: seen.append(ctx.op.id), ops=[self.adapter.types["sigmoid"]]
         )
         with amanda.apply(tool):
-            self.works(perceptron(self.adapter))
+            self.works(self.perceptron())
         assert len(seen) == 1

@@ -17,7 +17,6 @@ from amanda.testing.models import (
     W2,
     OnPerceptron,
     X,
-    perceptron,
     plain_gradients,
     sigmoid,
 )
@@ -150,7 +149,7 @@ class Gradients(OnPerceptron):
 
     def test_a_replaced_operator_without_need_of_a_gradient(self) -> None:
         tool = InsertAt(self.adapter, "replace_op", lambda h: h * 2, "sigmoid")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             actual = model.gradients(["w2"], {"x": X})
         assert_close(actual["w2"], (X @ W1 * 2).T @ ONES)

@@ -9,11 +9,12 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import numbers
+from amanda.testing.models import Sharing
 from amanda.testing.probes import INSERTIONS, Executions, InsertAt, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
-    from amanda.testing.adapter import Adapter, Array, Model
+    from amanda.testing.adapter import Array, Model
 
 # x * w**3: the gradient for x is w**3, and that for w is x * w**2 for each turn.
 POWER = Program("y = turn/multiply(x, w) 3 times")
@@ -21,14 +22,12 @@ W = numbers(3, seed=3)
 X = numbers(3, seed=4)
 
 
-class Loops:
+class Loops(Sharing):
     """An operator in a loop is instrumented in every turn: ``docs/semantics.md#s4-identity``."""
 
-    adapter: Adapter
-
     def power(self) -> Model:
-        """Build a model that multiplies x by w in a loop of three turns."""
-        return self.adapter.build(POWER, {"w": W})
+        """Return a model that multiplies x by w in a loop of three turns."""
+        return self.shared(POWER, {"w": W})
 
     def powers(self, *tools: amanda.Tool) -> tuple[Array, Array, Array]:
         """Return that model's output, and its gradients for x and w, with these tools active."""
@@ -86,7 +85,7 @@ class Loops:
 
     @host_and_pure
     def test_a_substituted_input_that_all_turns_share_counts_in_each(self, pure: bool) -> None:
-        model = self.adapter.build(POWER, {})
+        model = self.shared(POWER, {})
         tool = self.in_loop("insert_before_op", lambda w: w * 2, inputs=[1], pure=pure)
         with amanda.apply(tool):
             gradients = model.gradients(["x", "w"], {"x": X, "w": W})
@@ -102,7 +101,7 @@ class Loops:
             turns.append(True)
             return w * ((len(turns) - 1) % 3 + 1)
 
-        model = self.adapter.build(POWER, parameters)
+        model = self.shared(POWER, parameters)
         inputs = {"x": X, "w": W} if not parameters else {"x": X}
         with amanda.apply(self.in_loop("insert_before_op", scaled, inputs=[1])):
             gradients = model.gradients(["x", "w"], inputs)

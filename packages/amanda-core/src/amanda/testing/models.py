@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from amanda.testing.adapter import numbers
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
     from amanda.testing.adapter import Adapter, Array, Model
 
 PERCEPTRON = Program("""
@@ -39,20 +41,55 @@ def perceptron(adapter: Adapter) -> Model:
     return adapter.build(PERCEPTRON, {"w1": W1, "w2": W2})
 
 
-class OnPerceptron:
-    """Classes of the suite that run a perceptron under tools inherit this."""
+class Sharing:
+    """Classes of the suite whose tests share models, and leave them as they were, inherit this.
+
+    Some frameworks take longer to build a model than to run it under tools.
+    """
 
     adapter: Adapter
+    _shared: ClassVar[dict[Hashable, Model]]
+
+    @classmethod
+    def setup_class(cls) -> None:
+        """Begin with no models, ahead of the tests of a class."""
+        cls._shared = {}
+
+    @classmethod
+    def teardown_class(cls) -> None:
+        """Let go of the models after the tests of a class."""
+        del cls._shared
+
+    def shared(self, program: Program, parameters: Mapping[str, Array]) -> Model:
+        """Return the model of a program with parameters of these names that all tests share."""
+        return self._kept((program, *parameters), lambda: self.adapter.build(program, parameters))
+
+    def shared_nested(self, parameters: Mapping[str, Array]) -> Model:
+        """Return the model of nested modules that all tests share."""
+        return self._kept("nested", lambda: self.adapter.nested(parameters))
+
+    def _kept(self, key: Hashable, build: Callable[[], Model]) -> Model:
+        if key not in self._shared:
+            self._shared[key] = build()
+        return self._shared[key]
+
+
+class OnPerceptron(Sharing):
+    """Classes of the suite that run a perceptron under tools inherit this."""
+
+    def perceptron(self) -> Model:
+        """Return the perceptron that all tests share."""
+        return self.shared(PERCEPTRON, {"w1": W1, "w2": W2})
 
     def output(self, *tools: amanda.Tool) -> Array:
         """Return the perceptron's output with these tools active."""
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(*tools):
             return model.forward({"x": X})
 
     def gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
         """Return the perceptron's gradients for x, w1 and w2 with these tools active."""
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(*tools):
             return model.gradients(["x", "w1", "w2"], {"x": X})
 

@@ -9,13 +9,13 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close, numbers
-from amanda.testing.models import sigmoid
+from amanda.testing.models import Sharing, sigmoid
 from amanda.testing.probes import Record, host_and_pure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from amanda.testing.adapter import Adapter, Array
+    from amanda.testing.adapter import Array
 
 X = numbers(2, 3)
 SHIFT = numbers(2, 4, seed=50)
@@ -85,20 +85,18 @@ def assert_all_close(found: dict[str, Array], expected: dict[str, Array]) -> Non
         assert_close(found[name], array)
 
 
-class Modules:
+class Modules(Sharing):
     """A module is seen as one operator: ``docs/semantics.md#modules``."""
-
-    adapter: Adapter
 
     def nested_output(self, *tools: amanda.Tool) -> Array:
         """Return the nested model's output with these tools active."""
-        model = self.adapter.nested({"w": W})
+        model = self.shared_nested({"w": W})
         with amanda.apply(*tools):
             return model.forward({"x": X, "shift": SHIFT})
 
     def nested_gradients(self, *tools: amanda.Tool) -> dict[str, Array]:
         """Return the nested model's gradients with these tools active."""
-        model = self.adapter.nested({"w": W})
+        model = self.shared_nested({"w": W})
         with amanda.apply(*tools):
             return model.gradients(["x", "shift", "w"], {"x": X, "shift": SHIFT})
 
@@ -246,7 +244,7 @@ class Modules:
     @host_and_pure
     def test_gradients_are_seen_where_a_parameter_alone_needs_one(self, pure: bool) -> None:
         tool = inserting("insert_on_grad_outputs", lambda g: g * 2, "Body", outputs=[1], pure=pure)
-        model = self.adapter.nested({"w": W})
+        model = self.shared_nested({"w": W})
         with amanda.apply(tool):
             found = model.gradients(["w"], {"x": X, "shift": SHIFT})
         assert_close(found["w"], of_sum(through_acts(SUM * 2), TWICE)["w"])
@@ -309,7 +307,7 @@ class Modules:
     # Caching, errors
 
     def test_a_module_is_analyzed_once_in_a_scope(self) -> None:
-        model, tool = self.adapter.nested({"w": W}), AtModules()
+        model, tool = self.shared_nested({"w": W}), AtModules()
         with amanda.apply(tool):
             for _ in range(3):
                 model.forward({"x": X, "shift": SHIFT})
@@ -328,7 +326,7 @@ class Modules:
         assert "/Body" in caught.value.operator_id
 
     def test_after_the_scope_nothing_is_left(self) -> None:
-        model = self.adapter.nested({"w": W})
+        model = self.shared_nested({"w": W})
         plain = model.forward({"x": X, "shift": SHIFT})
         with amanda.apply(inserting("insert_after_op", lambda t: t * 2, "Body", outputs=[0])):
             changed = model.forward({"x": X, "shift": SHIFT})

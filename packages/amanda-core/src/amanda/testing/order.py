@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import amanda
-from amanda.testing.adapter import Adapter, assert_close, numbers
-from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.adapter import assert_close, numbers
+from amanda.testing.models import W1, W2, OnPerceptron, X, sigmoid
 from amanda.testing.probes import InsertAt
 from amanda.testing.program import Program
 
@@ -62,10 +62,8 @@ def _dependencies_first(applied: list[int], depends: list[list[int]]) -> list[in
     return order
 
 
-class Order:
+class Order(OnPerceptron):
     """S1, routines run in one order: ``docs/semantics.md#s1-order``."""
-
-    adapter: Adapter
 
     @settings(
         max_examples=25, deadline=None, suppress_health_check=[HealthCheck.differing_executors]
@@ -85,7 +83,7 @@ class Order:
             tool.depends_on(*(tools[d] for d in dependencies))
         applied = data.draw(st.permutations(range(len(tools))))
 
-        model = self.adapter.build(RELU, {})
+        model = self.shared(RELU, {})
         with amanda.apply(*(tools[number] for number in applied)):
             result = model.forward({"x": POSITIVE})
 
@@ -117,7 +115,7 @@ class Order:
         replace = InsertAt(adapter, "replace_op", routine("replace", 4), "sigmoid")
         before = InsertAt(adapter, "insert_before_op", routine("before", 8), "sigmoid")
         with amanda.apply(after, replace, before):
-            result = perceptron(adapter).forward({"x": X})
+            result = self.perceptron().forward({"x": X})
         assert ran == ["before", "replace", "after"]
         np.testing.assert_array_equal(result, (X @ W1 * 64) @ W2)
 
@@ -126,14 +124,14 @@ class Order:
         before = InsertAt(adapter, "insert_before_op", lambda h: h * 2, "sigmoid")
         after = InsertAt(adapter, "insert_after_op", lambda a: a * 4, "sigmoid")
         with amanda.apply(after, before):
-            result = perceptron(adapter).forward({"x": X})
+            result = self.perceptron().forward({"x": X})
         assert_close(result, (4 * sigmoid(X @ W1 * 2)) @ W2)
 
     def test_tools_of_the_outer_scope_come_first(self) -> None:
         adapter = self.adapter
         outer = InsertAt(adapter, "insert_before_op", lambda h: h * 2, "relu")
         inner = InsertAt(adapter, "insert_before_op", lambda h: h + 1, "relu")
-        model = adapter.build(RELU, {})
+        model = self.shared(RELU, {})
         with amanda.apply(outer), amanda.apply(inner):
             result = model.forward({"x": POSITIVE})
         np.testing.assert_array_equal(result, POSITIVE * 2 + 1)
@@ -145,7 +143,7 @@ class Order:
             InsertAt(adapter, "insert_before_op", lambda h: h + 1, "relu"),
             InsertAt(adapter, "insert_before_op", lambda h: h * 4, "relu", pure=True),
         ]
-        model = adapter.build(RELU, {})
+        model = self.shared(RELU, {})
         with amanda.apply(*tools):
             result = model.forward({"x": POSITIVE})
         np.testing.assert_array_equal(result, (POSITIVE * 2 + 1) * 4)
@@ -160,6 +158,6 @@ class Order:
             pass
 
         tools = [cls(adapter, "replace_op", lambda h: h, "relu") for cls in (First, Second)]
-        model = adapter.build(RELU, {})
+        model = self.shared(RELU, {})
         with pytest.raises(amanda.ActionError, match=r"First.*Second"), amanda.apply(*tools):
             model.forward({"x": POSITIVE})

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda.testing.adapter import Adapter, assert_close, numbers
-from amanda.testing.models import W1, W2, X, perceptron, sigmoid
+from amanda.testing.adapter import assert_close, numbers
+from amanda.testing.models import W1, W2, OnPerceptron, X, sigmoid
 from amanda.testing.probes import InsertAt, host_and_pure
 from amanda.testing.program import Program
 
@@ -26,15 +26,13 @@ HALVES = Program("""
 A, B = numbers(2, 3, seed=3), numbers(2, 3, seed=4)
 
 
-class ReturnValues:
+class ReturnValues(OnPerceptron):
     """S2, what routines return replaces tensors: ``docs/semantics.md#s2-return-values``."""
-
-    adapter: Adapter
 
     def product(self, routine: Any, insertion: str = "insert_before_op", **options: Any) -> Array:
         """Compute ``A * B``, elementwise, with a routine inserted at the multiplication."""
         tool = InsertAt(self.adapter, insertion, routine, "multiply", **options)
-        model = self.adapter.build(PRODUCT, {})
+        model = self.shared(PRODUCT, {})
         with amanda.apply(tool):
             return model.forward({"x": A, "z": B})
 
@@ -98,7 +96,7 @@ class ReturnValues:
             tool = InsertAt(
                 adapter, "insert_after_op", routine, "unstack", pure=pure, outputs=outputs
             )
-            model = adapter.build(HALVES, {"shift": shift})
+            model = self.shared(HALVES, {"shift": shift})
             with amanda.apply(tool):
                 result = model.forward({"x": x})
             np.testing.assert_array_equal(result, expected)
@@ -186,7 +184,7 @@ class ReturnValues:
             return self.adapter.tensor(self.adapter.array(tensor).astype(np.float64))
 
         tool = InsertAt(self.adapter, insertion, widen, "sigmoid")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with pytest.raises(amanda.RoutineError, match="float64"), amanda.apply(tool):
             model.gradients(["w1"], {"x": X})
 
@@ -199,10 +197,10 @@ class ReturnValues:
         for routine in (lambda g: (g, g), lambda g: ()):
             tool = InsertAt(adapter, "insert_on_grad_outputs", routine, "sigmoid")
             with pytest.raises(amanda.RoutineError, match="on_grad_outputs"), amanda.apply(tool):
-                perceptron(adapter).gradients(["w1"], {"x": X})
+                self.perceptron().gradients(["w1"], {"x": X})
 
     def test_a_model_runs_as_before_after_an_error(self) -> None:
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         tool = InsertAt(self.adapter, "insert_after_op", lambda a: (a, a), "sigmoid")
         with pytest.raises(amanda.RoutineError), amanda.apply(tool):
             model.forward({"x": X})

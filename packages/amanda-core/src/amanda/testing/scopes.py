@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import amanda
-from amanda.testing.models import X, perceptron
+from amanda.testing.models import OnPerceptron, X, perceptron
 from amanda.testing.probes import INSERTIONS, REPLACING, Executions, InsertAt, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from amanda.testing.adapter import Adapter, Array, Model
+    from amanda.testing.adapter import Array, Model
 
 
 def in_a_thread(call: Callable[[], object]) -> None:
@@ -35,10 +35,8 @@ def in_a_thread(call: Callable[[], object]) -> None:
         raise failures[0]
 
 
-class Scopes:
+class Scopes(OnPerceptron):
     """S6, tools are active in scopes and nowhere else: ``docs/semantics.md#s6-scopes``."""
-
-    adapter: Adapter
 
     def count(self, model: Model, executions: Executions) -> int:
         """Count the executions that are noted in one forward of a model."""
@@ -51,31 +49,32 @@ class Scopes:
         return executions.tool([self.adapter.types["sigmoid"]])
 
     @pytest.mark.parametrize("view", ["forward", "backward", "gradient"])
-    @pytest.mark.parametrize("named", [False, True], ids=["all types", "one type"])
-    def test_a_glob_restricts_a_tool_to_scopes_of_the_model(self, view: str, named: bool) -> None:
-        model = perceptron(self.adapter)
+    def test_a_glob_restricts_a_tool_to_scopes_of_the_model(self, view: str) -> None:
+        model = self.perceptron()
         matmul = self.adapter.types["matmul"]
         scopes: dict[str, str] = {}
-        layers: set[str] = set()
+        layers: list[str] = []
 
         def analyze(ctx: amanda.OpContext) -> None:
             scopes[self.adapter.layer(ctx.op)] = ctx.op.scope
 
         with amanda.apply(Watch(analyze, matmul)):
-            model.forward({"x": X})
-        restricted = Watch(
-            lambda ctx: layers.add(self.adapter.layer(ctx.op)),
-            matmul if named else None,
-            scopes=[f"{scopes['head'][:-1]}?"],
-            backward=view == "backward",
-            gradient=view == "gradient",
-        )
-        with amanda.apply(restricted):
             model.gradients(["w1", "w2"], {"x": X})
-        assert layers == {"head"}
+        for types in (None, matmul):
+            layers.clear()
+            restricted = Watch(
+                lambda ctx: layers.append(self.adapter.layer(ctx.op)),
+                types,
+                scopes=[f"{scopes['head'][:-1]}?"],
+                backward=view == "backward",
+                gradient=view == "gradient",
+            )
+            with amanda.apply(restricted):
+                model.gradients(["w1", "w2"], {"x": X})
+            assert set(layers) == {"head"}
 
     def test_tools_work_inside_alone(self) -> None:
-        executions, model = Executions(), perceptron(self.adapter)
+        executions, model = Executions(), self.perceptron()
         assert self.count(model, executions) == 0
         with amanda.apply(self.sigmoids(executions)):
             assert self.count(model, executions) == 1
@@ -84,12 +83,12 @@ class Scopes:
     def test_a_model_built_inside_is_free_outside(self) -> None:
         executions = Executions()
         with amanda.apply(self.sigmoids(executions)):
-            model = perceptron(self.adapter)
+            model = self.perceptron()
             assert self.count(model, executions) == 1
         assert self.count(model, executions) == 0
 
     def test_scopes_nest_and_restore(self) -> None:
-        outer, inner, model = Executions(), Executions(), perceptron(self.adapter)
+        outer, inner, model = Executions(), Executions(), self.perceptron()
         with amanda.apply(self.sigmoids(outer)):
             with amanda.apply(self.sigmoids(inner)):
                 model.forward({"x": X})
@@ -98,13 +97,13 @@ class Scopes:
             assert (len(outer.ids), len(inner.ids)) == (2, 1)
 
     def test_a_tool_applied_twice_works_once(self) -> None:
-        executions, model = Executions(), perceptron(self.adapter)
+        executions, model = Executions(), self.perceptron()
         tool = self.sigmoids(executions)
         with amanda.apply(tool, tool), amanda.apply(tool):
             assert self.count(model, executions) == 1
 
     def test_a_scope_is_restored_after_an_exception(self) -> None:
-        outer, inner, model = Executions(), Executions(), perceptron(self.adapter)
+        outer, inner, model = Executions(), Executions(), self.perceptron()
         with amanda.apply(self.sigmoids(outer)):
             with pytest.raises(ZeroDivisionError), amanda.apply(self.sigmoids(inner)):
                 raise ZeroDivisionError
@@ -113,7 +112,7 @@ class Scopes:
         assert (len(outer.ids), len(inner.ids)) == (1, 0)
 
     def test_disabled_and_enabled(self) -> None:
-        executions, model = Executions(), perceptron(self.adapter)
+        executions, model = Executions(), self.perceptron()
         with amanda.apply(self.sigmoids(executions)):
             assert amanda.is_enabled()
             with amanda.disabled():
@@ -125,7 +124,7 @@ class Scopes:
             assert self.count(model, executions) == 1
 
     def test_a_scope_within_a_disabled_block_stays_disabled(self) -> None:
-        executions, model = Executions(), perceptron(self.adapter)
+        executions, model = Executions(), self.perceptron()
         with amanda.disabled(), amanda.apply(self.sigmoids(executions)):
             assert self.count(model, executions) == 0
             with amanda.enabled():
@@ -142,7 +141,7 @@ class Scopes:
         busy_before = InsertAt(self.adapter, "insert_before_op", busy, "sigmoid")
         busy_after = InsertAt(self.adapter, "insert_after_op", busy, "sigmoid")
         busy_backward = InsertAt(self.adapter, "insert_on_grad_inputs", busy, "sigmoid")
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(busy_before, executions.tool(types), busy_after, busy_backward):
             model.gradients(["w1"], {"x": X})
         assert len(executions.ids) == 1
@@ -152,7 +151,7 @@ class Scopes:
         types = [self.adapter.types[kind] for kind in ("multiply", "sigmoid")]
         double = InsertAt(self.adapter, "insert_before_op", lambda h: h * h, "sigmoid", pure=True)
         with amanda.apply(double, executions.tool(types)):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert len(executions.ids) == 1
 
     def test_a_replacement_is_not_instrumented(self) -> None:
@@ -160,7 +159,7 @@ class Scopes:
         types = [self.adapter.types[kind] for kind in ("multiply", "sigmoid")]
         square = InsertAt(self.adapter, "replace_op", lambda h: h * h, "sigmoid")
         with amanda.apply(executions.tool(types), square):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert len(executions.ids) == 1
 
     @staticmethod
@@ -180,7 +179,7 @@ class Scopes:
     @pytest.mark.parametrize("insertion", INSERTIONS + REPLACING)
     def test_a_scope_that_a_routine_opens_has_its_tools_and_only_they(self, insertion: str) -> None:
         around, within = Executions(), Executions()
-        model, other = perceptron(self.adapter), perceptron(self.adapter)
+        model, other = self.perceptron(), perceptron(self.adapter)
         opens = self.opening(lambda: other.forward({"x": X}), self.sigmoids(within))
         with amanda.apply(
             self.sigmoids(around), InsertAt(self.adapter, insertion, opens, "sigmoid")
@@ -192,7 +191,7 @@ class Scopes:
 
     def test_a_scope_that_an_analysis_routine_opens_has_its_tools_and_only_they(self) -> None:
         around, within = Executions(), Executions()
-        model, other = perceptron(self.adapter), perceptron(self.adapter)
+        model, other = self.perceptron(), perceptron(self.adapter)
         opens = self.opening(lambda: other.forward({"x": X}), self.sigmoids(within))
         with amanda.apply(self.sigmoids(around), Watch(opens, [self.adapter.types["sigmoid"]])):
             for _ in range(2):
@@ -202,7 +201,7 @@ class Scopes:
     def test_the_model_at_hand_run_in_a_routine(self) -> None:
         """Activation patching runs its clean prompt so."""
         outputs: list[Array] = []
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         clean = model.forward({"x": -X})
         double = InsertAt(self.adapter, "insert_after_op", lambda y: y * 2, "sigmoid")
         with amanda.apply(double):
@@ -221,7 +220,7 @@ class Scopes:
 
     def test_operators_have_the_same_ids_in_a_scope_of_a_routine(self) -> None:
         around, within = Executions(), Executions()
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         opens = self.opening(lambda: model.forward({"x": X}), self.sigmoids(within))
         with amanda.apply(
             self.sigmoids(around), InsertAt(self.adapter, "insert_before_op", opens, "sigmoid")
@@ -232,7 +231,7 @@ class Scopes:
 
     def test_gradients_in_a_scope_of_a_routine(self) -> None:
         found = []
-        model, other = perceptron(self.adapter), perceptron(self.adapter)
+        model, other = self.perceptron(), perceptron(self.adapter)
         double = InsertAt(self.adapter, "insert_on_grad_outputs", lambda g: g * 2, "sigmoid")
         with amanda.apply(double):
             expected = other.gradients(["w1"], {"x": X})["w1"]
@@ -245,7 +244,7 @@ class Scopes:
 
     def test_scopes_of_routines_nest(self) -> None:
         around, within, innermost = Executions(), Executions(), Executions()
-        models = [perceptron(self.adapter) for _ in range(3)]
+        models = [self.perceptron() for _ in range(3)]
         third = self.opening(lambda: models[2].forward({"x": X}), self.sigmoids(innermost))
         second = InsertAt(self.adapter, "insert_before_op", third, "sigmoid")
 
@@ -261,7 +260,7 @@ class Scopes:
 
     def test_disabled_and_enabled_in_a_routine(self) -> None:
         around, within = Executions(), Executions()
-        model, other, enabled = perceptron(self.adapter), perceptron(self.adapter), []
+        model, other, enabled = self.perceptron(), perceptron(self.adapter), []
 
         def routine(*_: Any) -> None:
             with amanda.disabled():
@@ -284,7 +283,7 @@ class Scopes:
 
     def test_an_exception_in_a_scope_of_a_routine(self) -> None:
         around, within = Executions(), Executions()
-        model, other = perceptron(self.adapter), perceptron(self.adapter)
+        model, other = self.perceptron(), perceptron(self.adapter)
 
         def fail() -> None:
             raise ZeroDivisionError
@@ -300,7 +299,7 @@ class Scopes:
         assert self.count(model, around) == 0
 
     def test_another_thread_is_not_covered(self) -> None:
-        executions, model = Executions(), perceptron(self.adapter)
+        executions, model = Executions(), self.perceptron()
         with amanda.apply(self.sigmoids(executions)):
             in_a_thread(lambda: model.forward({"x": X}))
             assert executions.ids == []
@@ -337,14 +336,14 @@ class Scopes:
         tool = InsertAt(
             self.adapter, "insert_on_grad_outputs", lambda g: seen.append(True), "sigmoid"
         )
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             model.gradients(["w1"], {"x": X})
         model.gradients(["w1"], {"x": X})
         assert seen == [True]
 
     def test_after_the_last_scope_results_are_as_before(self) -> None:
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         before = model.gradients(["x", "w1", "w2"], {"x": X})
         output = model.forward({"x": X})
         doubling = [

@@ -9,13 +9,12 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import numbers
+from amanda.testing.models import Sharing
 from amanda.testing.probes import INSERTIONS, InsertAt, Watch
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from amanda.testing.adapter import Adapter
 
 NETWORK = Program("""
     h = hidden/matmul(x, w1)
@@ -35,10 +34,8 @@ INPUTS = {
 KINDS = ("matmul", "add", "unstack", "sigmoid", "relu", "multiply", "select")
 
 
-class Untouched:
+class Untouched(Sharing):
     """S7, observing leaves every bit as it was: ``docs/semantics.md#s7-untouched-results``."""
-
-    adapter: Adapter
 
     @contextlib.contextmanager
     def observed(self, pure: bool) -> Iterator[None]:
@@ -70,7 +67,7 @@ class Untouched:
 
     @pytest.mark.parametrize("pure", [False, True], ids=["host", "pure"])
     def test_outputs_and_gradients_are_bit_identical(self, pure: bool) -> None:
-        model = self.adapter.build(NETWORK, PARAMETERS)
+        model = self.shared(NETWORK, PARAMETERS)
 
         def results() -> dict[str, bytes]:
             found = {"output": model.forward(INPUTS)}
@@ -85,14 +82,14 @@ class Untouched:
         assert results() == plain
 
     def test_parameters_are_as_they_were(self) -> None:
-        model = self.adapter.build(NETWORK, PARAMETERS)
+        model = self.shared(NETWORK, PARAMETERS)
         with self.observed(pure=False):
             model.gradients(["w1", "b"], INPUTS)
         for name, array in PARAMETERS.items():
             assert model.parameter(name).tobytes() == array.tobytes()
 
     def test_a_substituted_weight_leaves_the_parameter_alone(self) -> None:
-        model = self.adapter.build(NETWORK, PARAMETERS)
+        model = self.shared(NETWORK, PARAMETERS)
         plain = model.forward(INPUTS)
         tool = InsertAt(self.adapter, "insert_before_op", lambda w: w * 2, "matmul", inputs=[1])
         with amanda.apply(tool):

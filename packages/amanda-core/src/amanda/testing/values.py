@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close
-from amanda.testing.models import MASK, ONES, W1, W2, X, perceptron, sigmoid
+from amanda.testing.models import MASK, ONES, W1, W2, OnPerceptron, X, sigmoid
 from amanda.testing.probes import InsertAt, Watch, host_and_pure
-
-if TYPE_CHECKING:
-    from amanda.testing.adapter import Adapter
 
 BIG = (abs(W1) > 1).astype(np.float32)
 
 
-class Values:
+class Values(OnPerceptron):
     """An analysis routine knows the values it can: ``docs/semantics.md#what-a-context-shows``.
 
     In a backend that stages, the values of parameters may be unknown when tools decide; what they
     need of them they then have to take in routines.
     """
-
-    adapter: Adapter
 
     def test_the_value_of_a_parameter_is_known_unless_it_is_staged(self) -> None:
         def analyze(ctx: amanda.OpContext) -> None:
@@ -43,7 +38,7 @@ class Values:
 
         tool = Watch(analyze, [self.adapter.types["matmul"]])
         with amanda.apply(tool):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert tool.analyzed
 
     def test_the_value_of_an_activation(self) -> None:
@@ -56,14 +51,14 @@ class Values:
 
         tool = Watch(analyze, [self.adapter.types["sigmoid"]])
         with amanda.apply(tool):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert tool.analyzed
 
     def test_a_value_that_is_not_known_is_an_error_that_breaks_nothing(self) -> None:
         unknown = pytest.raises(amanda.ValueUnavailableError)
         expected = contextlib.nullcontext() if self.adapter.eager else unknown
         tool = Watch(lambda ctx: ctx.value(0), [self.adapter.types["sigmoid"]])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with expected, amanda.apply(tool):
             model.forward({"x": X})
         assert len(tool.analyzed) == 1
@@ -79,7 +74,7 @@ class Values:
             "hidden",
             inputs=[1],
         )
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             for _ in range(2):
                 model.forward({"x": X})
@@ -97,7 +92,7 @@ class Values:
                 insert(lambda *given: seen.extend(map(ctx.numpy, (*given, offset))))
 
         types = [self.adapter.types["matmul"]]
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(Watch(analyze, types), Watch(analyze, types, gradient=True)):
             model.gradients(["w1", "w2"], {"x": X})
         assert all(type(array) is np.ndarray and array.dtype == np.float32 for array in seen)
@@ -118,7 +113,7 @@ class Values:
 
         tool = Watch(analyze, [self.adapter.types["sigmoid"]])
         with amanda.apply(tool):
-            perceptron(self.adapter).forward({"x": X})
+            self.perceptron().forward({"x": X})
         assert tool.analyzed
 
     @host_and_pure
@@ -130,7 +125,7 @@ class Values:
                     lambda w: xp.where(xp.abs(w) > 1, w, xp.zeros_like(w)), inputs=[1], pure=pure
                 )
 
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(Watch(analyze, [self.adapter.types["matmul"]])):
             found = model.forward({"x": X})
         assert 0 < BIG.sum() < BIG.size
@@ -153,7 +148,7 @@ class Values:
                 ctx.insert_before_op(make, inputs=[1], mask=mask)
 
         tool = Watch(analyze, [self.adapter.types["matmul"]])
-        model = perceptron(self.adapter)
+        model = self.perceptron()
         with amanda.apply(tool):
             assert_close(model.forward({"x": X}), sigmoid(X @ W1) @ W2)
             assert_close(model.forward({"x": X}), sigmoid(X @ (W1 * BIG)) @ W2)

@@ -9,11 +9,12 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import numbers
+from amanda.testing.models import Sharing
 from amanda.testing.probes import Executions, InsertAt, Watch, host_and_pure
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
-    from amanda.testing.adapter import Adapter, Array
+    from amanda.testing.adapter import Array
 
 WEIGHED = Program("""
     r = source/range()
@@ -23,17 +24,15 @@ X = numbers(3, seed=5)
 RANGE = np.arange(3, dtype=np.float32)
 
 
-class WithoutTensors:
+class WithoutTensors(Sharing):
     """S1, an operator that takes no tensors is one like any other: ``docs/semantics.md#s1-order``.
 
     Its operators are looked at in one layer alone, since a backend may have others of its type.
     """
 
-    adapter: Adapter
-
     def weighed(self, *tools: amanda.Tool) -> Array:
         """Return the output with these tools active."""
-        model = self.adapter.build(WEIGHED, {})
+        model = self.shared(WEIGHED, {})
         with amanda.apply(*tools):
             return model.forward({"x": X})
 
@@ -76,7 +75,7 @@ class WithoutTensors:
     def test_a_routine_before_it_runs_at_every_execution(self) -> None:
         executions = Executions()
         tool = self.at_source("insert_before_op", executions.note, id="source")
-        model = self.adapter.build(WEIGHED, {})
+        model = self.shared(WEIGHED, {})
         with amanda.apply(tool):
             for _ in range(3):
                 model.forward({"x": X})
@@ -99,13 +98,13 @@ class WithoutTensors:
         np.testing.assert_array_equal(self.weighed(tool), X * RANGE[::-1])
 
     def test_what_is_downstream_has_its_gradient_by_the_substitute(self) -> None:
-        model = self.adapter.build(WEIGHED, {})
+        model = self.shared(WEIGHED, {})
         with amanda.apply(self.at_source("insert_after_op", lambda r: r + 1)):
             (gradient,) = model.gradients(["x"], {"x": X}).values()
         np.testing.assert_array_equal(gradient, RANGE + 1)
 
     def test_a_tool_that_asks_for_its_gradient_changes_nothing(self) -> None:
-        model = self.adapter.build(WEIGHED, {})
+        model = self.shared(WEIGHED, {})
         executions = Executions()
         tools = [
             self.at_source("insert_on_grad_inputs", lambda *gs: None),
