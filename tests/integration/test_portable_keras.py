@@ -104,7 +104,7 @@ def assert_close(found, expected):
 def test_the_same_operators_compute_in_the_same_order_in_the_same_layers(pair):
     found = pair.computing(pair.torch)
     assert found == pair.computing(pair.tensorflow)
-    assert len(found) > 40
+    assert len(found) > 25
 
 
 def test_flops_are_equal_to_the_integer_by_type(pair):
@@ -114,7 +114,7 @@ def test_flops_are_equal_to_the_integer_by_type(pair):
 def test_activations_are_equal(pair):
     found, expected = pair.activations(pair.torch), pair.activations(pair.tensorflow)
     assert [row for row, _ in found] == [row for row, _ in expected]
-    assert len(found) > 20
+    assert len(found) > 15
     for (_, one), (_, other) in zip(found, expected, strict=True):
         assert_close(one, other)
 
@@ -153,7 +153,7 @@ def test_gradients_after_a_step_with_masked_weights_are_equal(pair):
 def test_a_step_of_keras_own_training_goes_along_these_gradients(pair, backend):
     run = getattr(pair, backend)
     start, gradients, fitted = run.named("start"), run.named("gradient"), run.named("fitted")
-    assert len(fitted) > 15
+    assert len(fitted) > 10
     for path in fitted:
         np.testing.assert_allclose(fitted[path], start[path] - gradients[path], atol=1e-5)
 

@@ -1,7 +1,5 @@
 """Keras 3 on TensorFlow, unmodified, with tools active."""
 
-import contextlib
-
 import amanda
 import amanda_tensorflow  # noqa: F401
 import keras
@@ -9,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from amanda.testing.probes import Mask, Record, before, fail, host_and_pure, nothing
-from small_keras import recurrent
+from small_keras import recurrent, up_to
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(32, 6)).astype(np.float32)
@@ -197,26 +195,6 @@ def test_an_exception_in_a_routine_stops_the_step_cleanly():
     model.fit(X, Y, verbose=0)
 
 
-class Reached(Exception):
-    """What a layer gave that is the last one of a model."""
-
-
-@contextlib.contextmanager
-def ending_at(name):
-    """Raise what the layer of a name gives, so that none is built behind it."""
-    call = keras.Layer.__call__
-
-    def called(layer, *args, **kwargs):
-        given = call(layer, *args, **kwargs)
-        if layer.name == name:
-            raise Reached(given)
-        return given
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keras.Layer, "__call__", called)
-        yield
-
-
 @pytest.mark.parametrize(
     ("build", "size", "last", "convolutions"),
     [
@@ -229,10 +207,7 @@ def ending_at(name):
 def test_applications(build, size, last, convolutions):
     """Up to a layer behind which there are more blocks of the same kinds."""
     keras.utils.set_random_seed(4)
-    inputs = keras.Input((size, size, 3))
-    with ending_at(last), pytest.raises(Reached) as reached:
-        build(weights=None, input_tensor=inputs, include_top=False)
-    model = keras.Model(inputs, reached.value.args[0])
+    model = keras.Model(*up_to(last, build, size))
     x = np.random.default_rng(0).normal(size=(2, size, size, 3)).astype(np.float32)
     plain = model.predict_on_batch(x)
     watch = Record("Conv2D")
