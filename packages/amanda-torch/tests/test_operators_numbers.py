@@ -181,3 +181,11 @@ def test_a_number_has_no_tangent_in_what_a_derivative_computes() -> None:
     plain = torch.func.jvp(function, (DATA,), (torch.ones(3),))
     got = under(Record("mul"), lambda: torch.func.jvp(function, (DATA,), (torch.ones(3),)))
     assert all(map(torch.equal, got, plain))
+
+
+def test_what_can_be_overridden_is_the_same() -> None:
+    """Compilers ask for it, too, and it is computed once in a process."""
+    compute: Any = torch.overrides._get_overridable_functions.__wrapped__
+    _, names = compute()
+    _, shown = under(Record(), compute)
+    assert sorted(shown.values()) == sorted(names.values())

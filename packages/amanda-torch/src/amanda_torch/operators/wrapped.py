@@ -83,9 +83,9 @@ class NumberWithoutValue:
     that is not stored, in what a derivative computes. It is handed over as the tensor that it is.
     """
 
-    def __get__(self, tensor: Tensor | None, owner: type) -> Tensor | NumberWithoutValue:
-        if tensor is None:  # what is made of attributes of the class, as a compiler does
-            return self
+    def __get__(self, tensor: Tensor | None, owner: type) -> Tensor | None:
+        if tensor is None:  # who goes through the attributes of the class finds nothing to call
+            return None
         if has_storage(tensor):
             raise AttributeError("_wrapped_number")
         return tensor
