@@ -33,6 +33,7 @@ TOOL_AUTHORS = [
 ]
 DRIVER_AUTHORS = [
     *("Alike", "Ask", "Forward", "InputProducers", "Layouts", "NOTHING", "Producer", "Producers"),
+    "Reference",
     *("Action", "ActiveEngine", "Analysis", "Announcement", "ByOperator", "Call", "Composite"),
     *("ContextMap", "Driver", "Engine", "Execution", "Ids", "Operator", "Operators", "Parameter"),
     *("Patches", "Plan", "Point", "PrivateNames", "Selection", "Source", "StagedCall", "Stored"),

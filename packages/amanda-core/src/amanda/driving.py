@@ -97,7 +97,7 @@ from amanda._drivers.discovery import (
 )
 from amanda._drivers.driver import Driver
 from amanda._drivers.lent import Alike, Held, Kernel, Profiler
-from amanda._drivers.tensors import Parameter, Stored, TensorInfo
+from amanda._drivers.tensors import Parameter, Reference, Stored, TensorInfo
 from amanda._drivers.vocabulary import context_map
 from amanda._execution.call import Call, StagedCall
 from amanda._execution.interception import ActiveEngine, OnImport, Patches
@@ -128,7 +128,7 @@ __all__ += ["ActiveEngine", "ByOperator", "Ids", "OnImport", "Operator", "Operat
 __all__ += ["PrivateNames", "calling_instructions", "in_routine", "numbered", "versions_tested"]
 __all__ += ["NOTHING", "Alike", "Ask", "Forward", "Held", "Kernel", "Profiler"]
 __all__ += ["leaves", "tensors_in", "with_tensors_in"]
-__all__ += ["InputProducers", "Layouts", "Parameter", "Producer", "Producers"]
+__all__ += ["InputProducers", "Layouts", "Parameter", "Producer", "Producers", "Reference"]
 __all__ += ["Source", "Stored", "TensorInfo", "calling_source", "is_program", "places_of"]
 __all__ += ["Analysis", "Composite", "ContextMap", "Selection", "Subscription"]
 __all__ += ["Translation", "alike", "context_map", "name_of"]

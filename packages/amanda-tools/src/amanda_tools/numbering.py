@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+
+from amanda.driving import Reference
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -18,13 +19,13 @@ class Numbering:
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._known: dict[int, tuple[Reference[Any], int]] = {}
 
     def of(self, thing: Any) -> int:
         """Return the number of an object that can be referred to weakly."""
         known = self._known.get(id(thing))
         if known is None or known[0]() is not thing:
-            known = self._known[id(thing)] = weakref.ref(thing), next(self._numbers)
+            known = self._known[id(thing)] = Reference(thing), next(self._numbers)
         return known[1]
 
 

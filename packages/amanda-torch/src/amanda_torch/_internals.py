@@ -80,6 +80,7 @@ is_profiled: Callable[[], bool] = _find("torch._C._autograd._profiler_enabled")
 record_functions: Callable[[bool], None] = _find("torch._C._autograd._enable_record_function")
 # Whether a tensor lies in memory; a weak reference to that, whose number no other memory has then.
 has_storage: Callable[[Tensor], bool] = _find("torch._C._has_storage")
+_find("torch.utils.weakref.getweakrefs")
 StorageWeakRef: Any = _find("torch.multiprocessing.reductions.StorageWeakRef", "expired")
 _find("torch.UntypedStorage._cdata")
 

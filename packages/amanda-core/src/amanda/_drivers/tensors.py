@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import abc
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from amanda._operators.operator import Operator
+
+
+T = TypeVar("T")
+
+
+class Reference(weakref.ref[T]):
+    """A reference is weak, and known to be of somebody who only tells objects apart.
+
+    A framework may refuse to change what others refer to weakly; a driver sees to it that it does
+    so for other references alone.
+    """
+
+    __slots__ = ()
 
 
 class TensorInfo(NamedTuple):
@@ -43,7 +57,8 @@ class Parameter:
 
     Attributes:
         source: what the framework keeps of it as long as the model lives: the same object whenever
-            an operator is given the parameter, and no other one's. It can be referred to weakly.
+            an operator is given the parameter, and no other one's. It can be referred to weakly,
+            by a :class:`Reference`.
         info: its shape, dtype, size and device.
         trainable: whether it is meant to be trained; None where the framework does not tell.
     """

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import ValueUnavailableError
+from amanda.driving import Reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +63,7 @@ class Place:
         self._differing: frozenset[int] = frozenset()
         # By a parameter's identity: it, and the place for those operators that take it. Weak keys
         # of torch take 3 us to look up.
-        self._taking: dict[int, tuple[weakref.ref[torch.Tensor], Place]] = {}
+        self._taking: dict[int, tuple[Reference[torch.Tensor], Place]] = {}
         self.only: Operator | None = None
 
     def taking(self, parameter: torch.Tensor) -> Place | None:
@@ -76,7 +77,7 @@ class Place:
         if place is None:  # else another thread has come first
             place, key = Place(self._unsettled), id(parameter)
             gone = functools.partial(_forget, weakref.ref(self), key)
-            self._taking[key] = weakref.ref(parameter, gone), place
+            self._taking[key] = Reference(parameter, gone), place
         return place
 
     def forget(self, key: int) -> None:

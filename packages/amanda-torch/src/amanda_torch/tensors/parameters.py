@@ -8,13 +8,14 @@ in another vocabulary. What is lost: a view of such a copy in inference mode, wh
 from __future__ import annotations
 
 import re
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.weak import WeakTensorKeyDictionary
+from amanda.driving import Reference
+from torch.utils.weak import WeakIdKeyDictionary
 
 from amanda_torch.frames import not_a_call_site
+from amanda_torch.tensors.references import Key
 from amanda_torch.tensors.views import view_of_base, views_by_nodes
 from amanda_torch.thread import local
 
@@ -35,7 +36,7 @@ COPYING = frozenset(("clone", "contiguous", "reshape", "to", "type_as", "_to_cop
 """Types of the operators that may copy a parameter."""
 
 # By the copy: the parameter, which may be gone, and the way from it.
-_copies = WeakTensorKeyDictionary()
+_copies = WeakIdKeyDictionary(ref_type=Key)
 _NO_COPY = None, None
 
 
@@ -112,7 +113,7 @@ def noting_copies(
             return result  # a number may be converted too
         if (copied := parameter_behind(source)) is not None:
             way = way_to(source) if result.shape == source.shape else None
-            _copies[result] = weakref.ref(copied), way
+            _copies[result] = Reference(copied), way
         return result
 
     return noting

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 from amanda import UnsupportedError
-from amanda.driving import Stored
+from amanda.driving import Reference, Stored
 
 from amanda_torch.places.keras import parameters_of
 from amanda_torch.tensors.holders import holders_of
@@ -38,7 +37,7 @@ class StoredParameter(Stored):
     """
 
     def __init__(self, tensor: torch.Tensor, source: torch.nn.Parameter) -> None:
-        self._source = weakref.ref(source)
+        self._source = Reference(source)
         self._dtype = tensor.dtype
         self._way: list[View] | None = []
         if tensor is not source:
