@@ -214,6 +214,14 @@ class TestOriginal:
         np.testing.assert_allclose(found, 2 * X**2)
         np.testing.assert_allclose(gradient, 2 * 2 * X**2 * 2 * X)
 
+    def test_other_shapes_are_run_without_a_warning_of_retracing(self, caplog):
+        function = tf.function(tf.sin, input_signature=[tf.TensorSpec([None])])
+        tool = replace("Sin", lambda original, x: original(x), original=True)
+        with amanda.apply(tool):
+            for size in range(1, 8):
+                np.testing.assert_allclose(function(tf.ones([size])), [np.sin(1)] * size, 1e-6)
+        assert "retracing" not in caplog.text
+
     def test_what_calls_functions_is_refused_by_name(self):
         inner = tf.function(lambda x: x + 1)
         function = tf.function(lambda x: inner(x))

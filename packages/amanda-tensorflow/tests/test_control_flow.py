@@ -6,7 +6,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from amanda.testing.probes import host_and_pure
+from amanda.testing.probes import Insert, host_and_pure, replace, under
 from straight_through import assert_close, doubled_tanh, mask_and_double, masked_matmul
 
 X = np.array([[0.3, -0.2]], np.float32)
@@ -232,3 +232,46 @@ def _looking():
     tool = amanda.Tool()
     tool.add_inst_for_op(lambda ctx: ctx.insert_before_op(lambda *tensors: None))
     return tool
+
+
+WITHOUT_TENSORS = [
+    ("Tanh", "insert_before_op", {"inputs": []}, [3, 3]),
+    ("Less", "insert_before_op", {"inputs": []}, [4, 4]),
+    ("Tanh", "insert_on_grad_outputs", {"outputs": []}, [3, 3]),
+    ("Sigmoid", "insert_before_op", {"inputs": []}, [1, 0]),
+    ("Sigmoid", "insert_after_op", {"outputs": []}, [1, 0]),
+    ("Sigmoid", "insert_on_grad_inputs", {"inputs": []}, [1, 0]),
+]
+
+
+@pytest.fixture(scope="module")
+def loop_and_branch():
+    """Runs a loop and a branch of version 1 with their gradients, for a number."""
+    tf.compat.v1.disable_control_flow_v2()
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(tf.float32, [1])
+        looped = tf.while_loop(lambda i, x: i < 3, lambda i, y: (i + 1, tf.tanh(y) + x), [0, x])[1]
+        taken = tf.cond(x[0] > 0.0, lambda: tf.sigmoid(x), lambda: x)
+        fetches = [looped, taken, *tf.gradients([looped, taken], x)]
+        tf.compat.v1.enable_control_flow_v2()
+        yield lambda number: session.run(fetches, {x: [number]})
+
+
+@pytest.mark.parametrize(("op", "insertion", "options", "expected"), WITHOUT_TENSORS)
+def test_in_version_1_a_routine_without_tensors_runs_as_often_as_its_operator(
+    loop_and_branch, op, insertion, options, expected
+):
+    ran = []
+    for number in (1.0, -1.0):
+        plain, before = loop_and_branch(number), len(ran)
+        tool = Insert(insertion, op, lambda: ran.append(op), **options)
+        assert_close(under(tool, lambda number=number: loop_and_branch(number)), plain)
+        expected_now, *expected = expected
+        assert len(ran) - before == expected_now
+
+
+def test_in_a_loop_of_version_1_an_operator_is_replaced_of_which_no_gradient_reads(
+    loop_and_branch,
+):
+    tool = replace("AddV2", lambda original, *xs: original(*xs), original=True, pure=True)
+    assert_close(under(tool, lambda: loop_and_branch(1.0)), loop_and_branch(1.0))

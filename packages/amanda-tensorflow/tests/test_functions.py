@@ -443,7 +443,7 @@ class TestSavedModels:
 REPLICAS = """
 import amanda, amanda_tensorflow
 import tensorflow as tf
-from amanda.testing.probes import after
+from amanda.testing.probes import Count, after
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -481,6 +481,9 @@ def step(x):
 
 with amanda.apply(after("MatMul", lambda y: runs.append(y.numpy().item()) or y * 10)):
     print("function", step(x).numpy().item(), runs, w.numpy().item())
+count = Count()
+with amanda.apply(count):
+    print("all", step(x).numpy().item(), sum(count.counts.values()) > 10)
 """
 
 
@@ -497,3 +500,7 @@ def test_replicas_of_an_eager_strategy_run_under_the_tools_of_who_starts_them(re
 
 def test_two_replicas_on_two_logical_devices(replicas):
     assert replicas["function"] == "120.0 [6.0, 6.0] -4.0"
+
+
+def test_replicas_that_wait_for_one_another_are_not_kept_in_the_order_of_the_program(replicas):
+    assert replicas["all"] == "-24.0 True"

@@ -6,6 +6,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
+from amanda.testing.probes import after, before
 from tensorflow.compat import v1
 
 ONE = np.ones(2, np.float32)
@@ -97,3 +98,32 @@ def test_routines_at_one_operator():
     with amanda.apply(tool):
         result = tf.function(tf.cos)(tf.constant(ONE))
     np.testing.assert_allclose(result, np.cos(ONE), rtol=1e-5)
+
+
+WITH_EFFECTS = [tf.identity, lambda x: tf.constant(ONE)]
+
+
+@pytest.mark.parametrize("routine", WITH_EFFECTS, ids=["reads", "constant"])
+@pytest.mark.parametrize("insert", [after, before])
+def test_what_a_pure_routine_substitutes_leaves_effects_and_who_waits_for_them(insert, routine):
+    ran = []
+
+    def effect(name, pause):
+        def run(x):
+            time.sleep(pause)
+            ran.append(name)
+            return x
+
+        return run
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        first = v1.py_func(effect("first", 0.05), [tf.constant(ONE)], tf.float32, name="first")
+        first.set_shape([2])
+        second = tf.sin(first)
+        with tf.control_dependencies([second]):
+            third = v1.py_func(effect("third", 0.0), [tf.constant(ONE)], tf.float32)
+        with amanda.apply(insert("Sin", routine, pure=True)):
+            session.run(third)
+            assert ran == ["first", "third"]
+            session.run(second)
+    assert ran == ["first", "third", "first"]

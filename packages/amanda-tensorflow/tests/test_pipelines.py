@@ -127,3 +127,19 @@ def test_it_is_said_of_lookups_by_the_program():
 def test_nothing_is_said_without_tools():
     with said(0), amanda.apply(Count()), amanda.disabled():
         in_a_loop()
+
+
+def test_a_function_that_a_graph_of_version_1_calls_by_its_own_name_is_unseen_too():
+    with tf.Graph().as_default() as graph:
+        called = tf.function(product, input_signature=[tf.TensorSpec([2, 2])])
+        called(v1.placeholder(tf.float32, [2, 2], name="x"))
+        definition = graph.as_graph_def()
+    (call,) = (node for node in definition.node if node.op == "PartitionedCall")
+    call.op = call.attr["f"].func.name
+    call.attr.clear()
+    with tf.Graph().as_default(), v1.Session() as session:
+        (y,) = tf.import_graph_def(definition, {"x": X[0]}, [f"{call.name}:0"])
+        count = Count()
+        with pytest.warns(amanda.AmandaWarning, match="nothing of MatMul"), amanda.apply(count):
+            np.testing.assert_array_equal(session.run(tf.tanh(y)), np.tanh(X[0] @ X[0]))
+    assert sum(count.counts.values()) > 0

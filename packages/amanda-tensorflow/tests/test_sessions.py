@@ -8,7 +8,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from amanda.testing.probes import Count, after, before, replace, scale
+from amanda.testing.probes import FORWARD, Count, Insert, after, before, replace, same, scale
 
 v1 = tf.compat.v1
 X = np.array([[1, 2], [3, 4]], np.float32)
@@ -365,3 +365,15 @@ def test_what_is_exported_of_a_graph_is_to_the_byte_what_it_was_before_tools():
         with amanda.apply(scale("Tanh", 5)):
             session.run(x)
         assert graph.as_graph_def().SerializeToString(deterministic=True) == before_tools
+
+
+def test_a_routine_may_return_the_handle_that_it_was_given(use_resource):
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.get_variable("w", initializer=W, use_resource=use_resource)
+        queue = tf.queue.FIFOQueue(1, [tf.float32], shapes=[[2, 2]])
+        results = [v1.assign_add(w, W), queue.enqueue(W), queue.size()]
+        session.run(w.initializer)
+        with amanda.apply(Insert(FORWARD, None, same)):
+            np.testing.assert_array_equal(session.run(results[0]), 2 * W)
+            session.run(results[1])
+            assert session.run(results[2]) == 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import heapq
-import itertools
 from typing import TYPE_CHECKING, Any
 
 from amanda.driving import Point
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     Place = tuple[int, int]
     """Where a node runs: of a composite, where that gives its result, and then where it is."""
 
+_COLLECTIVE = ("Collective", "Nccl")
 _MAYBE_DEAD = frozenset(["Switch", "RefSwitch", "Enter", "RefEnter"])
 
 # A node that calls functions runs after the routines before it, and before all others there.
@@ -44,6 +44,12 @@ def _runnable(frame: Frame) -> list[str]:
         else:
             order[waiting.pop()] = None
     return list(order)
+
+
+def _waits_for_others(frame: Frame) -> bool:
+    """Tell whether anything in a frame runs only once the same has begun on other devices."""
+    nodes = (node for each in frame.walk() for node in each.body.nodes.values())
+    return any(node.op.startswith(_COLLECTIVE) for node in nodes)
 
 
 def _needed(node: Any) -> set[str]:
@@ -122,11 +128,14 @@ class Edits:
         """Have routines run in the order of the program, also where data leaves it open.
 
         In the control flow of version 1 a node may be dead, and would take the next one with it.
+        Replicas that wait for one another, each in a collective operator on its device, would wait
+        for ever if one of them had to go first.
         """
         body, frame = self.frame.body, self.frame
         if not frame.ordered or any(node.op in _MAYBE_DEAD for node in body.nodes.values()):
             return
-        places: dict[str, Place] = {name: (at, at) for at, name in enumerate(_runnable(frame))}
+        runnable = _runnable(frame)
+        places: dict[str, Place] = {name: (at, at) for at, name in enumerate(runnable)}
         for group in self.groups:  # what runs around its parts runs where it gives its result
             at = places[group.root][0]
             places.update({part: (at, places[part][1]) for part in group.parts})
@@ -136,9 +145,15 @@ class Edits:
             for call, children in frame.children.items()
             if any(child.ordered for child in children)
         }
-        for earlier, later in itertools.pairwise(self._sorted(order)):
-            node = body.nodes[later]
-            set_inputs(node, data_inputs(node), [*control_inputs(node), earlier])
+        devices = {}
+        if _waits_for_others(frame):
+            devices = {at: body.nodes[name].device for at, name in enumerate(runnable)}
+        last: dict[str, str] = {}
+        for name in self._sorted(order):
+            node, device = body.nodes[name], devices.get(order[name][0], "")
+            if device in last:
+                set_inputs(node, data_inputs(node), [*control_inputs(node), last[device]])
+            last[device] = name
 
     def _place_of(self, stage: Stage, places: Mapping[str, Place]) -> tuple[int, int, int]:
         before = stage.point in (Point.BEFORE_OP, Point.BEFORE_BACKWARD_OP)

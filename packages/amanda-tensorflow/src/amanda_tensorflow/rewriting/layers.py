@@ -47,7 +47,7 @@ class AroundLayers:
             outside = [f"{name}:{index}" for index in range(len(outside))]
             edits.replaced_layers.append((layer, name))
         for number in points[Point.AFTER_OP]:
-            done = () if self._nodes.is_given(number) else _ends(edits, layer)
+            done = () if any(outside) else _ends(edits, layer)
             self._nodes.emit(edits, number, outside, done)
         for tensor, before, now in zip(tensors, inside, outside, strict=True):
             if tensor is not None and before is not None and now is not None and now != before:

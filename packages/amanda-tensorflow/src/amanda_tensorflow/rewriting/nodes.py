@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from amanda import UnsupportedError
 
 from amanda_tensorflow.composites import root_of
-from amanda_tensorflow.graph.body import REFERENCE, control_inputs, data_inputs, set_inputs
+from amanda_tensorflow.graph.body import REFERENCE, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.graph.layers import LayerAnchor, LayerGradient
 from amanda_tensorflow.rewriting.arguments import Arguments, Capture
 from amanda_tensorflow.routines.host import HostRoutine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from amanda.driving import Ask
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from amanda_tensorflow.routines.stages import Spec, Stage
 
 _serials = itertools.count()
+
+# These run whether or not what they give runs.
+_SWITCHES = frozenset(["RefSwitch", "Switch"])
 
 
 class StageNodes:
@@ -42,10 +45,6 @@ class StageNodes:
         self.arguments = Arguments(root)
         self.functions: dict[str, Stage] = {}
         self._stages = stages
-
-    def is_given(self, number: int) -> bool:
-        """Tell whether the routines of a stage are given any tensors."""
-        return bool(self._stages[number].given)
 
     def has_effects(self, number: int) -> bool:
         """Tell whether the routines of a stage may do more than return tensors."""
@@ -107,9 +106,15 @@ class StageNodes:
     def connect(
         self, edits: Edits, number: int, tensors: Sequence[str | None], controls: Iterable[str]
     ) -> None:
-        """Give a stage's node the tensors that its routines ask for."""
+        """Give a stage's node the tensors that its routines ask for.
+
+        Where they ask for none it waits for those that there are: it runs as often as these are
+        computed, which in a loop or branch of version 1 is not as often as what is around it runs.
+        """
         stage = self._stages[number]
         name = _name(edits, stage, number)
+        if not stage.given:
+            controls = [*controls, *_computing(edits, name, tensors)]
         given = []
         for position in stage.given:
             tensor = tensors[position]
@@ -167,6 +172,20 @@ def _name(edits: Edits, stage: Stage, number: int) -> str:
 def _dtypes(specs: Iterable[Spec]) -> list[int]:
     """List the data types of the values of tensors."""
     return [spec.dtype.base_dtype.as_datatype_enum for spec in specs]
+
+
+def _computing(edits: Edits, name: str, tensors: Iterable[str | None]) -> Iterator[str]:
+    """List the nodes to wait for so that a stage runs where some tensors are computed."""
+    body = edits.frame.body
+    for number, tensor in enumerate(tensors):
+        if tensor is None or tensor in edits.frame.fed or body.argument(tensor) is not None:
+            continue
+        producer = split(tensor)[0]
+        if body.nodes[producer].op in _SWITCHES:
+            producer = f"{name}/there_{number}"
+            node = body.add(producer, "Identity", [tensor])
+            node.attr["T"].type = body.dtype(tensor) % REFERENCE
+        yield producer
 
 
 def _by_value(edits: Edits, tensor: str, name: str) -> str:

@@ -40,7 +40,7 @@ class AroundOperators:
             edits.last[anchor] = name
             edits.replaced.add(anchor)
         for number in points[Point.AFTER_OP] + points[Point.AFTER_BACKWARD_OP]:
-            controls = () if self._nodes.is_given(number) else (anchor,)
+            controls = () if outputs else (anchor,)
             edits.last[anchor] = self._nodes.emit(edits, number, outputs, controls)
         for before, now in zip(raw, outputs, strict=True):
             if now is not None and now != before:

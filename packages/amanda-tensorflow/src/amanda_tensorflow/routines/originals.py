@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 from amanda import UnsupportedError
@@ -13,7 +14,7 @@ from amanda_tensorflow.graph.body import Body, control_inputs, data_inputs, set_
 from amanda_tensorflow.graph.called_functions import find_function, functions_of, signatures
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from amanda.driving import Action
 
@@ -71,15 +72,21 @@ class Rerun:
                 else:
                     sources.append(places[place])
             self._nodes.append((node, sources, [output.dtype for output in operation.outputs]))
-        self._run = tf.function(self._made, autograph=False)
+        self._dtypes = [tensor.dtype.base_dtype for tensor in inputs]
 
     def __call__(self, inputs: Sequence[Any], externals: Sequence[Any] = ()) -> Sequence[Any]:
         """Run the operator for these inputs, and return its outputs."""
         tensors = [tf.convert_to_tensor(t) if not _is_handle(t) else t for t in inputs]
-        found = self._run(tensors) if tf.executing_eagerly() else self._made(tensors)
-        return list(found)
+        return list(self._run(*tensors) if tf.executing_eagerly() else self._made(*tensors))
 
-    def _made(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    @functools.cached_property
+    def _run(self) -> Callable[..., Sequence[Any]]:
+        """Trace it once for tensors of all shapes: for each new one TensorFlow would warn of it."""
+        specs = [tf.TensorSpec(None, dtype) for dtype in self._dtypes]
+        run = tf.function(self._made, autograph=False).get_concrete_function(*specs)
+        return cast("Callable[..., Sequence[Any]]", run)
+
+    def _made(self, *inputs: Any) -> Sequence[Any]:
         made: dict[str, Any] = {}
         graph = ops.get_default_graph()
         outputs: Sequence[Any] = ()

@@ -14,7 +14,7 @@ from amanda_tensorflow._internals import (
     tensor_util,
     types_pb2,
 )
-from amanda_tensorflow.graph.body import Body, control_inputs, data_inputs, set_inputs
+from amanda_tensorflow.graph.body import Body, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.thread import active
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class PureRoutine:
             function = tf.function(traced, autograph=False).get_concrete_function(*specs)
         body = Body.of_function(function.inference_fn.definition)
         captures = [*function.captured_inputs, *_without_large_constants(body)]
+        _wait_for_given(body, len(specs))
         return cls(function, changed, body, captures)
 
     @property
@@ -155,6 +156,25 @@ def _without_large_constants(body: Body) -> list[Any]:
             with context.eager_mode():
                 captures.append(tf.constant(tensor_util.MakeNdarray(node.attr["value"].tensor)))
     return captures
+
+
+def _wait_for_given(body: Body, count: int) -> None:
+    """Have the results of a function wait for all that it is given, though nothing may take it.
+
+    What makes that may have effects. And have who waits for the function wait for its results:
+    TensorFlow inlines it, and of a call without results to wait for nothing is left then.
+    """
+    taken = {t for node in body.nodes.values() for t in data_inputs(node)} | set(body.outputs)
+    untaken = []
+    for argument, dtype in body.arguments[:count]:
+        if f"{argument}:0" not in taken:
+            node = body.add(body.unused(f"{argument}/untaken"), "Identity", [f"{argument}:0"])
+            node.attr["T"].type = dtype
+            untaken.append(node.name)
+    for name in {split(tensor)[0] for tensor in body.outputs} & body.nodes.keys():
+        node = body.nodes[name]
+        set_inputs(node, data_inputs(node), [*control_inputs(node), *untaken])
+        body.controls.append(name)
 
 
 def _replace_everywhere(body: Body, old: str, new: str) -> None:

@@ -53,11 +53,15 @@ class Spec(NamedTuple):
 
 
 class Replaceable(NamedTuple):
-    """This is a tensor that a routine may replace; ``fixed`` says why it may not, if it may not."""
+    """This is a tensor that a routine may replace; ``fixed`` says why it may not, if it may not.
+
+    It may always return the one that it was ``given``, whatever that is.
+    """
 
     dtype: Any
     shape: Any
     fixed: str | None = None
+    given: Any = None
 
 
 class Asked(NamedTuple):
@@ -252,7 +256,7 @@ class Stage:
             why = why or _RESOURCE
         in_forward = self.point in (Point.BEFORE_OP, Point.AFTER_OP)
         shape = spec.shape if in_forward else tf.TensorShape(tensor.shape)
-        return Replaceable(spec.dtype, shape, why)
+        return Replaceable(spec.dtype, shape, why, tensor)
 
     def _replacement(self, given: Mapping[int, Any], forward: Forward) -> list[Any]:
         """Run the one routine that takes the place of the operator."""
@@ -268,6 +272,8 @@ class Stage:
 
 def _reason(original: Replaceable | None, substitute: Any) -> str | None:
     """Tell why ``substitute`` cannot stand for ``original``; None if it can."""
+    if original is not None and substitute is original.given:
+        return None
     if original is not None and original.fixed is not None:
         return original.fixed
     reason = incompatible_reason(original, substitute)

@@ -239,7 +239,8 @@ class CopiedNodes:
     def _nodes_of_loops(self) -> dict[str, list[str]]:
         """Map each node in a loop of version 1 to all of that loop, which is copied as a whole."""
         members: dict[Any, list[str]] = collections.defaultdict(list)
-        for name, operation in self._root.operations.items():
+        for name in self._root.operations.keys() & self._body.nodes.keys():
+            operation = self._root.operations[name]
             while_context = control_flow_util.GetContainingWhileContext(
                 operation._get_control_flow_context()
             )

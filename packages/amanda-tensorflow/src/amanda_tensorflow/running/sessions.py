@@ -16,6 +16,7 @@ from amanda import UnsupportedError
 
 from amanda_tensorflow._internals import pywrap_tf_session
 from amanda_tensorflow.graph.body import Body, split
+from amanda_tensorflow.graph.called_functions import signatures
 from amanda_tensorflow.graph.frames import Frame
 from amanda_tensorflow.graph.gradients_by_name import is_gradient
 from amanda_tensorflow.graph.node_types import STRUCTURE
@@ -184,7 +185,8 @@ class Request(Runnable[SessionCopy]):
         def dtype_of(tensor: str) -> int:
             return int(graph.get_tensor_by_name(tensor).dtype.as_datatype_enum)
 
-        return Frame(Body(nodes, dtype_of=dtype_of), graph, fed=fed)
+        body = Body(nodes, signature_of=signatures(graph), dtype_of=dtype_of)
+        return Frame(body, graph, fed=fed)
 
     def identify(
         self,

@@ -109,7 +109,7 @@ def types_in(graph: Any) -> frozenset[str]:
         types: set[str] = set()
         for operation in graph.get_operations():
             types.add(operation.type)
-            if _function_attributes(operation.type):
+            if _function_attributes(operation.type) != ():
                 for name in _functions_of(operation.node_def):
                     types |= _types_of(graph, name, known)
         notes.types = frozenset(types)
@@ -133,7 +133,10 @@ def _types_of(graph: Any, name: str, known: set[str]) -> frozenset[str]:
 
 
 def _functions_of(node: Any) -> Iterator[str]:
-    for attribute in _function_attributes(node.op):
+    attributes = _function_attributes(node.op)
+    if attributes is None:
+        yield node.op
+    for attribute in attributes or ():
         value = node.attr[attribute]
         for function in (value.func, *value.list.func):
             if function.name:
@@ -141,7 +144,9 @@ def _functions_of(node: Any) -> Iterator[str]:
 
 
 @functools.cache
-def _function_attributes(op: str) -> tuple[str, ...]:
+def _function_attributes(op: str) -> tuple[str, ...] | None:
+    """List what names the functions of nodes of a type; None where the type itself does."""
     op_def = op_def_registry.get(op)
-    attributes: Any = () if op_def is None else op_def.attr
-    return tuple(attr.name for attr in attributes if attr.type in ("func", "list(func)"))
+    if op_def is None:
+        return None
+    return tuple(attr.name for attr in op_def.attr if attr.type in ("func", "list(func)"))
