@@ -125,3 +125,11 @@ def test_a_module_that_is_given_nothing_with_a_gradient_has_gradients_of_gradien
         (second,) = torch.autograd.grad(first.sum(), layer.weight)
     torch.testing.assert_close(second, 2 * X.sum(1) @ X[None])
     assert not seen
+
+
+def test_what_gives_no_tensors_is_given_the_parameter_itself() -> None:
+    """It may keep it in an object, as quantized modules do, and hand it out again."""
+    bias = nn.Parameter(torch.ones(2))
+    with amanda.apply(Looks(annotated=False)):
+        packed = torch.ops.quantized.linear_prepack_fp16(torch.ones(2, 3), bias)
+        assert packed.unpack()[1] is bias

@@ -199,6 +199,8 @@ class General:
             if not plan.gradient:
                 return UNWATCHED
             return ModuleWatch(Gradient(engine, operator, plan.whole, bool(plan.pending)))
+        if not signature.has_gradient:  # it may keep what it is given in an object
+            return UNWATCHED
         gradient = None
         if plan.gradient:
             known = engine.known_gradient_plan(operator)

@@ -66,6 +66,7 @@ class OperatorSignature(Signature):
         """Read from the schema what it returns."""
         self.is_view = any(r.alias_info and not r.alias_info.is_write for r in schema.returns)
         kinds = [str(r.type) for r in schema.returns]
+        self.has_gradient = self.writes or any("Tensor" in kind for kind in kinds)
         if kinds != ["List[Tensor]"]:
             self.returns = len(kinds)
             self.returns_tensors = all(kind == "Tensor" for kind in kinds)

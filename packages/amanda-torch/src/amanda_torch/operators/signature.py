@@ -32,6 +32,7 @@ class Signature:
         marks_dirty: whether it tells what it has written to only by returning it.
         returns: how many tensors it returns; None for a list of them.
         returns_tensors: whether it returns nothing but tensors.
+        has_gradient: whether it gives tensors, to which a gradient may come.
         is_view: whether what it returns shares memory with an argument that it does not write to.
         state: positions of arguments that it may write to besides, such as running means.
         repeatable: whether running it twice does no more than running it once.
@@ -51,6 +52,7 @@ class Signature:
     shifting: tuple[int, ...] = ()
     reshapes = False
     marks_dirty = False
+    has_gradient = True
     is_view = False
     repeatable = repeatable_on_copies = True
     opaque = False
