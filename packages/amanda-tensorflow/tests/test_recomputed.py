@@ -1,5 +1,7 @@
 """Forward code that runs in the backward pass: operators like all others (S3)."""
 
+import functools
+
 import amanda
 import numpy as np
 import pytest
@@ -19,7 +21,7 @@ def mask(w):
 
 
 def masking(pure):
-    return before("MatMul", mask, inputs=[1], pure=pure)
+    return (before("MatMul", mask, inputs=[1], pure=pure),)
 
 
 def layers(wrap, weight, bias):
@@ -73,26 +75,29 @@ def as_arrays(gradients):
     return [np.asarray(tf.convert_to_tensor(gradient)) for gradient in gradients]
 
 
-@each_way
-@host_and_pure
-def test_a_masked_weight(gradients, pure):
-    with amanda.apply(masking(pure)):
-        expected = as_arrays(gradients(lambda layer: layer))
-        actual = as_arrays(gradients(tf.recompute_grad))
-    assert_close(actual, expected)
-    assert not np.allclose(actual[0], as_arrays(gradients(tf.recompute_grad))[0])
-
-
-@each_way
-@host_and_pure
-def test_a_changed_output_and_a_changed_gradient(gradients, pure):
-    tools = [
+def changing(pure):
+    """An output and a gradient."""
+    return (
         after("Relu", lambda y: 2.0 * y + 1.0, pure=pure),
         Insert("insert_on_grad_inputs", "MatMul", lambda g: 3.0 * g, inputs=[1], pure=pure),
-    ]
-    with amanda.apply(*tools):
-        expected = as_arrays(gradients(lambda layer: layer))
-        assert_close(as_arrays(gradients(tf.recompute_grad)), expected)
+    )
+
+
+@functools.cache
+def where_nothing_is_recomputed(make=None):
+    """The gradients under the tools that are made."""
+    with amanda.apply(*(make(pure=True) if make else ())):
+        return as_arrays(tape_inside(lambda layer: layer))
+
+
+@each_way
+@host_and_pure
+@pytest.mark.parametrize("make", [masking, changing], ids=["a weight", "an output, a gradient"])
+def test_what_is_changed_is_changed_in_what_is_recomputed(gradients, pure, make):
+    with amanda.apply(*make(pure)):
+        actual = as_arrays(gradients(tf.recompute_grad))
+    assert_close(actual, where_nothing_is_recomputed(make))
+    assert not np.allclose(actual[0], where_nothing_is_recomputed()[0])
 
 
 @each_way
