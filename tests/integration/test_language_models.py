@@ -79,7 +79,7 @@ def generate(model, **settings):
     found = model.generate(
         PROMPTS,
         attention_mask=MASK,
-        max_new_tokens=5,
+        max_new_tokens=3,
         return_dict_in_generate=True,
         output_scores=True,
         **settings,
@@ -207,15 +207,15 @@ def test_a_step_of_a_generation_is_changed_alone(names, model):
 
     def hook(module, args, output):
         passes.append(output)
-        return torch.zeros_like(output) if len(passes) == 3 else None
+        return torch.zeros_like(output) if len(passes) == 2 else None
 
     with hooked(model, SAME[id], hook):
         expected = generate(model, do_sample=False)
-    with amanda.apply(names["Ablate"](id, passes=[2])):
+    with amanda.apply(names["Ablate"](id, passes=[1])):
         found = generate(model, do_sample=False)
     assert_same(found, expected)
     plain = generate(model, do_sample=False)
-    assert_same(found[1:3], plain[1:3])  # the scores of the passes before
+    assert torch.equal(found[1], plain[1])  # the scores of the pass before
     assert_other(found, plain)
 
 

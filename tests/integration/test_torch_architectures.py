@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from architectures import Example
     from torch import Tensor
 
-STEPS = 4
+STEPS = 3
 architectures = pytest.mark.parametrize("build", ARCHITECTURES.values(), ids=ARCHITECTURES.keys())
 
 
