@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from amanda_tensorflow.routines import host_threads
 from keras import layers
 from tensorflow.compat import v1
 
@@ -275,6 +276,16 @@ def test_a_replacement_runs_the_layer_with_its_variables(residual, pure):
         pure=pure,
     )
     assert_close([predicted(residual, tool)], [last(2 * (hidden(X * 2) + 1))])
+
+
+def test_a_layer_that_would_wait_forever_for_a_thread_in_its_replacement_is_refused(
+    residual, monkeypatch
+):
+    monkeypatch.setattr(host_threads, "_threads", lambda: 1)
+    run = lambda original, x: original(x)  # noqa: E731
+    tool = AtLayers(run, "replace_op", modules=["residual/hidden"], original=True)
+    with pytest.raises(amanda.RoutineError, match=r"'residual/hidden.* holds one of TensorFlow's"):
+        predicted(residual, tool)
 
 
 @host_and_pure

@@ -7,7 +7,7 @@ import amanda
 import numpy as np
 import pytest
 import tensorflow as tf
-from amanda.testing.probes import Count, scale
+from amanda.testing.probes import Count, replace, scale, under
 
 THREADS = 4
 
@@ -106,3 +106,19 @@ def test_gradients_of_one_function_in_several_threads():
         return [float(y), float(tape.gradient(y, x))]
 
     assert at_once(work) == [[6.0 * n, 3.0 * n] for n in range(THREADS)]
+
+
+def test_an_operator_runs_in_its_replacement_though_all_of_tensorflows_threads_are_held():
+    held = threading.Barrier(THREADS)  # of as many as there are, see conftest.py
+
+    def replacement(original, x):
+        held.wait(timeout=30)
+        return original(x)
+
+    function = tf.function(tf.sin, input_signature=[tf.TensorSpec([])])
+    tools = [replace("Sin", replacement, original=True) for _ in range(THREADS)]
+
+    def work(number):
+        return under(tools[number], lambda: function(tf.constant(float(number))).numpy())
+
+    np.testing.assert_allclose(at_once(work), np.sin(range(THREADS)), 1e-6)

@@ -14,6 +14,7 @@ from amanda import UnsupportedError
 from amanda.driving import Stored
 
 from amanda_tensorflow._internals import context, execute, tensor_util
+from amanda_tensorflow.graph.attributes import flat_attrs
 from amanda_tensorflow.graph.gradients_by_name import is_gradient
 from amanda_tensorflow.notes import notes_of
 from amanda_tensorflow.parameters import handle_of, is_parameter_itself, parameter_info, read_from
@@ -52,10 +53,6 @@ class _View(NamedTuple):
     @classmethod
     def of(cls, shown: Any, viewed: Any) -> _View:
         operation = shown.op
-        attrs: list[Any] = []
-        for attr in operation.op_def.attr:
-            value = tf.int64 if attr.name == "T" else operation.get_attr(attr.name)
-            attrs += [attr.name, value.as_datatype_enum if isinstance(value, tf.DType) else value]
         position = next(i for i, tensor in enumerate(operation.inputs) if tensor is viewed)
         inputs = [
             None if i == position else tensor_util.constant_value(tensor)
@@ -65,7 +62,7 @@ class _View(NamedTuple):
             operation.type,
             shown.value_index,
             len(operation.outputs),
-            tuple(attrs),
+            flat_attrs(operation, T=tf.int64),
             inputs,
             position,
         )

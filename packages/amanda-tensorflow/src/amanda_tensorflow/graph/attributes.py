@@ -21,6 +21,28 @@ def read_attrs(operation: Any) -> Mapping[str, Any]:
     return found
 
 
+def flat_attrs(operation: Any, **others: Any) -> tuple[Any, ...]:
+    """Return names and values of the attributes of an operation, to run it in no graph.
+
+    Args:
+        operation: the operation.
+        **others: values of some attributes that are to be others.
+    """
+    found: list[Any] = []
+    for attr in operation.op_def.attr:
+        value = others.get(attr.name) or operation.get_attr(attr.name)
+        listed = isinstance(value, list)
+        found += [attr.name, [_passed(v) for v in value] if listed else _passed(value)]
+    return tuple(found)
+
+
+def _passed(value: Any) -> Any:
+    """Return the value of an attribute as what runs an operator in no graph takes it."""
+    if isinstance(value, tf.DType):
+        return value.as_datatype_enum
+    return _plain_item("shape", value) if hasattr(value, "unknown_rank") else value
+
+
 def _plain(value: Any) -> Any:
     kind = value.WhichOneof("value")
     if kind == "list":

@@ -1,7 +1,7 @@
 """A host routine holds the thread of TensorFlow's that runs it.
 
 There are only so many of them. A routine that opens a scope waits for what runs in it, which needs
-such a thread too.
+such a thread too, and so does one that runs the layer which it replaces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _Held(threading.local):
 
 _thread = _Held()
 _lock = threading.Lock()
-_waiting = 0  # how many threads are held by routines that have opened a scope
+_waiting = 0  # how many threads are held by routines that wait for what needs another one
 
 
 def hold() -> bool:
@@ -36,21 +36,24 @@ def release(before: bool) -> None:
 
 
 class Waiting:
-    """This stands for a routine that has opened a scope, until the routine goes on.
+    """This stands for a routine that has opened a scope or runs a layer, until the routine goes on.
+
+    Args:
+        what: what it waits for.
 
     Raises:
         UnsupportedError: it would wait forever for one of TensorFlow's threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, what: str = "a scope in a host routine") -> None:
         global _waiting
         self._held = _thread.held
         if self._held:
             with _lock:
                 if _waiting + 1 >= _threads():
                     raise UnsupportedError(
-                        f"a scope in a host routine holds one of TensorFlow's {_threads()} threads "
-                        "that run operators, and none would be left for those in the scope; call "
+                        f"{what} holds one of TensorFlow's {_threads()} threads that run "
+                        "operators, and none would be left for those in it; call "
                         "tf.config.threading.set_inter_op_parallelism_threads(n) with a larger n "
                         "at the start of the program"
                     )

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 from amanda import UnsupportedError
 
-from amanda_tensorflow._internals import atomic_function, function_def_to_graph, function_pb2, ops
+from amanda_tensorflow._internals import (
+    atomic_function,
+    context,
+    execute,
+    function_def_to_graph,
+    function_pb2,
+    ops,
+    tensor_util,
+)
+from amanda_tensorflow.graph.attributes import flat_attrs
 from amanda_tensorflow.graph.body import Body, control_inputs, data_inputs, set_inputs, split
 from amanda_tensorflow.graph.called_functions import find_function, functions_of, signatures
+from amanda_tensorflow.routines.host_threads import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from amanda.driving import Action
 
@@ -25,6 +34,42 @@ _serials = itertools.count()
 
 # These attributes belong to a node's place in its graph, not to what it does.
 _OF_ITS_PLACE = ("_class", "_output_shapes")
+
+
+class _Part(NamedTuple):
+    """This is a node of an operator.
+
+    Attributes:
+        name, type: its own.
+        attrs: its attributes, as they are written in a graph.
+        flat: the same, as what runs an operator in no graph takes them.
+        sources: what it takes: an input of the operator, or a result of another node.
+        dtypes: of what it gives.
+    """
+
+    name: str
+    type: str
+    attrs: Mapping[str, Any]
+    flat: Sequence[Any]
+    sources: Sequence[int | tuple[str, int]]
+    dtypes: Sequence[Any]
+
+    def made(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Make it in the graph that is being built, and return its outputs."""
+        graph = ops.get_default_graph()
+        made = graph._create_op_internal(self.type, inputs, self.dtypes, attrs=self.attrs)
+        return list(made.outputs)
+
+    def run(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Run it at once, and return its outputs.
+
+        That is in this thread: for a function TensorFlow would take another one of those of which
+        the routine holds one already, and none might be left.
+        """
+        if self.type == "Const":  # of which the value is an attribute
+            return [tf.constant(tensor_util.MakeNdarray(self.attrs["value"].tensor))]
+        count, attrs = len(self.dtypes), tuple(self.flat)
+        return list(execute.execute(self.type, count, list(inputs), attrs, context.context()))
 
 
 class Rerun:
@@ -52,7 +97,7 @@ class Rerun:
     ) -> None:
         places = {(tensor.op.name, tensor.value_index): i for i, tensor in enumerate(inputs)}
         parts = {operation.name for operation in operations}
-        self._nodes: list[tuple[Any, list[int | tuple[str, int]], list[Any]]] = []
+        self._parts: list[_Part] = []
         for operation in operations:
             node = operation.node_def
             refers = any(argument.is_ref for argument in operation.op_def.input_arg)
@@ -71,33 +116,22 @@ class Rerun:
                     sources.append(place)
                 else:
                     sources.append(places[place])
-            self._nodes.append((node, sources, [output.dtype for output in operation.outputs]))
-        self._dtypes = [tensor.dtype.base_dtype for tensor in inputs]
+            attrs = {key: value for key, value in node.attr.items() if key not in _OF_ITS_PLACE}
+            dtypes = [output.dtype for output in operation.outputs]
+            flat = flat_attrs(operation)
+            self._parts.append(_Part(node.name, node.op, attrs, flat, sources, dtypes))
 
     def __call__(self, inputs: Sequence[Any], externals: Sequence[Any] = ()) -> Sequence[Any]:
         """Run the operator for these inputs, and return its outputs."""
         tensors = [tf.convert_to_tensor(t) if not _is_handle(t) else t for t in inputs]
-        return list(self._run(*tensors) if tf.executing_eagerly() else self._made(*tensors))
-
-    @functools.cached_property
-    def _run(self) -> Callable[..., Sequence[Any]]:
-        """Trace it once for tensors of all shapes: for each new one TensorFlow would warn of it."""
-        specs = [tf.TensorSpec(None, dtype) for dtype in self._dtypes]
-        run = tf.function(self._made, autograph=False).get_concrete_function(*specs)
-        return cast("Callable[..., Sequence[Any]]", run)
-
-    def _made(self, *inputs: Any) -> Sequence[Any]:
-        made: dict[str, Any] = {}
-        graph = ops.get_default_graph()
+        eager, made = tf.executing_eagerly(), dict[str, Any]()
         outputs: Sequence[Any] = ()
-        for node, sources, dtypes in self._nodes:
+        for part in self._parts:
             taken = [
-                inputs[source] if isinstance(source, int) else made[source[0]][source[1]]
-                for source in sources
+                tensors[source] if isinstance(source, int) else made[source[0]][source[1]]
+                for source in part.sources
             ]
-            attrs = {key: value for key, value in node.attr.items() if key not in _OF_ITS_PLACE}
-            operation = graph._create_op_internal(node.op, taken, dtypes, attrs=attrs)
-            outputs = made[node.name] = list(operation.outputs)
+            outputs = made[part.name] = part.run(taken) if eager else part.made(taken)
         return outputs
 
 
@@ -123,6 +157,7 @@ class LayerRerun:
     """
 
     def __init__(self, action: Action, named: str, frame: Frame, layer: Layer) -> None:
+        self._named = named
         nodes = {name: frame.body.nodes[name] for name in layer.nodes if name in frame.body.nodes}
         inputs = [frame.tensor(name) for name in layer.inputs]
         outputs = [frame.tensor(name) for name in layer.outputs]
@@ -172,7 +207,11 @@ class LayerRerun:
                 [*inputs, *externals], self._function.function_type.flat_inputs, strict=True
             )
         ]
-        outputs = list(self._function.call_flat(*tensors))
+        waiting = Waiting(f"{self._named}, run by a host routine that replaces it,")
+        try:
+            outputs = list(self._function.call_flat(*tensors))
+        finally:
+            waiting.end()
         for output, shape in zip(outputs, self._outputs, strict=True):
             if not tf.executing_eagerly():
                 output.set_shape(shape)
