@@ -6,6 +6,7 @@ operators is tried by default, all of them with ``AMANDA_OPERATORS=all`` (``nox 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -18,7 +19,6 @@ import torch
 from amanda.testing.probes import FORWARD, Insert, nothing
 from amanda_tools import Flops
 from torch import Tensor
-from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
 
 if TYPE_CHECKING:
@@ -63,7 +63,16 @@ TOOLS: dict[str, Callable[[], list[amanda.Tool]]] = {
     "what converts": lambda: [look("to")],
 }
 
-OPERATORS = [op for op in op_db if os.environ.get("AMANDA_OPERATORS") or op.name in DEFAULT]
+
+@functools.cache
+def operators() -> dict[str, Any]:
+    """All operators that PyTorch has samples of, by name; to import these takes a second."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    return {op.full_name: op for op in op_db}
+
+
+NAMES = sorted(operators() if os.environ.get("AMANDA_OPERATORS") else DEFAULT)
 
 
 def seed(number: int) -> None:
@@ -141,10 +150,11 @@ def differences(operator: Any, tools: Callable[[], list[amanda.Tool]], gradients
 
 @pytest.mark.parametrize("gradients", [True, False], ids=["with gradients", "without"])
 @pytest.mark.parametrize("tools", TOOLS.values(), ids=TOOLS)
-@pytest.mark.parametrize("operator", OPERATORS, ids=lambda op: op.formatted_name)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_operator_gives_the_same_under_tools_that_look(
-    operator: Any, tools: Callable[[], list[amanda.Tool]], gradients: bool
+    name: str, tools: Callable[[], list[amanda.Tool]], gradients: bool
 ) -> None:
+    operator = operators()[name]
     if gradients and not operator.supports_autograd:
         pytest.skip("it has no gradient")
     with warnings.catch_warnings():
