@@ -1,8 +1,5 @@
 """Pruning by tools on PyTorch, against the same methods by hand."""
 
-import json
-import subprocess
-import sys
 import warnings
 
 import amanda
@@ -535,17 +532,3 @@ def test_dynamic_channels_of_half_precision_are_those_of_single():
     torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
     for one, single in zip(tool.gates[0], other.gates[0], strict=True):
         np.testing.assert_allclose(one, single, rtol=0.02, atol=0.2)
-
-
-def test_the_command_writes_what_was_pruned(tmp_path):
-    script, out = tmp_path / "script.py", tmp_path / "layers.json"
-    script.write_text("import torch\ntorch.nn.Linear(4, 2)(torch.ones(1, 4))\n")
-    tool = f"amanda_tools.pruning:MagnitudePruning:sparsity=0.25,granularity=element,out={out}"
-    command = [sys.executable, "-m", "amanda_tools", "run", "--tool", tool, str(script)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "2 of 8 elements pruned (25.0%)" in done.stderr
-    found = json.loads(out.read_text())
-    assert found["total"] == {"elements": 8, "zeros": 2, "sparsity": 0.25}
-    (layer,) = found["layers"]
-    assert (layer["type"], layer["shape"], layer["zeros"]) == ("Gemm", [2, 4], 2)
