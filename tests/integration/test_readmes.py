@@ -1,5 +1,6 @@
 """The snippets of every README run as they stand, and do what is said of them."""
 
+import importlib.util
 import re
 
 import amanda
@@ -93,21 +94,32 @@ def test_the_formula_of_the_contributing_guide_counts_a_product():
     assert names["product"].forward([(4, 3), (3, 2)], [(4, 2)], attrs) == 2 * 4 * 2 * 3
 
 
-def test_results_of_the_tools_are_data(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    names, _ = pages.execute(TOOLS, without="pandas")
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What the names on the page of the tools stand for, and the folder that it wrote to."""
+    folder = tmp_path_factory.mktemp("tools")
+    without = None if importlib.util.find_spec("pandas") else "pandas"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        names, _ = pages.execute(TOOLS, without)
+    return names, folder
+
+
+def test_results_of_the_tools_are_data(results):
+    names, folder = results
     assert names["flops"].to_dict()["total"]["params"] == 8 * 16 + 16 + 16 * 2 + 2
-    assert {path.name for path in tmp_path.iterdir()} == {"profile.json", "trace.jsonl"}
+    written = {path.name for path in folder.iterdir()}
+    assert written - {"report.html"} == {"profile.json", "trace.jsonl"}
     assert names["pruner"].totals()["zeros"] == 576
     weights = [value for key, value in names["checkpoint"].items() if key.endswith("weight")]
     assert sum(int((weight == 0).sum()) for weight in weights) == 576
 
 
-def test_results_of_the_tools_go_to_pandas(monkeypatch, tmp_path):
+def test_results_of_the_tools_go_to_pandas_and_to_a_report(results):
     pytest.importorskip("pandas")
-    monkeypatch.chdir(tmp_path)
-    names, _ = pages.execute(TOOLS)
+    names, folder = results
     assert set(names["profile"].to_pandas()["type"]) >= {"linear", "relu"}
+    assert (folder / "report.html").exists()
 
 
 def test_the_tool_of_the_tensorflow_driver_runs(tmp_path):
