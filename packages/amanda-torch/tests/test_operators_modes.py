@@ -407,7 +407,7 @@ def test_sparse_gradients() -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_quantized_modules() -> None:
+def test_quantized_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     quantization = torch.ao.quantization
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
     dynamic = quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
@@ -415,7 +415,7 @@ def test_quantized_modules() -> None:
     assert "quantized::linear_dynamic" in recorded(lambda: dynamic(V))
 
     engine = next(e for e in torch.backends.quantized.supported_engines if e != "none")
-    torch.backends.quantized.engine = engine
+    monkeypatch.setattr(torch.backends.quantized, "engine", engine)
     stubs = nn.Sequential(quantization.QuantStub(), model, quantization.DeQuantStub()).eval()
     stubs.qconfig = quantization.get_default_qconfig(engine)
     prepared = quantization.prepare(stubs)
