@@ -133,3 +133,39 @@ def test_what_gives_no_tensors_is_given_the_parameter_itself() -> None:
     with amanda.apply(Looks(annotated=False)):
         packed = torch.ops.quantized.linear_prepack_fp16(torch.ones(2, 3), bias)
         assert packed.unpack()[1] is bias
+
+
+OF_LEAVES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
+    "linear": (functional.linear, [(3, 4), (2, 4), (2,)]),
+    "linear of three dimensions": (functional.linear, [(2, 3, 4), (2, 4), (2,)]),
+    "bilinear": (lambda w, b: functional.bilinear(X, X, w, b), [(2, 4, 4), (2,)]),
+    "matmul": (torch.matmul, [(2, 3, 4), (4, 2)]),
+    "conv2d": (functional.conv2d, [(1, 1, 4, 4), (2, 1, 3, 3), (2,)]),
+}
+
+
+@pytest.mark.parametrize("annotated", [False, True])
+@pytest.mark.parametrize(("function", "shapes"), OF_LEAVES.values(), ids=OF_LEAVES)
+def test_gradients_come_to_leaves_in_the_same_order(
+    function: Callable[..., Tensor], shapes: list[tuple[int, ...]], annotated: bool
+) -> None:
+    """Their hooks may draw random numbers; and what the program packs is packed once."""
+
+    def run() -> list[object]:
+        seen: list[object] = []
+        leaves = [torch.ones(shape, requires_grad=True) for shape in shapes]
+        for i, leaf in enumerate(leaves):
+            leaf.register_hook(lambda grad, i=i: seen.append(i))
+
+        def pack(tensor: Tensor) -> Tensor:
+            seen.append(tensor.shape)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            function(*leaves).sum().backward()
+        return seen
+
+    plain = run()
+    with amanda.apply(Looks(annotated)):
+        assert run() == plain
+        assert run() == plain

@@ -55,14 +55,21 @@ class Gradient:
         operator: the operator.
         plan: what to do, None when that is still to be analyzed.
         pending: whether analyses that wait for the outputs may add to the plan.
+        order: that of its inputs in which their gradients arrive; see :func:`order_of`.
     """
 
     def __init__(
-        self, engine: Engine, operator: Operator, plan: Plan | None, pending: bool = False
+        self,
+        engine: Engine,
+        operator: Operator,
+        plan: Plan | None,
+        pending: bool = False,
+        order: Sequence[int] | None = None,
     ) -> None:
         self._engine = engine
         self._operator = operator
         self.plan = plan
+        self._order = order
         self.kept = (
             Kept(None if pending else plan) if pending or plan is None or plan.asked else None
         )
@@ -79,7 +86,7 @@ class Gradient:
         ``bounded`` says that there has to be one, also if routines only look.
         """
         self.is_bounded = self.looks_ahead and (bounded or not self.only_looks)
-        return watched(inputs, self._ahead) if self.is_bounded else inputs
+        return watched(inputs, self._ahead, self._order) if self.is_bounded else inputs
 
     def look(
         self,

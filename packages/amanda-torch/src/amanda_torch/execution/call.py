@@ -84,6 +84,11 @@ class Call:
             args, kwargs = self.form.with_tensors(args, kwargs, tensors)
         return run_inside(inner, self.form, args, kwargs)
 
+    def run_with_gradient(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Run it on other tensors for the driver to see how it is differentiated."""
+        args, kwargs = self.form.with_tensors(self.args, self.kwargs, tensors)
+        return outputs_of(self.form.run(*args, **kwargs))
+
     def run_to_see(self) -> Sequence[Tensor]:
         """Run it for the tools to see what it gives; no mode nor profiler counts or keeps this."""
         with torch.no_grad(), unshown():

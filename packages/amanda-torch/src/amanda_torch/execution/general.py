@@ -10,6 +10,7 @@ from amanda import RoutineError, UnsupportedError
 from amanda.driving import NOTHING, Forward
 from torch import Tensor
 
+from amanda_torch.backward.arrivals import order_of
 from amanda_torch.backward.asked import copied, written
 from amanda_torch.backward.gradient import Gradient
 from amanda_torch.backward.module_watch import ModuleWatch
@@ -103,9 +104,11 @@ class General:
         if tracked and destinations.refused():
             return call.run(plan.inside)
 
+        order = self._order(call, inputs) if tracked and plan.gradient else None
         known_before = Forward(given=inputs) if self._before_asks else NOTHING
         substituted = self._before.run(inputs, operator, known_before)
-        watch = self._watch(plan, call) if tracked and self._has_backward(inputs) else UNWATCHED
+        has_backward = tracked and self._has_backward(inputs)
+        watch = self._watch(plan, call, order) if has_backward else UNWATCHED
         forward = self._forward(call, inputs, substituted, watch.kept)
         given = watch.enter(destinations.give(substituted))
 
@@ -192,7 +195,17 @@ class General:
             return True
         return any(map(has_graph, inputs))
 
-    def _watch(self, plan: Plan, call: Call) -> Unwatched:
+    def _order(self, call: Call, inputs: Sequence[Tensor]) -> Sequence[int] | None:
+        """Return the order in which gradients go on to the inputs through a boundary, if known."""
+        signature = self._form.signature
+        if signature.opaque or not (signature.repeatable and signature.can_be_bounded):
+            return None
+        known = call.engine.known_gradient_plan(call.operator)
+        if known is not None and (known.only_looks or not known.after):
+            return None
+        return order_of(call.operator.type, inputs, call.run_with_gradient)
+
+    def _watch(self, plan: Plan, call: Call, order: Sequence[int] | None = None) -> Unwatched:
         """Return what is to see the operator's gradient."""
         engine, operator, signature = call.engine, call.operator, self._form.signature
         if plan.whole is not None:  # of a module
@@ -205,7 +218,7 @@ class General:
         if plan.gradient:
             known = engine.known_gradient_plan(operator)
             if known is None or not known.is_noop:
-                gradient = Gradient(engine, operator, known)
+                gradient = Gradient(engine, operator, known, order=order)
         if gradient is None and not plan.backward:
             return UNWATCHED
         return Watch(

@@ -177,6 +177,7 @@ def straight_through(
 def watched(
     tensors: Sequence[Tensor],
     watch: Callable[[list[Tensor | None], Sequence[int]], Sequence[Tensor | None]],
+    order: Sequence[int] | None = None,
 ) -> Sequence[Tensor]:
     """Return the same tensors, past a watch on their gradients.
 
@@ -185,10 +186,12 @@ def watched(
         watch: called in the backward pass with the gradients of all of them, None where none
             flows or none can, and with which of the tensors lie behind the boundary; what it
             returns flows on instead.
+        order: numbers of all tensors, as their gradients are to flow on; None for that of the
+            tensors.
     """
     count = len(tensors)
-    chosen = [i for i, tensor in enumerate(tensors) if _can_be_bound(tensor)]
-    if len(chosen) == count:
+    chosen = [i for i in order or range(count) if _can_be_bound(tensors[i])]
+    if order is None and len(chosen) == count:
         return _bound(lambda grads: watch(list(grads), chosen), chosen, tensors, tensors)
 
     def watch_chosen(grads: Grads) -> Grads:  # which must not keep the tensors: one may be written
@@ -207,7 +210,7 @@ def _can_be_bound(tensor: Tensor) -> bool:
 
 def _bound(
     watch: Callable[[Grads], Grads] | None,
-    chosen: Sequence[int],
+    chosen: list[int],
     originals: Sequence[Tensor],
     substitutes: Sequence[Tensor],
 ) -> Sequence[Tensor]:
@@ -222,7 +225,7 @@ def _bound(
         else:  # the same, without the search for defaults of arguments
             alive = map(unwrap_if_dead, (*ahead, *tensors))
             bound = keeping_classes(_apply_boundary, watch, len(ahead), *alive)
-    if len(chosen) == len(substitutes):
+    if chosen == [*range(len(substitutes))]:
         return bound
     result = list(substitutes)
     for i, tensor in zip(chosen, bound, strict=True):
