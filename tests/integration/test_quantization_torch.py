@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
+from amanda_tools.faults import Faults
+from amanda_tools.pruning import VectorWisePruning
 from amanda_tools.quantization import Quantize, QuantizeAware
 from torch import nn
 
@@ -446,3 +448,19 @@ def test_a_model_that_multiplies_integers_already_is_said_once_to_be_left_alone(
         products()
     assert len(said) == 1
     assert not tool.rows()
+
+
+@pytest.mark.parametrize("tool", [Quantize, VectorWisePruning, Faults])
+def test_weights_that_a_quantized_model_has_packed_are_said_once_to_be_left_alone(tool):
+    packed, tool = torch.ops.quantized.linear_prepack_fp16(torch.ones(2, 3), None), tool()
+    x = torch.ones(4, 3)
+
+    def products():
+        for _ in range(2):
+            with amanda.apply(tool):
+                torch.ops.quantized.linear_dynamic_fp16(x, packed)
+
+    match = "leaves alone quantized::linear_dynamic_fp16: its weights are packed"
+    with pytest.warns(amanda.AmandaWarning, match=match) as said:
+        products()
+    assert len(said) == 1

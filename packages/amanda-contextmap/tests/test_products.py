@@ -2,7 +2,7 @@
 
 import re
 
-from amanda_contextmap import Factor, lookups, products, wholes
+from amanda_contextmap import Factor, lookups, packed, products, wholes
 from amanda_contextmap.schema import parameters
 from amanda_contextmap.tensorflow import context_map as tensorflow_map
 from amanda_contextmap.torch import context_map as torch_map
@@ -42,6 +42,15 @@ def test_wholes_compute_types_that_the_maps_know():
     told = {**torch_map.wholes, **tensorflow_map.wholes}
     assert {type for whole in told.values() for type in whole.types} <= known
     assert all(re.match("(make|run|write) ", whole.way_out) for whole in told.values())
+
+
+def test_packed_weights_are_told_of_types_that_multiply():
+    assert {"torch::quantized::linear_dynamic", "torch::_weight_int8pack_mm"} <= {*packed(["Gemm"])}
+    assert packed(["LSTM"]) == [
+        "torch::quantized_lstm",
+        "torch::quantized::quantized_lstm_cell_dynamic",
+    ]
+    assert {type for types in torch_map.packed.values() for type in types} <= products().keys()
 
 
 def test_lookups_of_all_maps_are_told_under_the_names_that_tools_see():

@@ -9,7 +9,7 @@ from amanda import __version__ as __version__
 from amanda_contextmap.context_map import ContextMap
 from amanda_contextmap.factors import Factor, Whole
 from amanda_contextmap.graph import Graph
-from amanda_contextmap.installed import lookups, products, wholes
+from amanda_contextmap.installed import lookups, packed, products, wholes
 from amanda_contextmap.mapping_tool import MappingTool
 from amanda_contextmap.register import register
 from amanda_contextmap.rule import Rule, axes, axis, constant, rule
@@ -27,6 +27,7 @@ __all__ = [
     "axis",
     "constant",
     "lookups",
+    "packed",
     "products",
     "register",
     "rule",

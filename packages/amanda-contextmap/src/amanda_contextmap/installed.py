@@ -51,6 +51,19 @@ def wholes(types: Collection[str]) -> Mapping[str, str]:
     }
 
 
+def packed(types: Collection[str]) -> Sequence[str]:
+    """List the operators of the installed maps that compute some of these types of packed weights.
+
+    They are listed by the types that tools of ONNX's vocabulary see.
+    """
+    return [
+        f"{found.vocabulary}::{type}"
+        for found in _maps()
+        for type, computed in found.packed.items()
+        if not computed.isdisjoint(types)
+    ]
+
+
 def _maps() -> Iterator[OnnxMap]:
     names = (entry.name.partition(":") for entry in entry_points_of("amanda.context_maps"))
     for backend, _, vocabulary in names:

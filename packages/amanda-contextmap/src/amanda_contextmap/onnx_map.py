@@ -41,6 +41,8 @@ class OnnxMap(ContextMap):
         products: the factors of operators that multiply and that no rule holds for, by type.
         wholes: the operators that compute several of ONNX as one, by type.
         lookups: the types of operators that look up rows of a table and that no rule holds for.
+        packed: the operators whose weights are packed for a kernel of few bits, and so are no
+            tensors that a tool is shown in their own layout; by type, the types of ONNX.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class OnnxMap(ContextMap):
         products: Mapping[str, Factors] | None = None,
         wholes: Mapping[str, Whole] | None = None,
         lookups: Sequence[str] = (),
+        packed: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self._ignores = frozenset(ignores)
@@ -61,6 +64,7 @@ class OnnxMap(ContextMap):
         self.products = products or {}
         self.wholes = wholes or {}
         self.lookups = lookups
+        self.packed = packed or {}
         self.rules: dict[str, tuple[Rule, ...]] = {
             type: rules if isinstance(rules, tuple) else (rules,) for type, rules in table.items()
         }

@@ -19,6 +19,7 @@ from amanda_tools.charts import bars
 from amanda_tools.formats import Saving
 from amanda_tools.hidden import refuse_hidden, show_lookups
 from amanda_tools.options import refuse_unused
+from amanda_tools.packed_weights import PackedWeights
 from amanda_tools.pictures import Pictured
 from amanda_tools.tables import table_of
 
@@ -170,12 +171,18 @@ class Faults(Pictured[Fault], Saving[Fault], amanda.Tool):
         types = ops or list(products())  # what computes in a model: papers report faults of these
         register(self._analyze, ops=types, scopes=scopes)
         refuse_hidden(self, types, scopes)
+        self._packed = PackedWeights(self, types, scopes)
         if target == "weights":
             show_lookups(self)
 
     def rows(self) -> list[Fault]:
         """Return the faults that were injected, the first 10,000 of them."""
         return list(self._faults)
+
+    def on_exit(self) -> None:
+        """Bring the file up to date, and warn of what is left alone."""
+        super().on_exit()
+        self._packed.warn()
 
     def start_anew(self) -> None:
         """Forget what was injected, and count executions from 0 again."""

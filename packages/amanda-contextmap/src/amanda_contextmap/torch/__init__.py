@@ -50,5 +50,6 @@ context_map = OnnxMap(
     products=products.PRODUCTS,
     wholes=products.WHOLES,
     lookups=products.LOOKUPS,
+    packed=products.PACKED,
 )
 """Found by its entry point, ``torch:onnx``."""

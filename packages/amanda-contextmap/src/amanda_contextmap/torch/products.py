@@ -38,3 +38,33 @@ WHOLES = {
 
 # They sum up the rows of each bag.
 LOOKUPS = ("embedding_bag",)
+
+_LINEAR = frozenset(["Gemm", "MatMul"])
+_LINEARS = (
+    *("linear", "linear_relu", "linear_leaky_relu", "linear_tanh", "linear_dynamic"),
+    *("linear_relu_dynamic", "linear_dynamic_fp16", "linear_relu_dynamic_fp16"),
+)
+_CONVOLUTIONS = tuple(
+    f"conv{n}d{suffix}" for n in (1, 2, 3) for suffix in ("", "_relu", "_dynamic")
+)
+_CELLS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+# Quantized modules pack weights in objects, and kernels of int4 in tensors of their own layout.
+PACKED = {
+    **{f"quantized::{name}": _LINEAR for name in _LINEARS},
+    **{f"quantized::{name}": frozenset(["Conv"]) for name in (*_CONVOLUTIONS, "conv2d_add")},
+    **{
+        f"quantized::conv_transpose{n}d{suffix}": frozenset(["ConvTranspose"])
+        for n in (1, 2, 3)
+        for suffix in ("", "_dynamic")
+    },
+    "quantized_lstm": frozenset(["LSTM"]),
+    "quantized_gru": frozenset(["GRU"]),
+    **{
+        f"quantized::quantized_{cell}_cell_dynamic": frozenset([type])
+        for cell, type in _CELLS.items()
+    },
+    "_weight_int8pack_mm": _LINEAR,
+    "_weight_int4pack_mm": _LINEAR,
+    "_weight_int4pack_mm_for_cpu": _LINEAR,
+    "_dyn_quant_matmul_4bit": _LINEAR,
+}

@@ -10,6 +10,7 @@ import numpy as np
 from amanda_tools.arrays import like, widened
 from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.numbering import Numbering, part_of
+from amanda_tools.packed_weights import PackedWeights
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.values import ValuePruning
 
@@ -90,6 +91,7 @@ class DynamicChannelPruning(ValuePruning):
         self._gates: dict[Hashable, _Gate] = {}
         self._numbers = Numbering()
         self._computed = ComputedWeights(self)
+        self._packed = PackedWeights(self, ["Conv"], scopes)
         self.add_inst_for_op(self._analyze, ops=["Conv"], scopes=scopes)
         self.add_inst_for_gradient(self._analyze_gradient, ops=["Conv"], scopes=scopes)
 
@@ -107,6 +109,7 @@ class DynamicChannelPruning(ValuePruning):
         """Bring the file up to date, and warn of convolutions that are left alone."""
         super().on_exit()
         self._computed.warn()
+        self._packed.warn()
 
     def _analyze(self, ctx: amanda.OpContext) -> None:
         parameter = ctx.parameter("W")

@@ -15,6 +15,7 @@ from amanda_contextmap import products
 from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.hidden import refuse_hidden, show_lookups
 from amanda_tools.numbering import Numbering, part_of
+from amanda_tools.packed_weights import PackedWeights
 from amanda_tools.pruning.copies import Copies
 from amanda_tools.pruning.layers import PrunedLayer, Sparsity, share
 
@@ -166,6 +167,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         self._axes_of_outputs = types = _axes_of_outputs()
         self.add_inst_for_op(self._analyze, ops=types, scopes=scopes)
         refuse_hidden(self, types, scopes)
+        self._packed = PackedWeights(self, types, scopes)
         show_lookups(self)
         if frozen:
             self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
@@ -208,6 +210,7 @@ class WeightPruning(Sparsity[PrunedLayer], amanda.Tool):
         """Bring the file up to date, and warn of what is left alone or has not been called."""
         super().on_exit()
         self._computed.warn()
+        self._packed.warn()
         if self._layers and self.iteration == 0 < self.schedule.end:
             warnings.warn(
                 f"{self.name} is to prune from iteration {self.schedule.begin} to "

@@ -12,6 +12,7 @@ from amanda_tools.computed_weights import ComputedWeights
 from amanda_tools.hidden import refuse_hidden, show_lookups
 from amanda_tools.left_alone import LeftAlone
 from amanda_tools.numbering import Numbering
+from amanda_tools.packed_weights import PackedWeights
 from amanda_tools.place import Place
 from amanda_tools.quantization.copies import copied
 from amanda_tools.quantization.files import SavingScales
@@ -75,11 +76,13 @@ class Quantizing(SavingScales, amanda.Tool):
         self.add_inst_for_gradient(self._analyze_gradient, ops=types, scopes=scopes)
         show_lookups(self)
         refuse_hidden(self, types, scopes, "ignored", self._ignored)
+        self._packed = PackedWeights(self, types, scopes, "ignored", self._ignored)
 
     def on_exit(self) -> None:
         """Bring the file up to date, and warn of what is not quantized."""
         super().on_exit()
         self._integers.warn()
+        self._packed.warn()
         if self._computed is not None:
             self._computed.warn()
 
