@@ -58,9 +58,9 @@ def _kind(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _tried(inputs: Sequence[Tensor], run: Run) -> Sequence[int] | None:
-    copies = [t.detach().requires_grad_(t.requires_grad) for t in inputs]
     try:
         with unshown():
+            copies = [t.detach().requires_grad_(t.requires_grad) for t in inputs]
             if active_saved_hooks(True) is None:
                 outputs = run(copies)
             else:  # those of the program
