@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import amanda
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,6 +136,20 @@ def test_what_gives_no_tensors_is_given_the_parameter_itself() -> None:
         assert packed.unpack()[1] is bias
 
 
+class Tells(TorchDispatchMode):
+    """Notes the operators that it is shown."""
+
+    def __init__(self, seen: list[object]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._seen = seen
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self._seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
 OF_LEAVES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "linear": (functional.linear, [(3, 4), (2, 4), (2,)]),
     "linear of three dimensions": (functional.linear, [(2, 3, 4), (2, 4), (2,)]),
@@ -149,7 +164,7 @@ OF_LEAVES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
 def test_gradients_come_to_leaves_in_the_same_order(
     function: Callable[..., Tensor], shapes: list[tuple[int, ...]], annotated: bool
 ) -> None:
-    """Their hooks may draw random numbers; and what the program packs is packed once."""
+    """Their hooks may draw random numbers; what the program packs or counts it is shown once."""
 
     def run() -> list[object]:
         seen: list[object] = []
@@ -161,8 +176,9 @@ def test_gradients_come_to_leaves_in_the_same_order(
             seen.append(tensor.shape)
             return tensor
 
-        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            function(*leaves).sum().backward()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), Tells(seen):
+            y = function(*leaves)
+        y.sum().backward()
         return seen
 
     plain = run()
