@@ -443,7 +443,7 @@ class TestSavedModels:
 REPLICAS = """
 import amanda, amanda_tensorflow
 import tensorflow as tf
-from amanda.testing.probes import Count, after
+from amanda.testing.probes import Count, Record, Watch, after
 
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -484,6 +484,22 @@ with amanda.apply(after("MatMul", lambda y: runs.append(y.numpy().item()) or y *
 count = Count()
 with amanda.apply(count):
     print("all", step(x).numpy().item(), sum(count.counts.values()) > 10)
+
+@tf.function
+def reduced(x):
+    def replica(x):
+        with tf.GradientTape() as tape:
+            y = tf.tanh(tf.matmul(x, w))
+            y = tf.sigmoid(tf.distribute.get_replica_context().all_reduce("sum", y) * w)
+        return tape.gradient(y, w)
+    return strategy.reduce("sum", strategy.run(replica, args=(x,)), axis=None)
+
+w.assign([[0.5]])
+x = tf.constant([[1.0]])
+seen, gradients = Record(["Tanh", "Sigmoid"]), Watch(str, ["Tanh", "Sigmoid"], gradient=True)
+with amanda.apply(after("MatMul", lambda y: y * 2, pure=True), seen, gradients):
+    gradient = reduced(x).numpy().item()
+print("reduced", round(gradient, 4), sorted(seen.ran), sorted(gradients.analyzed))
 """
 
 
@@ -504,3 +520,13 @@ def test_two_replicas_on_two_logical_devices(replicas):
 
 def test_replicas_that_wait_for_one_another_are_not_kept_in_the_order_of_the_program(replicas):
     assert replicas["all"] == "-24.0 True"
+
+
+def test_what_a_replica_builds_while_another_one_waits_is_forward_code_all_the_same(replicas):
+    operators = ["Sigmoid", "Tanh", "replica_1/Sigmoid", "replica_1/Tanh"]
+    y = np.tanh(2 * 0.5)  # each of the two replicas gives one
+    slope = 1 / (1 + np.exp(-2 * y * 0.5))
+    slope *= 1 - slope
+    # of the product by the weight; and of the sum, whose gradient is the sum of both replicas'
+    gradient = 2 * (slope * 2 * y + 2 * slope * 0.5 * (1 - y * y))
+    assert replicas["reduced"] == f"{gradient:.4f} {operators} {operators}"

@@ -89,7 +89,10 @@ errors: Any = _find(
 # Where TensorFlow shortens the tracebacks of errors, and takes away their causes.
 traceback_utils: Any = _find("tensorflow.python.util.traceback_utils", "_process_traceback_frames")
 # The threads of a strategy, which share the tools of the one that starts them.
-mirrored_run: Any = _find("tensorflow.python.distribute.mirrored_run", "_MirroredReplicaThread.run")
+mirrored_run: Any = _find(
+    "tensorflow.python.distribute.mirrored_run",
+    *("_MirroredReplicaThread.run", "_MirroredReplicaContext._merge_call"),
+)
 # Pipelines of data, which run functions where tools do not see them.
 dataset_ops: Any = _find(
     "tensorflow.python.data.ops.dataset_ops",

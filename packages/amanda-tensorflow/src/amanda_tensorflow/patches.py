@@ -33,7 +33,7 @@ from amanda_tensorflow._internals import (
     tensor_shape,
 )
 from amanda_tensorflow.notes import layers, name_scopes
-from amanda_tensorflow.noting import custom_gradients, functions, gradients, vectorized
+from amanda_tensorflow.noting import custom_gradients, functions, gradients, merges, vectorized
 from amanda_tensorflow.routines.actions import having_integer_shapes
 from amanda_tensorflow.running import replicas, session_nodes
 
@@ -68,6 +68,8 @@ _FOR_GOOD: tuple[Change, ...] = (
     (imperative_grad, "imperative_grad", gradients.noting_sections),
     (backprop.GradientTape, "jacobian", gradients.noting_jacobians),
     (backprop.GradientTape, "batch_jacobian", gradients.noting_jacobians),
+    # What other replicas of a strategy make while one waits for them.
+    (mirrored_run._MirroredReplicaContext, "_merge_call", merges.noting_merges),
     # What a custom gradient stands for, and which of its nodes are forward code once more: what
     # runs under the tapes that it opens.
     (custom_gradient, "_graph_mode_decorator", custom_gradients.noting_custom_gradients),

@@ -51,7 +51,7 @@ class LayerGradientDecisions:
         for number, call in enumerate(frame.gradients.calls):
             graph = call.forward_graph()
             if graph is not None and not frame.running.isdisjoint(frame.gradients.nodes_of[call]):
-                turn = _turn(frame, call.made)
+                turn = _turn(frame, *call.made[:1])
                 calls[graph].setdefault(call.forward, {}).setdefault(turn, number)
         for graph, by_operator in calls.items():
             if notes_of(graph).layers:
@@ -212,9 +212,13 @@ def _name(home: Frame, node: str) -> str:
     return str(home.operations[node].name)
 
 
-def _turn(frame: Frame, made: Turn) -> Turn:
-    """Find the narrowest range of nodes that computes gradients and has a call in it."""
-    around = [s for s in notes_of(frame.graph).sections if s[0] <= made[0] and made[1] <= s[1]]
+def _turn(frame: Frame, made: Turn = (0, 0)) -> Turn:
+    """Find where the narrowest range of nodes is that computes gradients and has a call in it."""
+    around = [
+        (section[0][0], section[-1][1])
+        for section in notes_of(frame.graph).sections
+        if any(first <= made[0] and made[1] <= last for first, last in section)
+    ]
     return min(around, key=lambda s: s[1] - s[0], default=(0, 0))
 
 

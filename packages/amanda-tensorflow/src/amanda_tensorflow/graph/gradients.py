@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import collections
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow.graph.body import split
@@ -55,7 +56,8 @@ class Gradients:
         self.custom: dict[str, list[str]] = {}
         self.vectorized: set[str] = set()
         for call in notes.calls:  # inner calls first: the innermost owns a node
-            names = [name for id, name in made(*call.made) if id not in notes.recomputed]
+            nodes = itertools.chain(*(made(*each) for each in call.made))
+            names = [name for id, name in nodes if id not in notes.recomputed]
             if call.vectorized and call.forward_graph() is graph:
                 call = self._of_vectorized(call, made, operations)
             owned = [name for name in names if self.of_node.setdefault(name, call) is call]
@@ -63,8 +65,8 @@ class Gradients:
                 self.calls.append(call)
                 self.nodes_of[call] = owned
         self._add_by_names(graph, operations)
-        for operator, nodes in notes.custom.items():
-            self.custom[operator] = [name for _, name in made(*nodes)]
+        for operator, ranges in notes.custom.items():
+            self.custom[operator] = [name for each in ranges for _, name in made(*each)]
 
     def _of_vectorized(
         self,
@@ -187,7 +189,7 @@ def _read_for_one(frame: Frame, node: str) -> set[int]:
         tensor
         for name, operation in frame.operations.items()
         if operation.type not in SHAPE_ALONE
-        and any(first < operation._id <= last for first, last in (call.made for call in calls))
+        and any(first < operation._id <= last for call in calls for first, last in call.made)
         for tensor in frame.inputs[name]
     }
     return {position for position, tensor in enumerate(inputs) if tensor in read}

@@ -38,7 +38,7 @@ class GradientCall:
         forward: name of the forward operator.
         grad_outputs: names of the gradients that came in, aligned with the operator's outputs.
         grad_inputs: names of the gradients it returned, aligned with its inputs.
-        made: range of the ids of the nodes that were made for it.
+        made: ranges of the ids of the nodes that were made for it.
         repeated: names of nodes through which it reads an input that is the same tensor as an
             earlier one, with how many of those there are.
         vectorized: whether its nodes compute that of many elements at once, which are not the
@@ -50,7 +50,7 @@ class GradientCall:
         forward: Any,
         grad_outputs: Sequence[Any],
         grad_inputs: Sequence[Any],
-        made: Range = (0, 0),
+        made: Sequence[Range] = (),
     ) -> None:
         self.forward_graph = weakref.ref(forward.graph)
         self.forward: str = forward.name
@@ -60,11 +60,11 @@ class GradientCall:
         self.repeated: dict[str, int] = {}
         self.vectorized = False
 
-    def for_many(self, made: Range, forward: str | None = None) -> GradientCall:
+    def for_many(self, made: Sequence[Range], forward: str | None = None) -> GradientCall:
         """Return what stands for this call where other nodes compute it for many elements at once.
 
         Args:
-            made: range of the ids of these nodes.
+            made: ranges of the ids of these nodes.
             forward: name of the operator that does the same for the forward operator, if one does.
         """
         call = copy.copy(self)
@@ -91,12 +91,14 @@ class Notes:
         number: one that no other graph ever has.
         function: a number for the Python function it was traced from, if it was.
         calls: the gradient functions that made nodes in it, inner calls before outer ones.
-        sections: ranges of the nodes that were made by computing gradients.
+        sections: for each time that gradients were computed, ranges of the nodes made for it.
         copies: ranges of the nodes that this driver has put there.
         versions: those of TensorFlow that the graph was for, and is for since there are copies.
         recomputed: ids of the nodes among all these that are forward code all the same.
-        custom: for the operator that a custom gradient is the gradient of, the range of the forward
-            nodes whose gradient it stands for.
+        custom: for the operator that a custom gradient is the gradient of, the ranges of the
+            forward nodes whose gradient it stands for.
+        merged: ranges of the nodes that replicas of a strategy made together, while all waited.
+        away: ranges of the nodes that other replicas made while a thread, by its number, waited.
         recorded: the operators that a tape has seen, by the identity of their attributes, which
             is all that a tape keeps of each of them.
         rows: for a gradient of which there are some rows (``IndexedSlices``), by the name of these,
@@ -121,11 +123,13 @@ class Notes:
     number: int = field(default_factory=lambda: next(_numbers_of_graphs))
     function: int | None = None
     calls: list[GradientCall] = field(default_factory=list)
-    sections: list[Range] = field(default_factory=list)
+    sections: list[Sequence[Range]] = field(default_factory=list)
     copies: list[Range] = field(default_factory=list)
     versions: tuple[Any, Any] | None = None
     recomputed: set[int] = field(default_factory=set)
-    custom: dict[str, Range] = field(default_factory=dict)
+    custom: dict[str, list[Range]] = field(default_factory=dict)
+    merged: list[Range] = field(default_factory=list)
+    away: dict[int, list[Range]] = field(default_factory=dict)
     recorded: dict[int, tuple[Any, str]] = field(default_factory=dict)
     rows: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     vectorized: dict[str, Range] = field(default_factory=dict)
@@ -146,7 +150,8 @@ class Notes:
 
     def computes_gradients(self) -> Callable[[int], bool]:
         """Make a function that tells by id whether a node computes gradients or is the driver's."""
-        starts, ends = _united([*self.sections, *self.copies, *(call.made for call in self.calls)])
+        made = itertools.chain(*self.sections, *(call.made for call in self.calls))
+        starts, ends = _united([*self.copies, *made])
 
         def check(id: int) -> bool:
             place = bisect.bisect_left(starts, id) - 1
@@ -197,6 +202,23 @@ def attached(owner: Any, name: str, make: Callable[[], _Attached]) -> _Attached:
 def title(graph: Any) -> str:
     """Return what messages call a graph: only those of functions have names."""
     return getattr(graph, "name", "the graph of a session") or "a graph"
+
+
+def made_since(graph: Any, first: int) -> list[Range]:
+    """List ranges of the nodes that this thread has made after one, alone or with others."""
+    away = notes_of(graph).away.get(threading.get_ident(), ())
+    return without((first, last_id(graph)), away)
+
+
+def without(range: Range, others: Iterable[Range]) -> list[Range]:
+    """List what is left of a range of ids without others, which are in order."""
+    first, last = range
+    left = []
+    for start, end in others:
+        if start < last and end > first:
+            left.append((first, start))
+            first = end
+    return [(start, end) for start, end in [*left, (first, last)] if start < end]
 
 
 def last_id(graph: Any) -> int:

@@ -14,6 +14,7 @@ tools do to them must not part them from it.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,12 @@ import tensorflow as tf
 from amanda_tensorflow._internals import context, ops, tensor_lib, tf_decorator
 from amanda_tensorflow.graph.called_functions import calls_functions, find_function, functions_of
 from amanda_tensorflow.graph.gradients_by_name import is_gradient
-from amanda_tensorflow.notes import last_id, notes_of
+from amanda_tensorflow.notes import last_id, made_since, notes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
+
+    from amanda_tensorflow.notes import Range
 
 
 class _CustomGradient:
@@ -49,13 +52,13 @@ class _Differentiated:
     """This is the forward code that a custom gradient is the gradient of.
 
     Attributes:
-        nodes: the range of ids of the forward nodes.
+        nodes: ranges of ids of the forward nodes.
         operator: name of the operator that gives their results, once it is there.
     """
 
     def __init__(self, graph: Any) -> None:
         self.graph = weakref.ref(graph)
-        self.nodes = (last_id(graph),) * 2
+        self.nodes: list[Range] = []
         self.operator = ""
 
     def note(self, result: Any) -> None:
@@ -93,7 +96,7 @@ def noting_custom_gradients(decorate: Callable[..., Any]) -> Callable[..., Any]:
             graph = ops.get_default_graph()
             first = last_id(graph)
             result, gradient = function(*inputs, **options)
-            differentiated.nodes = first, last_id(graph)
+            differentiated.nodes = made_since(graph, first)
             noting = _noting(gradient, differentiated)
             return result, tf_decorator.make_decorator(gradient, noting)
 
@@ -128,8 +131,8 @@ def _noting(gradient: Callable[..., Any], differentiated: _Differentiated) -> Ca
 
 def _forward_ids(custom: _CustomGradient) -> set[int]:
     notes = notes_of(custom.graph)
-    gradients = [section for section in notes.sections if section[0] >= custom.first]
-    gradients += [call.made for call in notes.calls if call.made[0] >= custom.first]
+    made = itertools.chain(*notes.sections, *(call.made for call in notes.calls))
+    gradients = [each for each in made if each[0] >= custom.first]
     return {
         id
         for first, last in custom.taped
@@ -192,7 +195,7 @@ def noting_closed(pop: Callable[..., Any]) -> Callable[..., Any]:
     def wrapped(tape: Any, *args: Any, **kwargs: Any) -> Any:
         for custom in _thread.building[-1:]:
             if (start := custom.open.pop(id(tape), None)) is not None:
-                custom.taped.append((start, last_id(custom.graph)))
+                custom.taped += made_since(custom.graph, start)
         return pop(tape, *args, **kwargs)
 
     return wrapped

@@ -31,7 +31,7 @@ def noting_functions(trace: Callable[..., Any]) -> Callable[..., Any]:
         graph = trace(name, python_func, *args, **kwargs)
         notes = notes_of(graph)
         if in_jacobian():
-            notes.sections.append((0, last_id(graph)))
+            notes.sections.append([(0, last_id(graph))])
         notes.function = _number(tf_decorator.unwrap(python_func)[1])
         return graph
 

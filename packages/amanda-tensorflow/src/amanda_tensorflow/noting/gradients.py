@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from amanda_tensorflow._internals import context, indexed_slices, ops, registry, tensor_lib
 from amanda_tensorflow.graph.called_functions import calls_functions
-from amanda_tensorflow.notes import GradientCall, last_id, name_of, notes_of
+from amanda_tensorflow.notes import GradientCall, last_id, made_since, name_of, notes_of
 from amanda_tensorflow.notes.copying import copy_of
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def noting_sections(compute: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return compute(*args, **kwargs)
         finally:
-            notes_of(graph).sections.append((first, last_id(graph)))
+            notes_of(graph).sections.append(made_since(graph, first))
 
     return wrapped
 
@@ -141,7 +141,7 @@ def _call_gradient_function(function: Callable[..., Any], op: Any, *grad_outputs
     result = function(op, *grad_outputs)
     is_sequence = isinstance(result, (tuple, list))
     grad_inputs = _told_apart(list(result) if is_sequence else [result], grad_outputs, first)
-    call = GradientCall(forward, grad_outputs, grad_inputs, (first, last_id(graph)))
+    call = GradientCall(forward, grad_outputs, grad_inputs, made_since(graph, first))
     call.repeated = repeated
     if forward.graph is not graph:
         notes_of(forward.graph).gradients_in.add(graph)

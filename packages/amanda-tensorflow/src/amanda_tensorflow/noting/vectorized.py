@@ -61,11 +61,11 @@ def _note(graph: Any, operation: Any, made: Range) -> None:
     notes, known, id = notes_of(graph), notes_of(operation.graph), operation._id
     if id not in known.recomputed:
         for call in known.calls:
-            if call.made[0] < id <= call.made[1]:
-                notes.calls.append(call.for_many(made))
+            if any(first < id <= last for first, last in call.made):
+                notes.calls.append(call.for_many([made]))
                 return
-        if any(first < id <= last for first, last in known.sections):
-            notes.sections.append(made)
+        if any(first < id <= last for section in known.sections for first, last in section):
+            notes.sections.append([made])
             return
     if operation.graph is graph:
         notes.vectorized[operation.name] = made

@@ -238,11 +238,11 @@ def _differentiated(graph: Any, running: set[Any]) -> set[Any]:
     found = set()
     notes = notes_of(graph)
     for call in notes.calls:
-        first, last = call.made
-        place = bisect.bisect_right(ids, first)
         is_here = call.forward_graph() is graph and call.forward not in notes.vectorized
-        if is_here and place < len(ids) and ids[place] <= last:
-            found.add(graph.get_operation_by_name(call.forward))
+        for first, last in call.made if is_here else ():
+            place = bisect.bisect_right(ids, first)
+            if place < len(ids) and ids[place] <= last:
+                found.add(graph.get_operation_by_name(call.forward))
     return found
 
 
