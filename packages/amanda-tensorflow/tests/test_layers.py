@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from amanda.testing.probes import Watch, under
 from amanda_tensorflow.routines import host_threads
 from keras import layers
 from tensorflow.compat import v1
@@ -461,3 +462,17 @@ def test_a_loaded_model_is_named(tmp_path):
 def test_nothing_is_said_of_a_model_whose_layers_are_seen():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(2)], name="net")
     assert told(lambda: model.predict(X, verbose=0)) == []
+
+
+def test_what_computes_the_weight_of_a_layer_within_it_is_told_from_that_layer():
+    inner = layers.Dense(3, name="inner")
+    spectral = layers.SpectralNormalization(inner, name="spectral")
+    step = tf.function(lambda x: spectral(x, training=True))
+    x = tf.ones([2, 4])
+    spectral(x)
+    found = {}
+    tool = Watch(
+        lambda ctx: found.update({ctx.op.scope: ctx.driver.computes_parameter(ctx.op)}), ["MatMul"]
+    )
+    under(tool, lambda: step(x))
+    assert found == {"spectral/cond": True, "spectral/inner": False}

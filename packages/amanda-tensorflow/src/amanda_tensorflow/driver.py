@@ -51,6 +51,9 @@ _HELD = (
     "would have it run operator by operator; apply them in another scope"
 )
 
+# Layers of Keras that compute the weight of a layer within them.
+_COMPUTING = frozenset(["SpectralNormalization"])
+
 # What only gradients are made of. Inputs' gradients of convolutions are transposed ones elsewhere.
 _GRADIENT = re.compile("(Grad|BackpropFilter)(?![a-z])")
 
@@ -211,6 +214,11 @@ class TensorFlowDriver(Driver):
     def purpose(self, operator: Operator) -> str:
         """Tell what an operator is there for, by the names that TensorFlow gives it."""
         return purpose(operator)
+
+    def computes_parameter(self, operator: Operator) -> bool:
+        """Tell whether an operator is a layer's own that computes the weight of one within it."""
+        calls = self._layers_around(operator)
+        return bool(calls) and calls[-1][1].type in _COMPUTING
 
     def gives_values(self, operator: Operator) -> bool:
         """Tell whether an operator writes to the memory that it gives."""
