@@ -84,12 +84,10 @@ class Pipelines:
         self._look(types_in(graph), engine, "tf.data")
 
     def _look(self, types: Iterable[str], engine: Engine, where: str) -> None:
-        self._unseen.tell_of_functions(
-            types,
-            engine,
-            f"functions that {where} runs; loop over the dataset in Python, and call them in a "
-            "tf.function there",
-        )
+        of_data = where == "tf.data" or "Dataset" in where
+        way_out = "loop over the dataset in Python, and " if of_data else ""
+        reason = f"functions that {where} runs; {way_out}call them in a tf.function there"
+        self._unseen.tell_of_functions(types, engine, reason)
 
 
 def _takes_batches(function: Any) -> bool:
