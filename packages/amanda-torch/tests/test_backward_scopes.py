@@ -293,6 +293,29 @@ def test_batched_gradients_are_untouched() -> None:
     assert torch.allclose(diagonal, X.sin() + X * X.cos())
 
 
+def test_batched_gradients_are_a_batch_without_a_value() -> None:
+    class Reads(amanda.Tool):
+        def __init__(self) -> None:
+            super().__init__()
+            self.said: list[str] = []
+            self.add_inst_for_gradient(self.analyze)
+
+        def analyze(self, ctx: amanda.OpContext) -> None:
+            def read(grad: Tensor) -> None:
+                with pytest.raises(amanda.ValueUnavailableError) as raised:
+                    ctx.numpy(grad)
+                self.said.append(str(raised.value))
+
+            ctx.insert_on_grad_outputs(read)
+
+    x, tool, forward = leaf(), Reads(), Record()
+    with amanda.apply(tool, forward):
+        torch.autograd.grad(x.sin(), x, torch.eye(6).view(6, 2, 3), is_grads_batched=True)
+    assert len(tool.said) == 1
+    assert "is_grads_batched=True" in tool.said[0]
+    assert not [id for id in forward.ran if "batch_dim" in id]
+
+
 # Hooks of the program
 
 

@@ -64,6 +64,8 @@ PLUMBING = frozenset(
         "_functional_assert_scalar",
         "_assert_scalar",
         "_print",
+        "_add_batch_dim",
+        "_remove_batch_dim",
         "sym_constrain_range",
         "sym_constrain_range_for_size",
         *UNINITIALIZED,

@@ -12,6 +12,7 @@ from amanda_torch._internals import (
     current_level,
     is_batched,
     is_functional,
+    is_hidden_batch,
     is_wrapped,
     sync,
     unwrapped,
@@ -38,6 +39,12 @@ def value(tensor: Tensor) -> Any:
     Raises:
         ValueUnavailableError: it has no value of its own, or none that NumPy can hold.
     """
+    if is_hidden_batch(tensor):
+        raise ValueUnavailableError(
+            "it is one of a batch of gradients (is_grads_batched=True, vectorize=True), which has "
+            "no value of its own; compute with it by ctx.xp, or have the program take the "
+            "gradients one after the other"
+        )
     if current_level() is None:
         return _array(tensor)
     beneath = _beneath(tensor)
