@@ -30,7 +30,13 @@ def _of_others(thing: Any) -> list[Any]:
     ]
 
 
-# What swaps looks for references in this module by its name there, however it is called itself.
 _listing = types.ModuleType(weakref.__name__)
 vars(_listing).update(vars(weakref), getweakrefs=_of_others)
-torch.utils.weakref = _listing  # type: ignore[attr-defined]
+
+
+def hide_from_swaps() -> None:
+    """From now on, list our references to nothing that swaps tensors.
+
+    That looks for references in this module by its name there, however it is called itself.
+    """
+    torch.utils.weakref = _listing  # type: ignore[attr-defined]
