@@ -7,8 +7,8 @@ flows in that one direction, and a driver decides nothing.
 What a driver promises:
 
 - It subclasses :class:`Driver` and announces an object of that class by an entry point in the group
-  ``amanda.drivers``, or by :func:`register_driver`. Loading it imports its framework and patches
-  nothing.
+  ``amanda.drivers``, or by :func:`register_driver`. Loading it imports its framework, and changes
+  there no more than what has to last longer than a scope.
 - :meth:`Driver.activate` is called in each thread whose tools change, with the :class:`Engine` to
   run under. With None the framework runs in that thread as if there were no driver.
 - It makes one :class:`Operator` for each place in a model and keeps it as long as that lives, as

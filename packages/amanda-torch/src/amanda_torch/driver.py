@@ -45,7 +45,6 @@ from amanda_torch.tensors.parameters import (
     read_from,
 )
 from amanda_torch.tensors.permanent import StoredParameter
-from amanda_torch.tensors.references import hide_from_swaps
 from amanda_torch.tensors.substitutes import incompatible
 from amanda_torch.thread import ThreadState, intercept, intercepting, local
 
@@ -118,8 +117,6 @@ class TorchDriver(amanda.Driver):
         set_capture(None)
         if engine is None:
             _warn_if_switched_off(local.thread)
-        else:
-            hide_from_swaps()  # for good: what we refer to by then outlives the scope
         self._activate(engine)
         intercept(engine is not None)
 

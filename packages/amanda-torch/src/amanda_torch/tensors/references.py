@@ -35,7 +35,7 @@ vars(_listing).update(vars(weakref), getweakrefs=_of_others)
 
 
 def hide_from_swaps() -> None:
-    """From now on, list our references to nothing that swaps tensors.
+    """From now on, for good, list our references to nothing that swaps tensors.
 
     That looks for references in this module by its name there, however it is called itself.
     """
