@@ -150,12 +150,37 @@ class Tells(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+def recurrent(x: Tensor, *weights: Tensor) -> Tensor:
+    """Two layers, with dropout between them."""
+    start = torch.zeros(2, 2, 4)
+    result: Tensor = torch.lstm(x, (start, start), weights, True, 2, 0.5, True, False, False)[0]
+    return result
+
+
+def normalized(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """What is normalized, and a mean that running the operator writes to."""
+    mean, variance = torch.zeros(2), torch.ones(2)
+    return functional.instance_norm(x, mean, variance, weight, bias) + mean.sum()
+
+
+def multiplied(*factors: Tensor) -> Tensor:
+    """Two products of three matrices, which are computed in different orders by their sizes."""
+    first, second = torch.linalg.multi_dot(factors[:3]), torch.linalg.multi_dot(factors[3:])
+    return torch.cat([first.ravel(), second.ravel()])
+
+
+LAYER = [(16, 4), (16, 4), (16,), (16,)]
 OF_LEAVES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "linear": (functional.linear, [(3, 4), (2, 4), (2,)]),
     "linear of three dimensions": (functional.linear, [(2, 3, 4), (2, 4), (2,)]),
     "bilinear": (lambda w, b: functional.bilinear(X, X, w, b), [(2, 4, 4), (2,)]),
     "matmul": (torch.matmul, [(2, 3, 4), (4, 2)]),
     "conv2d": (functional.conv2d, [(1, 1, 4, 4), (2, 1, 3, 3), (2,)]),
+    "lstm": (recurrent, [(3, 2, 4), *LAYER, *LAYER]),
+    "instance_norm": (normalized, [(3, 2, 4), (2,), (2,)]),
+    "multi_dot": (multiplied, [(2, 3), (3, 40), (40, 5), (2, 30), (30, 4), (4, 50)]),
+    "einsum": (lambda *t: torch.einsum("ij,kj->ik", *t), [(2, 3), (4, 3)]),
+    "vstack": (lambda *t: torch.vstack(t), [(2,)] * 5),
 }
 
 
@@ -167,6 +192,7 @@ def test_gradients_come_to_leaves_in_the_same_order(
     """Their hooks may draw random numbers; what the program packs or counts it is shown once."""
 
     def run() -> list[object]:
+        torch.manual_seed(0)
         seen: list[object] = []
         leaves = [torch.ones(shape, requires_grad=True) for shape in shapes]
         for i, leaf in enumerate(leaves):
@@ -179,7 +205,7 @@ def test_gradients_come_to_leaves_in_the_same_order(
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), Tells(seen):
             y = function(*leaves)
         y.sum().backward()
-        return seen
+        return [*seen, y.tolist()]
 
     plain = run()
     with amanda.apply(Looks(annotated)):

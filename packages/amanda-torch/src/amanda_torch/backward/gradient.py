@@ -55,7 +55,7 @@ class Gradient:
         operator: the operator.
         plan: what to do, None when that is still to be analyzed.
         pending: whether analyses that wait for the outputs may add to the plan.
-        order: that of its inputs in which their gradients arrive; see :func:`order_of`.
+        order: that in which gradients arrive at leaves; see :func:`order_of`.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Gradient:
         operator: Operator,
         plan: Plan | None,
         pending: bool = False,
-        order: Sequence[int] | None = None,
+        order: Sequence[int] = (),
     ) -> None:
         self._engine = engine
         self._operator = operator

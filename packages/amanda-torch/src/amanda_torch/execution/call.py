@@ -84,6 +84,10 @@ class Call:
             args, kwargs = self.form.with_tensors(args, kwargs, tensors)
         return run_inside(inner, self.form, args, kwargs)
 
+    def has_generator(self) -> bool:
+        """Tell whether the program gives it what random numbers are drawn from."""
+        return any(isinstance(v, torch.Generator) for v in (*self.args, *self.kwargs.values()))
+
     def run_with_gradient(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """Run it on other tensors for the driver to see how it is differentiated."""
         args, kwargs = self.form.with_tensors(self.args, self.kwargs, tensors)

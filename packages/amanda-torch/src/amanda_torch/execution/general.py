@@ -104,7 +104,7 @@ class General:
         if tracked and destinations.refused():
             return call.run(plan.inside)
 
-        order = self._order(call, inputs) if tracked and plan.gradient else None
+        order = self._order(call, inputs) if tracked and plan.gradient else ()
         known_before = Forward(given=inputs) if self._before_asks else NOTHING
         substituted = self._before.run(inputs, operator, known_before)
         has_backward = tracked and self._has_backward(inputs)
@@ -195,17 +195,21 @@ class General:
             return True
         return any(map(has_graph, inputs))
 
-    def _order(self, call: Call, inputs: Sequence[Tensor]) -> Sequence[int] | None:
-        """Return the order in which gradients go on to the inputs through a boundary, if known."""
+    def _order(self, call: Call, inputs: Sequence[Tensor]) -> Sequence[int]:
+        """Return the order in which gradients go on to leaves through a boundary, if known."""
         signature = self._form.signature
-        if signature.opaque or not (signature.repeatable and signature.can_be_bounded):
-            return None
+        if signature.opaque or signature.written or signature.out or not signature.can_be_bounded:
+            return ()
+        if not (signature.repeatable_on_copies or signature.draws) or call.has_generator():
+            return ()
         known = call.engine.known_gradient_plan(call.operator)
         if known is not None and (known.only_looks or not known.after):
-            return None
-        return order_of(call.operator.type, inputs, call.run_with_gradient)
+            return ()
+        settings = signature.settings(call.args, call.kwargs, self._form.numeric)
+        kind = call.operator.type, settings
+        return order_of(kind, inputs, call.run_with_gradient, bool(signature.state))
 
-    def _watch(self, plan: Plan, call: Call, order: Sequence[int] | None = None) -> Unwatched:
+    def _watch(self, plan: Plan, call: Call, order: Sequence[int] = ()) -> Unwatched:
         """Return what is to see the operator's gradient."""
         engine, operator, signature = call.engine, call.operator, self._form.signature
         if plan.whole is not None:  # of a module

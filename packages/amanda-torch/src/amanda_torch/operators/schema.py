@@ -50,7 +50,9 @@ class OperatorSignature(Signature):
         changed = {a.name for a in written} | _UNDECLARED.intersection(self.names)
         draws = torch.Tag.nondeterministic_seeded in overload.tags
         # What an operator of another library does is not to be told from here.
-        self.repeatable_on_copies = not draws and overload.namespace == "aten"
+        own = overload.namespace == "aten"
+        self.draws = draws and own
+        self.repeatable_on_copies = not draws and own
         self.repeatable = self.repeatable_on_copies and not changed
         self.reshapes = torch.Tag.inplace_view in overload.tags
         if schema.returns:  # else what is written and not returned is state (running means)

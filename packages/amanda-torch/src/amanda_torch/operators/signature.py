@@ -37,6 +37,7 @@ class Signature:
         state: positions of arguments that it may write to besides, such as running means.
         repeatable: whether running it twice does no more than running it once.
         repeatable_on_copies: whether that is so where the other run is on copies of its tensors.
+        draws: whether it does no more than that, but draws random numbers.
         opaque: whether it is code of the program, which may write to anything that it is given.
 
     Args:
@@ -55,6 +56,7 @@ class Signature:
     has_gradient = True
     is_view = False
     repeatable = repeatable_on_copies = True
+    draws = False
     opaque = False
     returns: int | None = None
     returns_tensors = True

@@ -177,7 +177,7 @@ def straight_through(
 def watched(
     tensors: Sequence[Tensor],
     watch: Callable[[list[Tensor | None], Sequence[int]], Sequence[Tensor | None]],
-    order: Sequence[int] | None = None,
+    order: Sequence[int] = (),
 ) -> Sequence[Tensor]:
     """Return the same tensors, past a watch on their gradients.
 
@@ -186,12 +186,14 @@ def watched(
         watch: called in the backward pass with the gradients of all of them, None where none
             flows or none can, and with which of the tensors lie behind the boundary; what it
             returns flows on instead.
-        order: numbers of all tensors, as their gradients are to flow on; None for that of the
-            tensors.
+        order: numbers of leaves among them, to which gradients are to flow on one after the other.
     """
     count = len(tensors)
-    chosen = [i for i in order or range(count) if _can_be_bound(tensors[i])]
-    if order is None and len(chosen) == count:
+    chosen = [i for i in dict.fromkeys([*order, *range(count)]) if _can_be_bound(tensors[i])]
+    # Of two leaves to which one node sends gradients none passes the other, of more they may.
+    for start in reversed(range(2, len(order), 2)):
+        tensors = _bound(None, list(order[start:]), tensors, tensors)
+    if not order and len(chosen) == count:
         return _bound(lambda grads: watch(list(grads), chosen), chosen, tensors, tensors)
 
     def watch_chosen(grads: Grads) -> Grads:  # which must not keep the tensors: one may be written
