@@ -223,6 +223,13 @@ class TestChanges:
         ):
             torch.ones(2, 3).argmax(1)
 
+    def test_values_of_other_shapes_are_refused(self):
+        with (
+            amanda.apply(Patch(np.zeros((2, 3), np.float32), operator="relu")),
+            pytest.raises(amanda.RoutineError, match=r"shape \(2, 3\) do not fit .*\(2, 4\)"),
+        ):
+            torch.ones(2, 4).relu()
+
     def test_what_is_changed_is_told_and_written(self, tmp_path):
         net, places = models.OnTorch(), {"operator": "first/linear", "tokens": [0, 2]}
         steer = Steer(np.ones(1), **places, out=tmp_path / "steer.json")

@@ -1,6 +1,7 @@
 """Tools of one scope: what is pruned is quantized, and what is quantized is traced and timed."""
 
 import amanda
+import pytest
 import torch
 from amanda_tools import Flops, Profile, Trace, read_trace
 from amanda_tools.pruning import MagnitudePruning
@@ -85,3 +86,17 @@ def test_quantized_weights_are_written_into_the_model():
     tool.make_permanent(layer)
     assert torch.equal(layer(torch.eye(4)), expected)
     assert len(layer.weight.unique()) <= 16
+
+
+def test_rounded_activations_are_not_written_into_the_model_but_added_by_a_tool_of_their_own():
+    x, layer = torch.randn(4, 4), model()
+    both, weights = Quantize(4, "dynamic"), Quantize(4)
+    with amanda.apply(both), torch.no_grad():
+        expected = layer(x)
+    with pytest.raises(amanda.UnsupportedError, match=r"is an activation.* one with bits=0"):
+        both.make_permanent(layer)
+    with amanda.apply(weights), torch.no_grad():
+        layer(x)
+    weights.make_permanent(layer)
+    with amanda.apply(Quantize(0, "dynamic")), torch.no_grad():
+        assert torch.equal(layer(x), expected)

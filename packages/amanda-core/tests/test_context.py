@@ -181,7 +181,12 @@ class TestInsertions:
             ({}, "replace_backward_op", r"add_inst_for_op\(backward=True\)"),
             ({}, "insert_on_grad_outputs", "add_inst_for_gradient"),
             ({}, "insert_on_grad_inputs", "add_inst_for_gradient"),
-            ({"backward": True}, "insert_before_op", "add_inst_for_op"),
+            (
+                {"backward": True},
+                "insert_before_op",
+                r"has insert_before_backward_op, replace_backward_op, .*; for insert_before_op "
+                ".* add_inst_for_op, without backward=True",
+            ),
             ({"backward": True}, "replace_op", "add_inst_for_op"),
             ({"gradient": True}, "insert_after_op", "add_inst_for_op"),
             ({"gradient": True}, "insert_before_backward_op", "backward=True"),
@@ -190,6 +195,14 @@ class TestInsertions:
     def test_those_of_another_view_name_the_way_out(self, view, insertion, way_out):
         with pytest.raises(amanda.UnsupportedError, match=way_out):
             analyze(lambda ctx: getattr(ctx, insertion)(print), grad_outputs=[1], **view)
+
+    @pytest.mark.parametrize("question", ["describe", "numpy"])
+    def test_what_is_absent_cannot_be_asked_about(self, question):
+        def look(ctx):
+            with pytest.raises(TypeError, match="no gradient flows there; leave out what is None"):
+                getattr(ctx, question)(None)
+
+        analyze(look)
 
     def test_a_routine_must_be_callable(self):
         with pytest.raises(amanda.ActionError, match="not callable"):

@@ -245,6 +245,19 @@ class Patch(Change):
 
         def put(part: Any, at: slice) -> Any:
             taken = cast[:, at] if whole and self.tokens is not None else cast
-            return part if 0 in part.shape else xp.broadcast_to(taken, part.shape)
+            if 0 in part.shape:
+                return part
+            _check_fit(taken, part)
+            return xp.broadcast_to(taken, part.shape)
 
         return self.at_tokens(xp, output, put)
+
+
+def _check_fit(values: Any, output: Any) -> None:
+    given, there = tuple(values.shape), tuple(output.shape)
+    ends = zip(reversed(given), reversed(there), strict=False)
+    if len(given) > len(there) or any(size not in (1, other) for size, other in ends):
+        raise ValueError(
+            f"values of shape {given} do not fit what is replaced there, of shape {there}; give "
+            "those of a run whose inputs have the same shapes, or of one example for all"
+        )

@@ -143,7 +143,10 @@ def request(line: str) -> Request:
     named = named_tools()
     if cls_name is None and name not in named:
         hint = nearest(name, named)
-        raise click.UsageError(f"no tool {name!r}{hint}; a tool of your own is module:Class")
+        raise click.UsageError(
+            f"no tool {name!r}{hint}; a tool of your own is module:Class, and "
+            "`amanda tools` lists the others"
+        )
     if cls_name is not None and name in named:
         raise click.UsageError(f"option {cls_name!r} of {name} has no value; {cls_name}=...")
     if cls_name is None and len(named[name]) > 1:

@@ -59,12 +59,18 @@ def _check_routine(routine: Routine, point: Point, view: View) -> None:
             "ordinary function"
         )
     if point not in POINTS[view]:
-        allowed = ", ".join(p.value for p in POINTS[view])
+        allowed = ", ".join(map(_method, POINTS[view]))
         inserting = next(view for view, points in POINTS.items() if point in points)
         raise UnsupportedError(
-            f"an analysis of {view.value} inserts at {allowed}; register the analysis routine "
-            f"with {_REGISTRATION[inserting]}"
+            f"an analysis of {view.value} has {allowed}; for {_method(point)} register an analysis "
+            f"routine with {_REGISTRATION[inserting]}"
         )
+
+
+def _method(point: Point) -> str:
+    """Return the method of a context that inserts at a point."""
+    replaces = point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
+    return point.value if replaces else f"insert_{point.value}"
 
 
 def _check_options(routine: Routine, options: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -105,7 +111,7 @@ _CHOOSES = {
 _OPTIONS = ("pure", "differentiable", "original", "with_inputs", "with_given", "with_outputs")
 
 _REGISTRATION = {
-    View.FORWARD: "add_inst_for_op",
+    View.FORWARD: "add_inst_for_op, without backward=True",
     View.BACKWARD: "add_inst_for_op(backward=True)",
     View.GRADIENT: "add_inst_for_gradient",
     View.MODULE: "add_inst_for_module",

@@ -21,6 +21,14 @@ from amanda._tools.tool import Tool
 _LATER = "known before it runs; register the analysis routine with require_outputs=True"
 
 
+def _check_present(tensor: Any, asked: str) -> None:
+    if tensor is None:
+        raise TypeError(
+            f"{asked}(None): that input is absent, or no gradient flows there; leave out what is "
+            "None"
+        )
+
+
 class Observation(dict[str, Any], Generic[TensorT]):
     """An observation is what an analysis routine sees of an operator, and the state kept for it."""
 
@@ -249,7 +257,12 @@ class Observation(dict[str, Any], Generic[TensorT]):
     # What a routine may use
 
     def describe(self, tensor: Any) -> TensorInfo:
-        """Tell shape, dtype, size in bytes and device of a tensor; also in a routine."""
+        """Tell shape, dtype, size in bytes and device of a tensor; also in a routine.
+
+        Raises:
+            TypeError: it is None, as an input or a gradient that is absent.
+        """
+        _check_present(tensor, "describe")
         return self._driver.describe(tensor)
 
     def numpy(self, tensor: Any) -> Any:
@@ -262,7 +275,9 @@ class Observation(dict[str, Any], Generic[TensorT]):
         Raises:
             ValueUnavailableError: it has none yet, as in a graph or in a pure routine of one, or
                 none that NumPy can hold.
+            TypeError: it is None, as an input or a gradient that is absent.
         """
+        _check_present(tensor, "numpy")
         return as_numpy_has_it(self._driver.value(tensor))
 
     def from_numpy(self, array: Any, like: Any) -> Any:

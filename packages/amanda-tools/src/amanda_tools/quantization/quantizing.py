@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import amanda
 
@@ -102,6 +102,22 @@ class Quantizing(SavingScales, amanda.Tool):
         """Show a line for each tensor, and how many there are."""
         name = re.sub(r"\B(?=[A-Z])", "_", type(self).__name__).lower()  # as the command has it
         return [_table(self.rows()), self.and_saved(f"{name}: {self.found()}")]
+
+    def make_permanent(self, model: Any) -> list[str]:
+        """Write the rounded weights into a model, as :meth:`amanda.Tool.make_permanent` does.
+
+        Raises:
+            UnsupportedError: activations are rounded, too, which no parameter can hold.
+        """
+        activation = next((k for k in self._tensors() if not k.operand.is_weight), None)
+        if activation is not None:
+            raise amanda.UnsupportedError(
+                f"{self.name}: {activation.title} is an activation, and rounded at each "
+                "execution, which no parameter can hold; run the model under the tool, or make a "
+                "tool permanent that rounds weights alone, and run the model under one with "
+                "bits=0, which rounds activations alone"
+            )
+        return super().make_permanent(model)
 
     @abc.abstractmethod
     def _choose(self, operand: Operand, place: Place) -> Known | None:
