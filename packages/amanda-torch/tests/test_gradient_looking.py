@@ -211,3 +211,11 @@ def test_gradients_come_to_leaves_in_the_same_order(
     with amanda.apply(Looks(annotated)):
         assert run() == plain
         assert run() == plain
+
+
+def test_leaves_without_values_have_gradients() -> None:
+    """No type of numbers is chosen by itself there (``torch.autocast``), nor can be asked for."""
+    layer = nn.Linear(4, 2, device="meta")
+    with amanda.apply(Looks(annotated=False)):
+        layer(torch.ones(2, 4, device="meta")).sum().backward()
+    assert layer.weight.grad is not None

@@ -73,7 +73,7 @@ def _kind(tensor: Tensor, by_size: bool) -> tuple[object, ...]:
     device = tensor.device.type
     return (
         *(tensor.requires_grad, tensor.is_leaf, tensor.layout, tensor.dtype, device),
-        torch.is_autocast_enabled(device),
+        torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device),
         tensor.shape if by_size else tensor.dim(),
         tensor.layout is torch.strided and tensor.is_contiguous(),
     )
