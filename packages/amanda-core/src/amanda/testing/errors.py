@@ -9,6 +9,7 @@ import pytest
 import amanda
 from amanda.driving import frameworks
 from amanda.testing.adapter import assert_close
+from amanda.testing.cases import case
 from amanda.testing.models import W1, W2, OnPerceptron, X, plain_gradients, sigmoid
 from amanda.testing.packages import install
 from amanda.testing.probes import Executions, InsertAt, Watch
@@ -48,20 +49,28 @@ class Errors(OnPerceptron):
 
         model = self.perceptron()
         for insertion in insertions:
-            tool = InsertAt(self.adapter, insertion, fails, "sigmoid")
-            with pytest.raises(amanda.RoutineError) as caught, amanda.apply(tool):
-                model.gradients(["w1"], {"x": X})
-            error = caught.value
-            assert error.__cause__ is original
-            assert error.tool == "InsertAt"
-            assert error.routine.endswith("fails")
-            if "backward_op" not in insertion:
-                assert self.adapter.types["sigmoid"] in error.operator_id
-            assert error.point == insertion.removeprefix("insert_")
-            named = error.tool, error.routine, error.operator_id, error.point, "KeyError", "lost"
-            for part in named:
-                assert part in str(error)
-            self.works(model)
+            with case(insertion):
+                tool = InsertAt(self.adapter, insertion, fails, "sigmoid")
+                with pytest.raises(amanda.RoutineError) as caught, amanda.apply(tool):
+                    model.gradients(["w1"], {"x": X})
+                error = caught.value
+                assert error.__cause__ is original
+                assert error.tool == "InsertAt"
+                assert error.routine.endswith("fails")
+                if "backward_op" not in insertion:
+                    assert self.adapter.types["sigmoid"] in error.operator_id
+                assert error.point == insertion.removeprefix("insert_")
+                named = (
+                    error.tool,
+                    error.routine,
+                    error.operator_id,
+                    error.point,
+                    "KeyError",
+                    "lost",
+                )
+                for part in named:
+                    assert part in str(error)
+                self.works(model)
 
     def test_an_exception_in_a_pure_routine_is_a_routine_error(self) -> None:
         def fails(tensor: Any) -> None:
@@ -119,15 +128,16 @@ class Errors(OnPerceptron):
             ("insert_on_grad_inputs", {"inputs": [2]}),
         ]
         for insertion, options in senseless:
-            tool = InsertAt(
-                self.adapter, insertion, lambda *_: ran.append(True), "matmul", **options
-            )
-            with pytest.raises(amanda.ActionError) as caught, amanda.apply(tool):
-                model.gradients(["w1"], {"x": X})
-            for part in ("InsertAt", insertion.removeprefix("insert_"), matmul):
-                assert part in str(caught.value)
-            assert not ran
-            self.works(model)
+            with case(insertion, options):
+                tool = InsertAt(
+                    self.adapter, insertion, lambda *_: ran.append(True), "matmul", **options
+                )
+                with pytest.raises(amanda.ActionError) as caught, amanda.apply(tool):
+                    model.gradients(["w1"], {"x": X})
+                for part in ("InsertAt", insertion.removeprefix("insert_"), matmul):
+                    assert part in str(caught.value)
+                assert not ran
+                self.works(model)
 
     def test_an_output_that_does_not_exist(self) -> None:
         tool = InsertAt(self.adapter, "insert_after_op", lambda a: None, "sigmoid", outputs=[1])

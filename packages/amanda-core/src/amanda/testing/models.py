@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
+import pytest
 
 import amanda
 from amanda.testing.adapter import numbers
 from amanda.testing.program import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping
+    from collections.abc import Callable, Hashable, Iterator, Mapping
 
     from amanda.testing.adapter import Adapter, Array, Model
 
@@ -60,15 +61,27 @@ class Sharing:
         """Let go of the models after the tests of a class."""
         del cls._shared
 
+    @pytest.fixture(autouse=True)
+    def begin_anew_after_a_failure(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        """Let go of the models where a test fails, so that the next ones do not for its sake."""
+        failed = request.session.testsfailed
+        yield
+        if request.session.testsfailed > failed:
+            self._shared.clear()
+
     def shared(self, program: Program, parameters: Mapping[str, Array]) -> Model:
-        """Return the model of a program with parameters of these names that all tests share."""
-        return self._kept((program, *parameters), lambda: self.adapter.build(program, parameters))
+        """Return the model of a program with these parameters that all tests share."""
+        return self._kept(program, parameters, lambda: self.adapter.build(program, parameters))
 
     def shared_nested(self, parameters: Mapping[str, Array]) -> Model:
-        """Return the model of nested modules that all tests share."""
-        return self._kept("nested", lambda: self.adapter.nested(parameters))
+        """Return the model of nested modules with these parameters that all tests share."""
+        return self._kept("nested", parameters, lambda: self.adapter.nested(parameters))
 
-    def _kept(self, key: Hashable, build: Callable[[], Model]) -> Model:
+    def _kept(
+        self, of: Hashable, parameters: Mapping[str, Array], build: Callable[[], Model]
+    ) -> Model:
+        values = ((name, value.shape, value.tobytes()) for name, value in parameters.items())
+        key = of, *values
         if key not in self._shared:
             self._shared[key] = build()
         return self._shared[key]

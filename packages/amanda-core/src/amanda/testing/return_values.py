@@ -10,6 +10,7 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close, numbers
+from amanda.testing.cases import case
 from amanda.testing.models import W1, W2, OnPerceptron, X, sigmoid
 from amanda.testing.probes import InsertAt, host_and_pure
 from amanda.testing.program import Program
@@ -93,13 +94,14 @@ class ReturnValues(OnPerceptron):
             (lambda top, bottom: (top * 2, bottom * 4), None, (x[0] * 2 + shift) * x[1] * 4),
         ]
         for routine, outputs, expected in cases:
-            tool = InsertAt(
-                adapter, "insert_after_op", routine, "unstack", pure=pure, outputs=outputs
-            )
-            model = self.shared(HALVES, {"shift": shift})
-            with amanda.apply(tool):
-                result = model.forward({"x": x})
-            np.testing.assert_array_equal(result, expected)
+            with case(outputs, expected):
+                tool = InsertAt(
+                    adapter, "insert_after_op", routine, "unstack", pure=pure, outputs=outputs
+                )
+                model = self.shared(HALVES, {"shift": shift})
+                with amanda.apply(tool):
+                    result = model.forward({"x": x})
+                np.testing.assert_array_equal(result, expected)
 
     @host_and_pure
     def test_every_consumer_of_an_output_sees_its_substitute(self, pure: bool) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import amanda
+from amanda.testing.cases import case
 from amanda.testing.models import OnPerceptron, X, perceptron
 from amanda.testing.probes import INSERTIONS, REPLACING, Executions, InsertAt, Watch
 
@@ -61,17 +62,18 @@ class Scopes(OnPerceptron):
         with amanda.apply(Watch(analyze, matmul)):
             model.gradients(["w1", "w2"], {"x": X})
         for types in (None, matmul):
-            layers.clear()
-            restricted = Watch(
-                lambda ctx: layers.append(self.adapter.layer(ctx.op)),
-                types,
-                scopes=[f"{scopes['head'][:-1]}?"],
-                backward=view == "backward",
-                gradient=view == "gradient",
-            )
-            with amanda.apply(restricted):
-                model.gradients(["w1", "w2"], {"x": X})
-            assert set(layers) == {"head"}
+            with case(types):
+                layers.clear()
+                restricted = Watch(
+                    lambda ctx: layers.append(self.adapter.layer(ctx.op)),
+                    types,
+                    scopes=[f"{scopes['head'][:-1]}?"],
+                    backward=view == "backward",
+                    gradient=view == "gradient",
+                )
+                with amanda.apply(restricted):
+                    model.gradients(["w1", "w2"], {"x": X})
+                assert set(layers) == {"head"}
 
     def test_tools_work_inside_alone(self) -> None:
         executions, model = Executions(), self.perceptron()

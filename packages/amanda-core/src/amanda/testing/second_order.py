@@ -9,6 +9,7 @@ import pytest
 
 import amanda
 from amanda.testing.adapter import assert_close, numbers
+from amanda.testing.cases import case
 from amanda.testing.models import Sharing, sigmoid
 from amanda.testing.probes import INSERTIONS, InsertAt, host_and_pure
 from amanda.testing.program import Program
@@ -69,12 +70,13 @@ class SecondOrder(Sharing):
         model = self.shared(CURVE, {"w": W})
         s = sigmoid(X)
         for insertion in INSERTIONS:
-            tool = InsertAt(self.adapter, insertion, look, "sigmoid", pure=pure, at=insertion)
-            with amanda.apply(tool):
-                found = model.second_gradients("x", ["x", "w"], {"x": X})
-            assert insertion in looked
-            assert_close(found["x"], W * s * (1 - s) * (1 - 2 * s))
-            assert_close(found["w"], s * (1 - s))
+            with case(insertion):
+                tool = InsertAt(self.adapter, insertion, look, "sigmoid", pure=pure, at=insertion)
+                with amanda.apply(tool):
+                    found = model.second_gradients("x", ["x", "w"], {"x": X})
+                assert insertion in looked
+                assert_close(found["x"], W * s * (1 - s) * (1 - 2 * s))
+                assert_close(found["w"], s * (1 - s))
 
     @host_and_pure
     def test_a_masked_weight_gives_them_masked_and_its_own_unmasked(self, pure: bool) -> None:
