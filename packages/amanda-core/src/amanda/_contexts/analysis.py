@@ -79,6 +79,15 @@ class Analysis:
         self.actions.append(action)
 
 
+def check_present(tensor: Any, asked: str) -> None:
+    """Check that there is a tensor, of which a method of the context is asked for something."""
+    if tensor is None:
+        raise TypeError(
+            f"{asked}(None): that input is absent, or no gradient flows there; leave out what is "
+            "None"
+        )
+
+
 def as_numpy_has_it(array: Any) -> Any:
     """Cast an array of a type that a package has registered with NumPy to one that NumPy itself
     has."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic
 from weakref import WeakKeyDictionary
 
-from amanda._contexts.analysis import Analysis, Layouts, TensorT, as_numpy_has_it
+from amanda._contexts.analysis import Analysis, Layouts, TensorT, as_numpy_has_it, check_present
 from amanda._contexts.indices import checked_index
 from amanda._contexts.roles import flowing_among, weight_among
 from amanda._drivers.driver import Driver
@@ -19,14 +19,6 @@ from amanda._threads.routine import call, name_of, running_tool
 from amanda._tools.tool import Tool
 
 _LATER = "known before it runs; register the analysis routine with require_outputs=True"
-
-
-def _check_present(tensor: Any, asked: str) -> None:
-    if tensor is None:
-        raise TypeError(
-            f"{asked}(None): that input is absent, or no gradient flows there; leave out what is "
-            "None"
-        )
 
 
 class Observation(dict[str, Any], Generic[TensorT]):
@@ -137,8 +129,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
         Raises:
             ValueUnavailableError: on the forward side.
         """
-        grads = self._now.execution.grad_outputs
-        return self._known(grads, "its forward side has no gradients")
+        return self._known(self._now.execution.grad_outputs, "its forward side has no gradients")
 
     @property
     def grad_inputs(self) -> Sequence[TensorT | None]:
@@ -155,8 +146,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
         return self._known(execution.grad_inputs, f"its input gradients are not {_LATER}")
 
     def input(self, name: str) -> Any:
-        """Return the input of that name, a list of tensors for a list or tree, None if it is
-        absent.
+        """Return the input of that name, a list of tensors for a list or tree, None if absent.
 
         Raises:
             ValueUnavailableError: the operator has no input of that name.
@@ -257,12 +247,8 @@ class Observation(dict[str, Any], Generic[TensorT]):
     # What a routine may use
 
     def describe(self, tensor: Any) -> TensorInfo:
-        """Tell shape, dtype, size in bytes and device of a tensor; also in a routine.
-
-        Raises:
-            TypeError: it is None, as an input or a gradient that is absent.
-        """
-        _check_present(tensor, "describe")
+        """Tell shape, dtype, size in bytes and device of a tensor, not None; also in a routine."""
+        check_present(tensor, "describe")
         return self._driver.describe(tensor)
 
     def numpy(self, tensor: Any) -> Any:
@@ -277,7 +263,7 @@ class Observation(dict[str, Any], Generic[TensorT]):
                 none that NumPy can hold.
             TypeError: it is None, as an input or a gradient that is absent.
         """
-        _check_present(tensor, "numpy")
+        check_present(tensor, "numpy")
         return as_numpy_has_it(self._driver.value(tensor))
 
     def from_numpy(self, array: Any, like: Any) -> Any:
