@@ -205,8 +205,8 @@ class General:
         known = call.engine.known_gradient_plan(call.operator)
         if known is not None and (known.only_looks or not known.after):
             return ()
-        settings = signature.settings(call.args, call.kwargs, self._form.numeric)
-        kind = call.operator.type, settings
+        given = signature.settings(call.args, call.kwargs, self._form.numeric)
+        kind = call.operator.type, None if given is None else given[0]
         return order_of(kind, inputs, call.run_with_gradient, bool(signature.state))
 
     def _watch(self, plan: Plan, call: Call, order: Sequence[int] = ()) -> Unwatched:
