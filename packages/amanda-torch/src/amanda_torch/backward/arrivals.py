@@ -51,8 +51,6 @@ def order_of(
         Numbers of these inputs; none where one step sends all gradients, in the order in which any
         does, or where it cannot be found.
     """
-    if sum(t.requires_grad and t.is_leaf for t in inputs) < 2:
-        return ()
     if transforms_active() or records_tangents() or not all(t.__class__ in _PLAIN for t in inputs):
         return ()
     kind = *operator, *(_kind(t, operator[0] in _BY_SIZE) for t in inputs)

@@ -104,11 +104,10 @@ class General:
         if tracked and destinations.refused():
             return call.run(plan.inside)
 
-        order = self._order(call, inputs) if tracked and plan.gradient else ()
         known_before = Forward(given=inputs) if self._before_asks else NOTHING
         substituted = self._before.run(inputs, operator, known_before)
         has_backward = tracked and self._has_backward(inputs)
-        watch = self._watch(plan, call, order) if has_backward else UNWATCHED
+        watch = self._watch(plan, call, inputs) if has_backward else UNWATCHED
         forward = self._forward(call, inputs, substituted, watch.kept)
         given = watch.enter(destinations.give(substituted))
 
@@ -142,7 +141,7 @@ class General:
             after = Routines(plan.after, self._form.from_python)
             watch.complete(plan)
             if tracked and watch is UNWATCHED:  # that of a module is decided only now
-                watch = self._watch(plan, call)
+                watch = self._watch(plan, call, inputs)
                 if watch.kept is not None:
                     watch.kept.keep(inputs=substituted, given=inputs)
                 if watch is not UNWATCHED:
@@ -195,21 +194,28 @@ class General:
             return True
         return any(map(has_graph, inputs))
 
-    def _order(self, call: Call, inputs: Sequence[Tensor]) -> Sequence[int]:
-        """Return the order in which gradients go on to leaves through a boundary, if known."""
+    def _order(self, call: Call, inputs: Sequence[Tensor], known: Plan | None) -> Sequence[int]:
+        """Return the order in which gradients go on to leaves through a boundary, if known.
+
+        Args:
+            call: the execution.
+            inputs: what the program gives it.
+            known: what to do at its gradient, None when that is still to be analyzed.
+        """
+        if sum(t.requires_grad and t.is_leaf for t in inputs) < 2:
+            return ()
         signature = self._form.signature
         if signature.opaque or signature.written or signature.out or not signature.can_be_bounded:
             return ()
         if not (signature.repeatable_on_copies or signature.draws) or call.has_generator():
             return ()
-        known = call.engine.known_gradient_plan(call.operator)
         if known is not None and (known.only_looks or not known.after):
             return ()
         given = signature.settings(call.args, call.kwargs, self._form.numeric)
         kind = call.operator.type, None if given is None else given[0]
         return order_of(kind, inputs, call.run_with_gradient, bool(signature.state))
 
-    def _watch(self, plan: Plan, call: Call, order: Sequence[int] = ()) -> Unwatched:
+    def _watch(self, plan: Plan, call: Call, inputs: Sequence[Tensor]) -> Unwatched:
         """Return what is to see the operator's gradient."""
         engine, operator, signature = call.engine, call.operator, self._form.signature
         if plan.whole is not None:  # of a module
@@ -222,6 +228,7 @@ class General:
         if plan.gradient:
             known = engine.known_gradient_plan(operator)
             if known is None or not known.is_noop:
+                order = self._order(call, inputs, known)
                 gradient = Gradient(engine, operator, known, order=order)
         if gradient is None and not plan.backward:
             return UNWATCHED
