@@ -51,7 +51,7 @@ class Action:
     def __post_init__(self) -> None:
         annotations = getattr(self.routine, "__annotations__", {})
         self.observes = annotations.get("return", ...) in (None, "None")
-        self.replaces = self.point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
+        self.replaces = self.point.replaces
         self._selects = self.indices is not None or bool(self.asked) or self.original
 
     @property

@@ -69,8 +69,7 @@ def _check_routine(routine: Routine, point: Point, view: View) -> None:
 
 def _method(point: Point) -> str:
     """Return the method of a context that inserts at a point."""
-    replaces = point in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
-    return point.value if replaces else f"insert_{point.value}"
+    return point.value if point.replaces else f"insert_{point.value}"
 
 
 def _check_options(routine: Routine, options: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -26,6 +26,11 @@ class Point(enum.Enum):
     ON_GRAD_OUTPUTS = "on_grad_outputs"
     ON_GRAD_INPUTS = "on_grad_inputs"
 
+    @property
+    def replaces(self) -> bool:
+        """Tell whether a routine there runs instead of the operator."""
+        return self in (Point.REPLACE_OP, Point.REPLACE_BACKWARD_OP)
+
 
 # Where routines run that an analysis inserts: before, instead (but for a gradient), and after.
 _FORWARD = (Point.BEFORE_OP, Point.REPLACE_OP, Point.AFTER_OP)
